@@ -3,6 +3,7 @@
 Tests table E6, the speed-up from the first to the last rung, and the loss with bf16 weights.
 """
 
+import math
 import re
 
 import pandas as pd
@@ -13,7 +14,15 @@ from synthetic import cpu_evidence, gpu_evidence
 
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.numbers import Spread, ranged, ratio, rounded, significant
-from lmperf.reporting.sections.end_to_end import SECTION, ladder, ladder_findings, losses, ways
+from lmperf.reporting.sections.end_to_end import (
+    SECTION,
+    ladder,
+    ladder_findings,
+    losses,
+    recipes,
+    waterfall,
+    ways,
+)
 from lmperf.reporting.speedup import compared
 from lmperf.transformer.rungs import RUNGS
 
@@ -177,7 +186,7 @@ def test_losses_on_other_tokens_are_not_compared(gpu):
     other = {"loss": 9.0, "seed": 7}
     mixed = with_values(gpu, other, losses.LOSS, step=100, implementation="autocast")
     found = losses.losses(mixed).loc["3.4B"]
-    assert found.loc["autocast", "base"] == 9.0
+    assert math.isnan(found.loc["autocast", "base"]), "one run is no reference"
     alike = found.drop(index="autocast")
     assert alike["base"].nunique() == 1 and alike["base"].iloc[0] < 7
     assert sentence_of("ladder", mixed).endswith("stays within 1 % of float32's.")
@@ -199,6 +208,25 @@ def test_losses_that_rounding_scatters_decide_nothing():
         )
     everywhere = sentence_of("ladder", with_scattered_losses())
     assert "was not measured" not in everywhere and "of float32's" not in everywhere
+
+
+def test_one_run_with_float32_weights_is_no_reference(gpu):
+    frame = gpu.frames[losses.LOSS]
+    few = having(frame, implementation=["float32", "graph"])
+    few = pd.concat([having(few, size="small"), frame[frame["size"] != "small"]])
+    lone = with_rows(gpu, few, losses.LOSS)
+    lone = with_values(lone, {"loss": 9.0}, losses.LOSS, size="small", implementation="graph")
+    assert losses.growth(lone, "small", "graph") is None
+    table = {t.id: t for t in SECTION.tables}["E6"].make(lone)[0]
+    assert line_of(table, implementation="CUDA graph")["loss"] == "9.000"
+    assert "No reference: fewer than 2 runs have float32 weights." in table.notes
+    said = " At small its loss has no reference: fewer than 2 runs have float32 weights."
+    assert sentence_of("ladder", lone).endswith(said)
+    assert "small" not in sentence_of("ladder_loss", lone)
+    assert waterfall.loss_changes(lone, "small") == {"graph": "loss: no reference"}
+    assert recipes.tables(lone)[1].notes.endswith(
+        "No reference at small: fewer than 2 runs have float32 weights."
+    )
 
 
 def test_ladder_finding_states_a_loss_that_falls(gpu):

@@ -11,7 +11,7 @@ from lmperf.names import implementation_words, in_order
 from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.figures import Pen, grid, legend_below, number_at_end, whiskers
-from lmperf.reporting.numbers import signed_percent, significant
+from lmperf.reporting.numbers import significant
 from lmperf.reporting.sections.end_to_end import ways
 from lmperf.reporting.sections.end_to_end.waterfall import (
     BY_NAME,
@@ -110,11 +110,11 @@ def _panel(axis: Axes, pen: Pen, steps: pd.DataFrame, rungs: list[str], losses: 
     axis.set_xlim(0, ROOM * steps[["ms", "before", "high"]].max().max())
 
 
-def _loss_words(name: str, losses: dict[str, float]) -> str:
+def _loss_words(name: str, losses: dict[str, str]) -> str:
     """The change in loss that stands beside the time of a rung without float32 weights."""
     if keeps_weights(BY_NAME[name]):
         return ""
-    return f" (loss {signed_percent(losses[name]) if name in losses else 'not measured'})"
+    return f" ({losses.get(name, 'loss not measured')})"
 
 
 def title(evidence: MachineEvidence, timed: dict[str, pd.DataFrame]) -> str:

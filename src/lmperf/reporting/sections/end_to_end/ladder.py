@@ -119,7 +119,8 @@ def _cell(evidence: MachineEvidence, rows: pd.DataFrame, losses: pd.DataFrame) -
         names = rows["implementation"][rows["implementation"].isin(known.index)]
         cells = [loss_cell(*known.loc[name, ["loss", "base"]]) for name in names]
         cells = pd.Series(cells, names.index, dtype=object)
-        columns.append(Beside("loss (over float32)", cells, "loss", "", "precise", LOWER))
+        header = "loss (over float32)" if known["base"].notna().any() else "loss"
+        columns.append(Beside(header, cells, "loss", "", "precise", LOWER))
         note += f" {loss_words(evidence, size)}"
         if len(cells) < len(rows) and not evidence.missing.get(LOSS):
             note += " A dash: no loss is configured."

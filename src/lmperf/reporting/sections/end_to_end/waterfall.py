@@ -12,6 +12,7 @@ import pandas as pd
 from lmperf.dtypes import dtype_of
 from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, having
+from lmperf.reporting.numbers import signed_percent
 from lmperf.reporting.rounds import parse_rounds
 from lmperf.reporting.sections.end_to_end import ladder, losses, ways
 from lmperf.reporting.speedup import Series, resolved
@@ -82,11 +83,18 @@ def with_float32_weights(evidence: MachineEvidence, rows: pd.DataFrame) -> pd.Da
     return kept.join(found[["ratio", "verdict"]], how="inner")
 
 
-def loss_changes(evidence: MachineEvidence, size: str) -> dict[str, float]:
-    """Rung without float32 weights -> its loss over that with them, less 1, where known."""
+def loss_changes(evidence: MachineEvidence, size: str) -> dict[str, str]:
+    """Rung without float32 weights -> its loss over that with them, less 1, in words.
+
+    Rungs without a loss are left out.
+    """
     names = [name for name, rung in BY_NAME.items() if not keeps_weights(rung)]
-    found = {name: losses.growth(evidence, size, name) for name in names}
-    return {name: change for name, change in found.items() if change is not None}
+    known = losses.losses(evidence).index
+    found = {n: losses.growth(evidence, size, n) for n in names if (size, n) in known}
+    return {
+        name: "loss: no reference" if change is None else f"loss {signed_percent(change)}"
+        for name, change in found.items()
+    }
 
 
 def keeps_weights(rung: Rung) -> bool:
