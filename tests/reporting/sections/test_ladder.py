@@ -23,6 +23,7 @@ from lmperf.reporting.sections.end_to_end import (
     waterfall,
     ways,
 )
+from lmperf.reporting.sections.end_to_end.figure import labels
 from lmperf.reporting.speedup import compared
 from lmperf.transformer.rungs import RUNGS
 
@@ -141,6 +142,47 @@ def test_ladder_without_sustained_times_labels_its_rates_burst(gpu):
     assert {"burst (ms)", "tokens/s, burst", "MFU, burst (%)"} <= header
     assert not header & {"sustained (ms)", "tokens/s", "MFU (%)"}
     assert " % (burst). " in sentence_of("ladder", burst)
+
+
+def with_gap(gpu) -> MachineEvidence:
+    """The evidence without four rungs of size small, batch 4, which are configured all the same."""
+    frame = gpu.frames[ladder.STEM]
+    names = ("compiled_blocks", "flash_attention", "fused_loss", "bf16_weights")
+    gone = [having(frame, size="small", batch=4, **rung(name)) for name in names]
+    gone = pd.concat(gone)
+    partial = with_rows(gpu, frame.drop(gone.index))
+    partial.lacking[ladder.STEM] = gone
+    return partial
+
+
+def test_rung_after_a_gap_is_not_compared_with_the_line_above(gpu):
+    table = {t.id: t for t in SECTION.tables}["E6"].make(with_gap(gpu))[0]
+    over = table.frame.set_index("implementation")["over the rung above"]
+    assert over["fused blocks"] == over["CUDA graph"] == "–" and over["bf16 autocast"] != "–"
+    assert "adds a technique to the rung before it" in table.notes
+    assert (
+        "Rungs without a line are not measured: compiled by block; flash attention; loss in chunks;"
+        " bf16 weights, compiled AdamW. The line after them has no speed-up" in table.notes
+    )
+    assert "not measured:" not in {t.id: t for t in SECTION.tables}["E6"].make(gpu)[0].notes
+
+
+def test_figure_shows_no_saving_after_a_gap(gpu):
+    partial = with_gap(gpu)
+    rows = having(waterfall.usual(partial), size="small")
+    steps = waterfall.times(partial, rows).set_index("implementation")
+    assert steps.loc[["fused_blocks", "graph"], "before"].isna().all()
+    assert not steps.loc[["fused_blocks", "graph"], "saves"].any()
+    assert steps.loc["autocast", "before"] == steps.loc["tf32", "ms"]
+    assert labels(partial, rows)["fused_blocks"] == "fused blocks"
+    assert labels(gpu, waterfall.usual(gpu))["fused_blocks"] == "+ fused blocks"
+
+
+def test_largest_speedup_of_a_rung_spans_no_gap(gpu):
+    partial = with_gap(gpu)
+    small = having(partial.frames[ladder.STEM], size="small", batch=4, context_length=1024)
+    partial = with_rows(partial, small)
+    assert "CUDA graph" not in sentence_of("ladder_most", partial)
 
 
 def test_rung_after_an_oom_rung_has_no_speedup(gpu):

@@ -12,7 +12,7 @@ from lmperf.reporting.sections.end_to_end.figure import (
     SAVED,
     STEP,
     UNCLEAR,
-    rung_words,
+    labels,
     title,
 )
 from lmperf.reporting.sections.end_to_end.waterfall import BY_NAME, times, usual
@@ -27,14 +27,14 @@ def charts(evidence: MachineEvidence) -> list[Spec]:
     if not sizes:
         return []
     timed = {size: times(evidence, having(rows, size=size)) for size in sizes}
-    records = []
+    records, words = [], labels(evidence, rows)
     for size, steps in timed.items():
         order = [name for name in BY_NAME if name in set(steps["implementation"])]
         steps = steps.assign(
             before=steps["before"].fillna(steps["ms"]), words=_marks(steps)
         ).sort_values("implementation", key=lambda names, order=order: names.map(order.index))
         for step in steps.to_dict("records"):
-            records += _bars(size, step)
+            records += _bars(size, words[step["implementation"]], step)
     return [bar_chart(title(evidence, timed), records, COLOURS, "ms", (SAVED, LOST, UNCLEAR))]
 
 
@@ -42,14 +42,14 @@ def _marks(steps) -> list[str]:
     return [", ".join(map(mark_words, names)) or "none" for names in marks.marks_of(steps)]
 
 
-def _bars(size: str, step: dict) -> list[dict]:
+def _bars(size: str, line: str, step: dict) -> list[dict]:
     """The bar of a rung: the time that it takes, and what it saved or lost, as in the figure."""
     least, most = sorted((step["ms"], step["before"]))
     kind = SAVED if step["saves"] else LOST if step["costs"] else UNCLEAR
     solid = step["ms"] if kind == UNCLEAR else least
     shown = {
         "panel": f"{size}, batch {step['batch']:g}",
-        "line": rung_words(step["implementation"]).replace("\n", " "),
+        "line": line.replace("\n", " "),
         "value": f"{significant(step['ms'])} ms {'sustained' if step['lasting'] else 'burst'}",
         "interval": f"{significant(step['low'])} to {significant(step['high'])}",
         "n": whole(step["sustained_steps"] if step["lasting"] else step["repetitions"]),

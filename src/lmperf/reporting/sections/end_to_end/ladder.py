@@ -110,7 +110,13 @@ def _cell(evidence: MachineEvidence, rows: pd.DataFrame, losses: pd.DataFrame) -
     replaces = "; autocast replaces TF32" if "tf32" in set(rows["implementation"]) else ""
     of = ways.denominators(evidence, _fastest_numerics(evidence))
     note = f"{STEPS} {ways.LASTING if len(lasting) else ''}"
-    note += f"Each line adds a technique to the one above it{replaces}{of}."
+    above = "rung before it" if (gaps := unmeasured(evidence, rows)) else "one above it"
+    note += f"Each line adds a technique to the {above}{replaces}{of}."
+    if gaps:
+        note += (
+            f" Rungs without a line are not measured: {'; '.join(map(implementation_words, gaps))}."
+        )
+        note += " The line after them has no speed-up: it adds several techniques."
     if set(rows["implementation"]) & {rung.name for rung in FLOAT8}:
         note += f" {_FLOAT8_WORDS}"
     size = rows["size"].iloc[0]
@@ -135,17 +141,39 @@ def series_of(rung: Rung) -> Series:
     return Series.of(dtype=rung.dtype, implementation=rung.implementation)
 
 
-def pairs_of(rows: pd.DataFrame) -> Iterator[tuple[Series, Series]]:
-    """Each rung that these rows contain and the rung before it; of float8 the highest rung."""
+def unmeasured(evidence: MachineEvidence, rows: pd.DataFrame) -> list[str]:
+    """Names of rungs that these rows lack, and that are configured in one of their cells."""
+    lacking = evidence.lacking.get(STEM)
+    if lacking is None or lacking.empty or rows.empty:
+        return []
+    named = techniques(lacking)
+    here = pd.MultiIndex.from_frame(named[CELL]).isin(pd.MultiIndex.from_frame(rows[CELL]))
+    names = set(named.loc[here, "implementation"]) - set(rows["implementation"])
+    return [rung.name for rung in RUNGS if rung.name in names]
+
+
+def adjacent(evidence: MachineEvidence, rows: pd.DataFrame) -> list[tuple[Rung, Rung]]:
+    """Each rung that these rows contain and the rung before it.
+
+    Pairs with an ``unmeasured`` rung in between are left out: several techniques separate them.
+    """
+    names, gaps = set(rows["implementation"]), unmeasured(evidence, rows)
+    configured = [rung for rung in RUNGS if rung.name in {*names, *gaps}]
+    pairs = itertools.pairwise(configured)
+    return [(rung, before) for before, rung in pairs if {before.name, rung.name} <= names]
+
+
+def pairs_of(evidence: MachineEvidence, rows: pd.DataFrame) -> Iterator[tuple[Series, Series]]:
+    """The pairs that ``adjacent`` returns, and each rung of float8 with the highest rung."""
     names = set(rows["implementation"])
-    there = [series_of(rung) for rung in RUNGS if rung.name in names]
-    yield from ((rung, before) for before, rung in itertools.pairwise(there))
+    yield from ((series_of(rung), series_of(base)) for rung, base in adjacent(evidence, rows))
     yield from ((series_of(rung), series_of(RUNGS[-1])) for rung in FLOAT8 if rung.name in names)
 
 
 def _over_previous(evidence: MachineEvidence, rows: pd.DataFrame) -> pd.Series:
-    """The speed-up of each rung over the previous rung that these rows contain."""
-    cells = [speedup_cells(evidence, STEM, rung, before) for rung, before in pairs_of(rows)]
+    """The speed-up of each rung over the previous rung: see ``pairs_of``."""
+    pairs = pairs_of(evidence, rows)
+    cells = [speedup_cells(evidence, STEM, rung, before) for rung, before in pairs]
     found = pd.concat([pd.Series(dtype=object), *cells])
     return found[found.index.isin(rows.index)]
 

@@ -96,7 +96,9 @@ def _sizes(rows: pd.DataFrame) -> str:
 def _most(evidence: MachineEvidence) -> dict:
     """The rung with the largest resolved speed-up over the previous rung, for each size."""
     cells, rows = _top(evidence)[CELL], _shown(evidence)
-    steps = [compared_rungs(evidence, rows, *pair, of=resolved) for pair in pairs_of(rows)]
+    steps = [
+        compared_rungs(evidence, rows, *pair, of=resolved) for pair in pairs_of(evidence, rows)
+    ]
     found = measured(pd.concat(steps).merge(cells, on=CELL))
     found = found[found["verdict"] == FASTER]
     if found.empty:

@@ -24,7 +24,7 @@ from lmperf.reporting.figures import (
 )
 from lmperf.reporting.numbers import percent, significant
 from lmperf.reporting.sections.end_to_end import waterfall, ways
-from lmperf.reporting.sections.end_to_end.figure import BAR, INCHES_A_RUNG, lines_of
+from lmperf.reporting.sections.end_to_end.figure import BAR, INCHES_A_RUNG, labels, lines_of
 from lmperf.reporting.sections.memory.peaks import MIB_IN_GIB
 from lmperf.reporting.sections.memory.timeline import levels, observed, spans
 
@@ -54,7 +54,7 @@ def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
     None with neither a recording nor the peaks of two rungs.
     """
     curves, rungs = curves_of(evidence), rungs_of(evidence)
-    names = [name for name in waterfall.BY_NAME if name in set(rungs["implementation"])]
+    names = labels(evidence, rungs)
     heights = [
         *([INCHES_OF_CURVES] if curves else []),
         *([INCHES_AROUND_RUNGS + INCHES_A_RUNG * len(names)] if names else []),
@@ -118,7 +118,7 @@ def _draw_curves(part, pen: Pen, curves: dict[str, tuple[pd.DataFrame, list]]) -
     legend_below(part, list(axes))
 
 
-def _draw_rungs(part, pen: Pen, rungs: pd.DataFrame, names: list[str]) -> None:
+def _draw_rungs(part, pen: Pen, rungs: pd.DataFrame, names: dict[str, str]) -> None:
     """Draw a bar for each rung and size: the memory before the step, and the rise to the peak."""
     sizes = in_order("size", rungs["size"])
     axes = part.subplots(1, len(sizes), squeeze=False, sharey=True)[0]
@@ -127,7 +127,7 @@ def _draw_rungs(part, pen: Pen, rungs: pd.DataFrame, names: list[str]) -> None:
         rows = having(rungs, size=size)
         lines_of(axis, rows, names)
         rows = rows[gates.shown(rows)]
-        rows = rows.assign(place=rows["implementation"].map(names.index))
+        rows = rows.assign(place=rows["implementation"].map([*names].index))
         axis.barh(rows["place"], rows["kept"], BAR, label=KEPT, **pen.filled("grey", "///"))
         added = rows["peak"] - rows["kept"]
         axis.barh(rows["place"], added, BAR, left=rows["kept"], label=ADDED, **pen.filled("violet"))
