@@ -4,6 +4,7 @@ The head table is the one table of the section in the write-up; E1, E3, E4 and E
 page of the section.
 """
 
+import pandas as pd
 import pytest
 from step_evidence import (
     line_of,
@@ -182,6 +183,17 @@ def test_head_table_has_a_line_per_size_and_seven_columns(gpu):
         *("size", "eager float32 (ms)", "eager TF32 (ms)", "eager bf16 (ms)"),
         *("bf16, compiled (ms)", "and flash attention (ms)", "best (ms)"),
     ]
+
+
+def test_head_table_compares_two_times_of_a_size_at_least(gpu):
+    frame = gpu.frames[ways.STEM]
+    where = {"context_length": 1024, "batch": 4, "phase": "train_step", "implementation": EAGER}
+    tf32, plain = (having(frame, **where, dtype=dtype) for dtype in ("tf32", "float32"))
+    both = head(with_rows(gpu, pd.concat([tf32, plain])))
+    assert "Best:" in both.notes and "bf16" not in both.notes and "bf16" in head(gpu).notes
+    apart = pd.concat([having(tf32, size="small"), having(plain, size="large")])
+    marked = with_rows(gpu, apart.assign(marks="drift"))
+    assert head(marked) is None
 
 
 def test_head_table_names_batches_that_differ_by_size(cpu):

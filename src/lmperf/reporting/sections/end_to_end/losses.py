@@ -111,13 +111,20 @@ def loss_words(evidence: MachineEvidence, size: str) -> str:
 
 def _reference_words(evidence: MachineEvidence, size: str) -> str:
     """The end of a sentence on the losses of a size: what they are compared with."""
-    if size in scattered(evidence):
-        far = percent(scattered(evidence)[size], 0)
-        return f". Those with float32 weights are up to {far} apart, so they are no reference"
-    if without_reference(evidence, [size]):
-        return f". No reference: {TOO_FEW}"
+    if why := _lacks_reference(evidence, [size]):
+        return f". No reference: {why[size]}"
     near = percent(NEAR, 0)
     return f"; in brackets over the mean with float32 weights, if further than {near} from it"
+
+
+def _lacks_reference(evidence: MachineEvidence, sizes: Iterable[str]) -> dict[str, str]:
+    """Size -> why its losses have no reference; sizes with one are left out."""
+    sizes = [*sizes]
+    why = dict.fromkeys(without_reference(evidence, sizes), TOO_FEW)
+    for size, far in scattered(evidence).items():
+        if size in sizes:
+            why[size] = f"those with float32 weights are up to {percent(far, 0)} apart"
+    return why
 
 
 def trained_on(evidence: MachineEvidence, sizes: Iterable[str]) -> str:
@@ -133,6 +140,10 @@ def trained_on(evidence: MachineEvidence, sizes: Iterable[str]) -> str:
         for count in dict.fromkeys(counts.values())
     ]
     steps = load(LOSS).stated["steps"]
-    lone = without_reference(evidence, sizes)
-    without = f" No reference at {listed(lone)}: {TOO_FEW}." if lone else ""
-    return f"Loss: after {steps} steps of one run on the same tokens: {', '.join(said)}.{without}"
+    why = _lacks_reference(evidence, sizes)
+    without = [
+        f" No reference at {listed([size for size in why if why[size] == words])}: {words}."
+        for words in dict.fromkeys(why.values())
+    ]
+    said = f"Loss: after {steps} steps of one run on the same tokens: {', '.join(said)}."
+    return said + "".join(without)

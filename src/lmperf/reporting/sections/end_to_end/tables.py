@@ -47,11 +47,10 @@ TECHNIQUES = {
     "bf16, compiled": Way(ways.BLOCKS, ways.BF16),
     "and flash attention": Way("triton_compiled_blocks", ways.BF16),
 }
-_BEST = " bf16: autocast. Best: the recipe of the first table."
 # Whether all times are burst times -> the note below the head table.
 NOTE = {
-    True: f"Times: single calls with pauses (burst), median.{_BEST}",
-    False: f"Times: steps back to back, median.{_BEST}",
+    True: "Times: single calls with pauses (burst), median.",
+    False: "Times: steps back to back, median.",
 }
 SINGLE = (
     " Burst: single calls with pauses, in which the device may clock higher: not comparable with"
@@ -71,7 +70,8 @@ ATTENTIONS = {
 def head(evidence: MachineEvidence) -> Table | None:
     """The head table, a line for each size: the time of a train step with each technique in ms.
 
-    The column ``best`` has the recipe of the write-up's first table. None without evidence.
+    The column ``best`` has the recipe of the write-up's first table. None without evidence, and if
+    no line has two times to compare.
     """
     try:
         steps, best = recipes.steps(evidence), recipes.fastest(evidence)
@@ -86,13 +86,24 @@ def head(evidence: MachineEvidence) -> Table | None:
         time(words, ways.times(rows), name) for words, (rows, name) in parts.items() if len(rows)
     ]
     note = NOTE[burst]
+    if any("bf16" in words for words, (rows, _) in parts.items() if len(rows)):
+        note += " bf16: autocast."
+    if len(best):
+        note += " Best: the recipe of the first table."
     if any(cell.words.endswith(" burst") for column in columns for cell in column.cells):
         note += SINGLE
     found = side_by_side(phase_words(STEP).capitalize(), steps, CELL, columns, note)
-    if found is None:
+    if found is None or not _compares(found):
         return None
     sizes = recipes.size_cells(steps.drop_duplicates("size"))  # in the order of the lines
     return replace(found, columns=(sizes, *(c for c in found.columns if c.role != AXIS)))
+
+
+def _compares(table: Table) -> bool:
+    """Whether a line of the table has at least two numbers."""
+    columns = (column.cells for column in table.columns if column.role != AXIS)
+    lines = zip(*columns, strict=True)
+    return any(sum(cell.value is not None for cell in line) > 1 for line in lines)
 
 
 def step_tables(evidence: MachineEvidence) -> list[Table]:
