@@ -53,6 +53,27 @@ def test_peak_of_a_cuda_graph_includes_its_pool(gpu):
     assert line["peak memory (MiB)"] == significant(row["peak_mib"] + row["pool_mib"])
 
 
+def test_rates_have_the_marks_of_their_times(gpu):
+    where = {"size": "small", "context_length": 1024, "batch": 4, "dtype": "float32"}
+    frame = gpu.frames[ways.STEM].assign(stale=False)
+    marked = {"marks": "drift", "stale": True}
+    evidence = with_values(with_rows(gpu, frame), marked, **where, implementation=EAGER)
+    for table in SECTION.tables[0].make(evidence)[:2]:
+        columns = {c.name.removeprefix("train_step."): c.cells for c in table.columns}
+        line = next(
+            place
+            for place in range(table.length)
+            if all(columns[n][place].value == v for n, v in where.items() if n in columns)
+            and columns["implementation"][place].value == EAGER
+        )
+        found = {name: cells[line].marks for name, cells in columns.items()}
+        for name in ("tokens", "mfu", "burst.tokens", "burst.mfu", "share_of_matmul"):
+            assert found.get(name, ("drift", "stale")) == ("drift", "stale")
+        for name in ("peak", "sustained.clock"):
+            assert found.get(name, ("stale",)) == ("stale",)
+        assert {"tokens", "burst.tokens"} & {*found} and {"peak", "sustained.clock"} & {*found}
+
+
 def test_sustained_steps_have_their_rates_in_a_table_of_their_own(gpu):
     where = {**CELL, "context_length": 1024, "dtype": "float32", "implementation": EAGER}
     row = having(gpu.frame(ways.STEM), **where, phase="train_step").iloc[0]

@@ -16,6 +16,7 @@ from lmperf.names import dtype_words, in_order, phase_words
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import NotMeasured
 from lmperf.reporting.host_bound import HOST_BOUND, queued
+from lmperf.reporting.marks import with_marks, with_stale
 from lmperf.reporting.numbers import percent
 from lmperf.reporting.sections.end_to_end import losses, recipes, ways
 from lmperf.reporting.sections.end_to_end.ways import BASE, CELL, EAGER, FLOAT32, STEM, STEP, Way
@@ -122,15 +123,16 @@ def _steps(evidence: MachineEvidence, dtype: str) -> Table | None:
         for phase in in_order("phase", frame["phase"])
     ]
     single = ways.with_rates(evidence, step.assign(sustained_ms=None))
+    peaks, first = (value_cells(step, n) for n in (ways.peak_mib(step), step["compile_s"]))
     columns += [
         *ways.rates(single, STEP),
-        memory("peak memory", value_cells(step, ways.peak_mib(step)), f"{STEP}.peak"),
+        memory("peak memory", with_stale(peaks, step), f"{STEP}.peak"),
         share(
             "queued (% of the step)",
-            value_cells(step, 100 * queued(step)),
+            with_marks(value_cells(step, 100 * queued(step)), step),
             *(f"{STEP}.queued", "%", "significant"),
         ),
-        time(FIRST_CALLS, value_cells(step, step["compile_s"]), "first_calls", "s"),
+        time(FIRST_CALLS, with_stale(first, step), "first_calls", "s"),
     ]
     note = f"{STEPS} Tokens/s, MFU and peak memory: of the train step"
     note += f"{ways.denominators(evidence, dtype)}.{_queued(step)}{_loss(evidence, step, dtype)}"
@@ -145,6 +147,7 @@ def _sustained(evidence: MachineEvidence, dtype: str) -> Table | None:
     if steps.empty:
         return None
     apart = value_cells(steps, 100 * (steps["sustained_ms"] / steps["median_ms"] - 1))
+    apart = with_marks(apart, steps)
     columns = [
         time(f"{phase_words(STEP)}, sustained", ways.sustained(steps), f"{STEP}.sustained"),
         share("over burst (%)", apart, f"{STEP}.sustained.over.burst", "%", "significant"),
