@@ -265,7 +265,7 @@ def test_one_run_with_float32_weights_is_no_reference(gpu):
     said = " At small its loss has no reference: fewer than 2 runs have float32 weights."
     assert sentence_of("ladder", lone).endswith(said)
     assert "small" not in sentence_of("ladder_loss", lone)
-    assert waterfall.loss_changes(lone, "small") == {"graph": "loss: no reference"}
+    assert waterfall.loss_changes(lone, "small") == {"graph": "loss unclear"}
     assert recipes.tables(lone)[1].notes.endswith(
         "No reference at small: fewer than 2 runs have float32 weights."
     )

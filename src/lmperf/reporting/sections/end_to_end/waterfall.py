@@ -98,7 +98,7 @@ def loss_changes(evidence: MachineEvidence, size: str) -> dict[str, str]:
     known = losses.losses(evidence).index
     found = {n: losses.growth(evidence, size, n) for n in names if (size, n) in known}
     return {
-        name: "loss: no reference" if change is None else f"loss {signed_percent(change)}"
+        name: "loss unclear" if change is None else f"loss {signed_percent(change)}"
         for name, change in found.items()
     }
 
