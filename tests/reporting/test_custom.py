@@ -82,8 +82,19 @@ def test_summary_counts_marked_comparisons_apart(gpu):
     assert (summary["unresolved or marked"] > 0).all()
     assert set(summary["speed-up, geometric mean"]) == {"–"}
     assert custom_sentences(evidence) == [
-        "mine was timed; too few of its comparisons are resolved to sum them up."
+        "mine was timed; too few of its forward + backward comparisons are resolved to sum them up."
     ]
+
+
+@pytest.mark.slow
+def test_mean_over_stale_rows_has_their_sign(gpu):
+    frame = gpu.frames[STEM]
+    old = frame.assign(stale=frame["implementation"] == "triton")
+    evidence = with_custom(replace(gpu, frames={**gpu.frames, STEM: old}), 2.0, stale=False)
+    summary = compose(STEM, evidence, drawn=False).parts["Custom implementations and peers"][0]
+    over, mean = (next(c for c in summary.columns if c.name == n) for n in ("over", "mean"))
+    stale = {peer.words for peer, cell in zip(over.cells, mean.cells, strict=True) if cell.marks}
+    assert stale == {TRITON}
 
 
 @pytest.mark.slow

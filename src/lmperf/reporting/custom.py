@@ -7,6 +7,7 @@ The section of a benchmark compares each of them with every other implementation
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 import pandas as pd
@@ -43,7 +44,7 @@ from lmperf.reporting.tables import (
     status_words,
     step_times,
 )
-from lmperf.results import LOWER, Table
+from lmperf.results import LOWER, STALE, Table
 from lmperf.statistics import FASTER, SAME, SLOWER, UNRESOLVED
 
 TITLE = "Custom implementations and peers"
@@ -101,6 +102,8 @@ def _summary(evidence: MachineEvidence, stem: str, name: str) -> Table | None:
     for peer in _peers(evidence, stem, name):
         pair = [Series.of(implementation=one) for one in (name, peer)]
         timed, means = (which(evidence, stem, *pair) for which in (every, averaged))
+        cells = speedup_cells(evidence, stem, *pair)
+        old = {row for row, cell in cells.items() if STALE in cell.marks}
         for phase in in_order("phase", timed["phase"]):
             held, ratios = (having(rows, phase=phase) for rows in (timed, means))
             open_ = ~held["holds"] | (held["verdict"] == UNRESOLVED)
@@ -109,10 +112,11 @@ def _summary(evidence: MachineEvidence, stem: str, name: str) -> Table | None:
                 for verdict in (FASTER, SLOWER, SAME)
             }
             mean = geometric_mean(ratios["ratio"]) if len(ratios) else None
+            stale = (STALE,) if old & {*ratios.index} else ()
             words = {
                 "over": implementation_words(peer, axes(timed)),
                 "phase": phase_words(phase),
-                "mean": number_cell(mean, ratio),
+                "mean": replace(number_cell(mean, ratio), marks=stale),
             }
             lines.append({**words, **counts, "open": int(open_.sum())})
     if not lines:
@@ -200,7 +204,8 @@ def finding(stem: str, name: str) -> Finding:
             "in_part": f"{over} No time in {{{{ without }}}} rows: {{{{ kinds | listed }}}}.",
             "par": "{{ name }}: on par with {{ peer }}, the fastest of the others.{{ another }}",
             "withheld": "{{ name }} has no time to show: {{ why | listed }}.",
-            "open": "{{ name }} was timed; too few of its comparisons are resolved to sum them up.",
+            "open": "{{ name }} was timed; too few of its {{ phases | listed }} comparisons are"
+            " resolved to sum them up.",
             "alone": "{{ name }} was timed; there is nothing to compare it with.",
         },
         place=PAGE if name in PEERS else SHORT,
@@ -228,6 +233,7 @@ def _values(evidence: MachineEvidence, stem: str, name: str) -> dict:
         "peer": fastest and implementation_words(fastest, axes(frame)),
         "ratios": {} if over is None else _by_phase(over),
         "counted": _counted(over) if fastest and len(phases) == 1 else "",
+        "phases": list(map(phase_words, phases)),
         "par": over is not None and all_same(over),
         "another": _another(frame, rows),
         "any": bool(shown.any()),

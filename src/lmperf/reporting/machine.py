@@ -181,7 +181,9 @@ def counts_table(evidence: MachineEvidence) -> Table:
         "gates_failed": "gates failed",
         **{f"mark.{mark}": mark_words(mark) for mark in kinds},
     }
-    return from_frame("Rows of evidence, by status", pd.DataFrame(lines), headers=headers)
+    return from_frame(
+        "Rows of evidence in this report, by status", pd.DataFrame(lines), headers=headers
+    )
 
 
 def marked(evidence: MachineEvidence, benchmarks: Sequence[str] | None = None) -> dict[str, int]:

@@ -80,10 +80,18 @@ def with_stale(cells: pd.Series, rows: pd.DataFrame) -> pd.Series:
     """
     if "stale" not in rows:
         return cells
-    stale = rows["stale"].reindex(cells.index).eq(True)
+    return _with(cells, rows["stale"].eq(True).map({True: (STALE,), False: ()}))
+
+
+def with_marks(cells: pd.Series, rows: pd.DataFrame) -> pd.Series:
+    """The cells, with all marks of their rows: for rates, which follow from times."""
+    return _with(cells, pd.Series(names_of(rows), rows.index, dtype=object))
+
+
+def _with(cells: pd.Series, names: pd.Series) -> pd.Series:
     made = [
-        replace(cell, marks=(STALE,)) if old and cell.value is not None else cell
-        for cell, old in zip(cells, stale, strict=True)
+        cell if cell.value is None else replace(cell, marks=marks)
+        for cell, marks in zip(cells, names.reindex(cells.index), strict=True)
     ]
     return pd.Series(made, cells.index, dtype=object)
 

@@ -280,7 +280,7 @@ def test_speedup_divides_eager_float32_time_by_other_time():
     frame.loc[matches(frame, implementation="compiled"), "peak_mib"] = 100.0
     sentence = sentence_of("attention_compiled", evidence)
     assert "Forward: 4.00x. Backward: 4.00x." in sentence
-    assert "its backward's peak is 25.0 % of eager's: fewer matrices" in sentence
+    assert "its backward's peak is 25.0 % of PyTorch's: fewer matrices" in sentence
     quick = with_times(0.25, implementation="eager", dtype="tf32")
     faster = sentence_of("attention_numerics", quick)
     assert "Forward: TF32 up to 4.00x" in faster and "Backward: TF32 up to 4.00x" in faster
@@ -308,7 +308,7 @@ def test_peaks_of_drifted_rows_count():
     frame.loc[compiled, "peak_mib"] = 100.0
     frame.loc[compiled & (frame["d_head"] == 128), "peak_mib"] = 200.0
     sentence = sentence_of("attention_compiled", with_marked_widest_heads(evidence))
-    assert "peak is 25.0 to 50.0 % of eager's" in sentence
+    assert "peak is 25.0 to 50.0 % of PyTorch's" in sentence
 
 
 def test_speedup_range_excludes_unresolved_comparisons():

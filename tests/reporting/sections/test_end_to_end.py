@@ -5,6 +5,7 @@ dtype, such as compiled in bf16 autocast.
 """
 
 import functools
+import re
 
 import pandas as pd
 import pytest
@@ -221,7 +222,18 @@ def test_host_bound_count_excludes_other_models(gpu):
         implementation="gpt2", parameters=rows["parameters"] / 2, host_ms=rows["median_ms"]
     )
     both = with_rows(gpu, pd.concat([frame, other], ignore_index=True))
-    assert sentence_of("step_host", both) == sentence_of("step_host", gpu)
+    known = sentence_of("step_host", gpu)
+    assert re.fullmatch(
+        re.escape(known) + r" Left out: \d+ of other models \(\d+ host-bound\)\.",
+        sentence_of("step_host", both),
+    )
+
+
+def test_host_bound_finding_names_the_marked_steps_it_leaves_out(gpu):
+    late = {"host_ms": 1e6, "marks": "host"}
+    where = {"size": "small", "context_length": 1024, "batch": 4, "implementation": "fused_blocks"}
+    marked = with_values(gpu, late, **where)
+    assert sentence_of("step_host", marked).endswith(" Left out: 2 marked (2 host-bound).")
 
 
 def test_sizes_without_eager_float32_are_not_compared(gpu):

@@ -4,6 +4,7 @@ The head table is the one table of the section in the write-up; E1, E3, E4 and E
 page of the section.
 """
 
+import pandas as pd
 import pytest
 from step_evidence import (
     line_of,
@@ -42,6 +43,35 @@ def test_table_e1_shows_times_memory_and_mfu_of_a_cell(gpu):
     assert line["MFU, burst (%)"] == f"{100 * work / 67:.1f}"
     of = "MFU of 67.0 TFLOP/s by the data sheet, sustained matmul 46.8 TFLOP/s, in float32"
     assert of in first.notes
+
+
+def test_peak_of_a_cuda_graph_includes_its_pool(gpu):
+    where = {"size": "small", "context_length": 1024, "batch": 4, "implementation": "graph"}
+    row = having(gpu.frame(ways.STEM), **where).iloc[0]
+    table = next(t for t in SECTION.tables[0].make(gpu) if t.caption.startswith("bf16 weights"))
+    line = line_of(table, size="small", batch=4, implementation="CUDA graph")
+    assert line["peak memory (MiB)"] == significant(row["peak_mib"] + row["pool_mib"])
+
+
+def test_rates_have_the_marks_of_their_times(gpu):
+    where = {"size": "small", "context_length": 1024, "batch": 4, "dtype": "float32"}
+    frame = gpu.frames[ways.STEM].assign(stale=False)
+    marked = {"marks": "drift", "stale": True}
+    evidence = with_values(with_rows(gpu, frame), marked, **where, implementation=EAGER)
+    for table in SECTION.tables[0].make(evidence)[:2]:
+        columns = {c.name.removeprefix("train_step."): c.cells for c in table.columns}
+        line = next(
+            place
+            for place in range(table.length)
+            if all(columns[n][place].value == v for n, v in where.items() if n in columns)
+            and columns["implementation"][place].value == EAGER
+        )
+        found = {name: cells[line].marks for name, cells in columns.items()}
+        for name in ("tokens", "mfu", "burst.tokens", "burst.mfu", "share_of_matmul"):
+            assert found.get(name, ("drift", "stale")) == ("drift", "stale")
+        for name in ("peak", "sustained.clock"):
+            assert found.get(name, ("stale",)) == ("stale",)
+        assert {"tokens", "burst.tokens"} & {*found} and {"peak", "sustained.clock"} & {*found}
 
 
 def test_sustained_steps_have_their_rates_in_a_table_of_their_own(gpu):
@@ -174,6 +204,17 @@ def test_head_table_has_a_line_per_size_and_seven_columns(gpu):
         *("size", "eager float32 (ms)", "eager TF32 (ms)", "eager bf16 (ms)"),
         *("bf16, compiled (ms)", "and flash attention (ms)", "best (ms)"),
     ]
+
+
+def test_head_table_compares_two_times_of_a_size_at_least(gpu):
+    frame = gpu.frames[ways.STEM]
+    where = {"context_length": 1024, "batch": 4, "phase": "train_step", "implementation": EAGER}
+    tf32, plain = (having(frame, **where, dtype=dtype) for dtype in ("tf32", "float32"))
+    both = head(with_rows(gpu, pd.concat([tf32, plain])))
+    assert "Best:" in both.notes and "bf16" not in both.notes and "bf16" in head(gpu).notes
+    apart = pd.concat([having(tf32, size="small"), having(plain, size="large")])
+    marked = with_rows(gpu, apart.assign(marks="drift"))
+    assert head(marked) is None
 
 
 def test_head_table_names_batches_that_differ_by_size(cpu):

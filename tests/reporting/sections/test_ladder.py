@@ -3,6 +3,7 @@
 Tests table E6, the speed-up from the first to the last rung, and the loss with bf16 weights.
 """
 
+import math
 import re
 
 import pandas as pd
@@ -13,7 +14,16 @@ from synthetic import cpu_evidence, gpu_evidence
 
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.numbers import Spread, ranged, ratio, rounded, significant
-from lmperf.reporting.sections.end_to_end import SECTION, ladder, ladder_findings, losses, ways
+from lmperf.reporting.sections.end_to_end import (
+    SECTION,
+    ladder,
+    ladder_findings,
+    losses,
+    recipes,
+    waterfall,
+    ways,
+)
+from lmperf.reporting.sections.end_to_end.figure import labels
 from lmperf.reporting.speedup import compared
 from lmperf.transformer.rungs import RUNGS
 
@@ -134,6 +144,47 @@ def test_ladder_without_sustained_times_labels_its_rates_burst(gpu):
     assert " % (burst). " in sentence_of("ladder", burst)
 
 
+def with_gap(gpu) -> MachineEvidence:
+    """The evidence without four rungs of size small, batch 4, which are configured all the same."""
+    frame = gpu.frames[ladder.STEM]
+    names = ("compiled_blocks", "flash_attention", "fused_loss", "bf16_weights")
+    gone = [having(frame, size="small", batch=4, **rung(name)) for name in names]
+    gone = pd.concat(gone)
+    partial = with_rows(gpu, frame.drop(gone.index))
+    partial.lacking[ladder.STEM] = gone
+    return partial
+
+
+def test_rung_after_a_gap_is_not_compared_with_the_line_above(gpu):
+    table = {t.id: t for t in SECTION.tables}["E6"].make(with_gap(gpu))[0]
+    over = table.frame.set_index("implementation")["over the rung above"]
+    assert over["fused blocks"] == over["CUDA graph"] == "–" and over["bf16 autocast"] != "–"
+    assert "adds a technique to the rung before it" in table.notes
+    assert (
+        "Rungs without a line are not measured: compiled by block; flash attention; loss in chunks;"
+        " bf16 weights, compiled AdamW. The line after them has no speed-up" in table.notes
+    )
+    assert "not measured:" not in {t.id: t for t in SECTION.tables}["E6"].make(gpu)[0].notes
+
+
+def test_figure_shows_no_saving_after_a_gap(gpu):
+    partial = with_gap(gpu)
+    rows = having(waterfall.usual(partial), size="small")
+    steps = waterfall.times(partial, rows).set_index("implementation")
+    assert steps.loc[["fused_blocks", "graph"], "before"].isna().all()
+    assert not steps.loc[["fused_blocks", "graph"], "saves"].any()
+    assert steps.loc["autocast", "before"] == steps.loc["tf32", "ms"]
+    assert labels(partial, rows)["fused_blocks"] == "fused blocks"
+    assert labels(gpu, waterfall.usual(gpu))["fused_blocks"] == "+ fused blocks"
+
+
+def test_largest_speedup_of_a_rung_spans_no_gap(gpu):
+    partial = with_gap(gpu)
+    small = having(partial.frames[ladder.STEM], size="small", batch=4, context_length=1024)
+    partial = with_rows(partial, small)
+    assert "CUDA graph" not in sentence_of("ladder_most", partial)
+
+
 def test_rung_after_an_oom_rung_has_no_speedup(gpu):
     full = {"status": "oom", "requested_bytes": 2 * 2**30, "free_bytes": 2**30, "rounds_ms": None}
     failed = with_values(gpu, full, ladder.STEM, size="small", batch=4, **rung("autocast"))
@@ -177,7 +228,7 @@ def test_losses_on_other_tokens_are_not_compared(gpu):
     other = {"loss": 9.0, "seed": 7}
     mixed = with_values(gpu, other, losses.LOSS, step=100, implementation="autocast")
     found = losses.losses(mixed).loc["3.4B"]
-    assert found.loc["autocast", "base"] == 9.0
+    assert math.isnan(found.loc["autocast", "base"]), "one run is no reference"
     alike = found.drop(index="autocast")
     assert alike["base"].nunique() == 1 and alike["base"].iloc[0] < 7
     assert sentence_of("ladder", mixed).endswith("stays within 1 % of float32's.")
@@ -199,6 +250,25 @@ def test_losses_that_rounding_scatters_decide_nothing():
         )
     everywhere = sentence_of("ladder", with_scattered_losses())
     assert "was not measured" not in everywhere and "of float32's" not in everywhere
+
+
+def test_one_run_with_float32_weights_is_no_reference(gpu):
+    frame = gpu.frames[losses.LOSS]
+    few = having(frame, implementation=["float32", "graph"])
+    few = pd.concat([having(few, size="small"), frame[frame["size"] != "small"]])
+    lone = with_rows(gpu, few, losses.LOSS)
+    lone = with_values(lone, {"loss": 9.0}, losses.LOSS, size="small", implementation="graph")
+    assert losses.growth(lone, "small", "graph") is None
+    table = {t.id: t for t in SECTION.tables}["E6"].make(lone)[0]
+    assert line_of(table, implementation="CUDA graph")["loss"] == "9.000"
+    assert "No reference: fewer than 2 runs have float32 weights." in table.notes
+    said = " At small its loss has no reference: fewer than 2 runs have float32 weights."
+    assert sentence_of("ladder", lone).endswith(said)
+    assert "small" not in sentence_of("ladder_loss", lone)
+    assert waterfall.loss_changes(lone, "small") == {"graph": "loss unclear"}
+    assert recipes.tables(lone)[1].notes.endswith(
+        "No reference at small: fewer than 2 runs have float32 weights."
+    )
 
 
 def test_ladder_finding_states_a_loss_that_falls(gpu):

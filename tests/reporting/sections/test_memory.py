@@ -280,6 +280,23 @@ def test_table_y5_counts_cast_weights_as_temporary(gpu_copy):
     assert cell_of(lines, "activations (MiB)", **where) == "–"
 
 
+def test_predicted_components_have_no_line_without_a_prediction(gpu_copy):
+    frame = gpu_copy.frames["memory"]
+    failed = frame["size"].eq("small") & frame["dtype"].eq("float32")
+    numbers = [name for name in frame if name.endswith("_mib")]
+    frame.loc[failed, numbers], frame.loc[failed, "status"] = np.nan, "oom"
+    single, half = compose("memory", gpu_copy, drawn=False).parts["Y5"][1:]
+    assert "small" not in " ".join(single.frame["size"]) and len(single.frame)
+    assert "small" in " ".join(half.frame["size"])
+
+
+def test_change_of_the_peak_within_a_percent_counts_as_neither(gpu):
+    change = in_sequence(autocast_peaks(1.005), autocast_peaks(0.98, size="small"))
+    evidence = with_changed_rows("memory", change)()
+    said = str(state(next(f for f in FINDINGS if f.name == "memory_autocast"), evidence))
+    assert "peaks are lower in 4 of 20 train steps. A change within 1 % counts as neither." in said
+
+
 @pytest.mark.slow
 def test_timeline_figure_starts_with_the_measured_call(gpu):
     drawn = figures.themed(lambda pen: figure(gpu, pen), figures.LIGHT)

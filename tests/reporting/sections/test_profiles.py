@@ -264,3 +264,22 @@ def test_different_kernels_have_different_short_names():
     assert short == shortened(reversed(names))
     assert short["aten::mul"] == "aten::mul"
     assert short[names[0]].endswith("(tilesize128x64, nn)")
+
+
+def test_stale_profiles_are_marked_in_every_table_and_sentence(gpu):
+    frame = gpu.frames["profiles"]
+    evidence = replace(gpu, frames={**gpu.frames, "profiles": frame.assign(stale=True)})
+    made = compose("profiles", evidence, drawn=False)
+    plain = {"phase", "name", "class", "rank", *CASE}
+    for name in ("P1", "P2", "P3"):
+        for table in made.parts[name]:
+            cells = [
+                cell
+                for column in table.columns
+                for cell in column.cells
+                if column.name not in plain and cell.value is not None
+            ]
+            assert cells and all(cell.marks == ("stale",) for cell in cells)
+    for statement in made.statements:
+        assert "stale" in str(statement)
+    assert not any("stale" in str(s) for s in compose("profiles", gpu, drawn=False).statements)

@@ -125,3 +125,19 @@ def test_remarks_state_impossible_times_and_differences(gpu):
         "the forward here is without gradients"
     )
     assert "input resident twice" in lines.loc[("lrpe", "write-up 004, A800"), "remark"].iloc[0]
+
+
+def test_number_of_a_marked_row_has_its_marks(gpu_copy):
+    frame = gpu_copy.frames["lrpe"]
+    gpu_copy.frames["lrpe"] = frame.assign(marks="drift", stale=True)
+    (table,) = beside(gpu_copy)
+    columns = {column.name: column.cells for column in table.columns}
+    found = {
+        (stem.value, quantity.value.startswith("peak memory")): cell.marks
+        for stem, quantity, cell in zip(
+            *(columns[name] for name in ("benchmark", "quantity", "here")), strict=True
+        )
+    }
+    assert found["lrpe", False] == ("drift", "stale")
+    assert found["lrpe", True] == ("stale",), "a mark concerns times"
+    assert {marks for (stem, _), marks in found.items() if stem != "lrpe"} == {()}

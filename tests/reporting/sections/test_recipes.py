@@ -90,6 +90,28 @@ def test_table_of_losses_says_on_how_many_tokens_each_size_trained(gpu):
 
 
 @pytest.mark.slow
+def test_bf16_weights_have_a_line_where_no_recipe_is_known(gpu):
+    where = {"phase": "train_step", "implementation": "fused_blocks", "size": "small"}
+    first, faster = recipes.tables(with_values(gpu, {"marks": "host"}, **where, dtype=BF16))
+    assert "small" not in set(first.frame["size"])
+    assert faster.caption.startswith("Fastest train step with bf16 weights")
+    assert line_of(faster, size="small")["over the above"] == "–"
+    assert line_of(faster, size="large")["over the above"] != "–"
+    assert faster.notes.endswith(
+        "At small no fastest step with float32 weights is known to compare with."
+    )
+
+
+def test_recipe_without_a_rival_is_no_winner_and_has_no_speedup(gpu):
+    frame = gpu.frames[ways.STEM]
+    alone = having(frame, size="small", dtype=BF16, implementation="fused_blocks")
+    table = recipes.tables(with_rows(gpu, alone))[0]
+    assert "At small no other recipe with float32 weights was measured." in table.notes
+    assert "Speed-up" not in table.notes and not any("over" in name for name in table.frame)
+    assert "no other recipe" not in recipes.tables(gpu)[0].notes
+
+
+@pytest.mark.slow
 def test_bf16_weights_that_are_not_faster_have_no_table(gpu):
     slow = with_times_scaled(gpu, 10, dtype=ways.BF16_WEIGHTS)
     (only,) = recipes.tables(slow)

@@ -131,6 +131,7 @@ def _casts(evidence: MachineEvidence) -> dict:
     single, half = found.values()
     return {
         **half[["size", "context_length"]],
+        "stale": bool(single["stale"] or half["stale"]),
         **{
             name: {"single": single[column], "half": half[column]}
             for name, column in (("matmul", MATMUL), ("copy", COPY))
@@ -185,7 +186,7 @@ _OUTPUTS = (
 _SUM = "A bf16 sum of {{ '{:,}'.format(additions) }} times {{ addend }} ends at {{ sum | fixed }}"
 _MATMULS = (
     " a train step's matmuls from {{ matmul.single | sig }} to {{ matmul.half | sig }} ms"
-    " ({{ size }}, context {{ context_length }}). "
+    " ({{ size }}, context {{ context_length }}{{ ', stale' if stale }}). "
 )
 
 FINDINGS = (

@@ -5,18 +5,21 @@ It shows the largest cell of each source, device and metric. No check depends on
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import reduce
+
 import pandas as pd
 
 from lmperf.devices import SHEETS
 from lmperf.dtypes import dtype_of
 from lmperf.names import axis_words, dtype_words, in_order, phase_words, value_words
-from lmperf.reporting import gates
+from lmperf.reporting import gates, marks
 from lmperf.reporting.evidence import MachineEvidence, groups, having
 from lmperf.reporting.numbers import counted, finite, fixed, rounded, significant
 from lmperf.reporting.published import STEMS, cell_of, figures_of, sources
 from lmperf.reporting.sections import Section
 from lmperf.reporting.tables import TableGroup, from_frame, keys_of
-from lmperf.results import Cell, Table
+from lmperf.results import STALE, Cell, Table
 from lmperf.workflow import IS_PACKAGED
 
 # Only a checkout has these files at a place that a page can link to.
@@ -142,7 +145,8 @@ def _matched(evidence: MachineEvidence, stem: str) -> pd.DataFrame:
     numbers = {m: frame[c] for m, (c, *_) in MEASURED.items() if c in frame}
     numbers["flops"] = frame.get("flops", pd.Series(None, frame.index, float))
     work = next((frame[name] for name in WORK if name in frame and frame[name].notna().any()), 0.0)
-    ours = frame[keys].map(_text).assign(**numbers, work=work, key=keys_of(frame))
+    known = {"key": keys_of(frame), "marks": marks.names_of(frame)}
+    ours = frame[keys].map(_text).assign(**numbers, work=work, **known)
     both = figures.merge(ours.drop_duplicates(keys, keep="last"), on=keys).sort_values(keys)
     here = [row.get(row["metric"]) for _, row in both.iterrows()]
     both = both.assign(here=pd.Series(here, both.index, dtype=float)).dropna(subset=["here"])
@@ -209,7 +213,10 @@ def _line(stem: str, rows: pd.DataFrame) -> dict[str, str]:
         "quantity": ", ".join(named if len(rows) > 1 else named[:1]),
         "source": first["source"] + device,
         "published": _printed(rows["value"], first["unit"]),
-        "here": _here(rows["here"].tolist(), form, unit, first["key"]),
+        "here": replace(
+            _here(rows["here"].tolist(), form, unit, first["key"]),
+            marks=_marks(rows["marks"], first["metric"]),
+        ),
         "remark": "; ".join(filter(None, dict.fromkeys([*notes, _cannot_be(rows)]))),
     }
 
@@ -221,6 +228,12 @@ def _here(values: list[float], form, unit: str, key: str | None) -> Cell:
     """
     first, second, *_ = *map(finite, values), None
     return Cell(" / ".join(map(form, values)) + unit, first, second=second, row=key)
+
+
+def _marks(names: pd.Series, metric: str) -> tuple[str, ...]:
+    """All marks of rows with a time; of rows with another quantity, only that of stale rows."""
+    found = reduce(marks.both, names)
+    return found if metric == "time" else tuple(name for name in found if name == STALE)
 
 
 def _printed(values: pd.Series, unit: str) -> str:

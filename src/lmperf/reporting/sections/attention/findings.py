@@ -217,14 +217,15 @@ _GAINS = (
 )
 _PEAK = (
     "{% if peak and fewer %} At length {{ length | sig }} its backward's peak is"
-    " {{ peak | range('percent') }} of eager's: fewer matrices are written and read.{% endif %}"
+    " {{ peak | range('percent') }} of PyTorch's: fewer matrices are written and read.{% endif %}"
 )
 _HELD = (
     "Plain attention keeps {{ kept }} matrices of length x length (float32) for the backward. The"
     " peak of its forward is {{ forward }} of them. That of its backward is {{ backward }}."
 )
 _COMPILED = (
-    "Compiled attention is faster than eager in {{ faster.k }} of {{ timed }} cells (float32)"
+    "Compiled attention is faster than plain PyTorch in {{ faster.k }} of {{ timed }} cells"
+    " (float32)"
 )
 _OPEN = "{% if faster.n < timed %}; {{ timed - faster.n }} unresolved{% endif %}."
 _LOWER = "At length {{ length | sig }} lower precision is faster than float32"

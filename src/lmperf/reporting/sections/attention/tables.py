@@ -111,7 +111,7 @@ def head(evidence: MachineEvidence) -> Table | None:
             columns.append(text("bound by", text_cells(bounds(evidence)["bound"]), "forward.bound"))
         over = speeds[speeds.index.intersection(rows.index)]
         columns.append(
-            speedup(f"{words}, compiled over eager", over, f"{phase}.compiled.over.eager")
+            speedup(f"{words}, compiled over PyTorch", over, f"{phase}.compiled.over.eager")
         )
     backward = having(eager.rows(frame), phase="backward")
     peak = value_cells(backward, backward["peak_mib"])

@@ -12,7 +12,7 @@ from lmperf.reporting.sections.end_to_end.figure import (
     SAVED,
     STEP,
     UNCLEAR,
-    rung_words,
+    labels,
     title,
 )
 from lmperf.reporting.sections.end_to_end.waterfall import BY_NAME, times, usual
@@ -27,29 +27,28 @@ def charts(evidence: MachineEvidence) -> list[Spec]:
     if not sizes:
         return []
     timed = {size: times(evidence, having(rows, size=size)) for size in sizes}
-    records = []
+    records, words = [], on_one_line(labels(evidence, rows))
     for size, steps in timed.items():
         order = [name for name in BY_NAME if name in set(steps["implementation"])]
         steps = steps.assign(
             before=steps["before"].fillna(steps["ms"]), words=_marks(steps)
         ).sort_values("implementation", key=lambda names, order=order: names.map(order.index))
         for step in steps.to_dict("records"):
-            records += _bars(size, step)
-    lines = [*map(rung_line, BY_NAME)]
-    faint = (SAVED, LOST, UNCLEAR)
+            records += _bars(size, words[step["implementation"]], step)
+    faint, lines = (SAVED, LOST, UNCLEAR), [*words.values()]
     return [bar_chart(title(evidence, timed), records, COLOURS, "ms", faint, lines)]
 
 
-def rung_line(name: str) -> str:
-    """The label of a rung's bar."""
-    return rung_words(name).replace("\n", " ")
+def on_one_line(words: dict[str, str]) -> dict[str, str]:
+    """The labels of the rungs, from ``labels``, without line breaks."""
+    return {name: text.replace("\n", " ") for name, text in words.items()}
 
 
 def _marks(steps) -> list[str]:
     return [", ".join(map(mark_words, names)) or "none" for names in marks.names_of(steps)]
 
 
-def _bars(size: str, step: dict) -> list[dict]:
+def _bars(size: str, line: str, step: dict) -> list[dict]:
     """The bar of a rung: the time that it takes, and what it saved or lost, as in the figure."""
     least, most = sorted((step["ms"], step["before"]))
     kind = SAVED if step["saves"] else LOST if step["costs"] else UNCLEAR
@@ -57,7 +56,7 @@ def _bars(size: str, step: dict) -> list[dict]:
     timed = "sustained" if step["lasting"] else "burst"
     shown = {
         "panel": f"{size}, batch {step['batch']:g}, {timed}",
-        "line": rung_line(step["implementation"]),
+        "line": line,
         "value": f"{significant(step['ms'])} ms",
         "interval": f"{significant(step['low'])} to {significant(step['high'])}",
         "n": whole(step["sustained_steps"] if step["lasting"] else step["repetitions"]),

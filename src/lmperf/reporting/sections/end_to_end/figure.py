@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -11,8 +13,9 @@ from lmperf.names import implementation_words, in_order
 from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.figures import Pen, grid, legend_below, number_at_end, whiskers
-from lmperf.reporting.numbers import signed_percent, significant
+from lmperf.reporting.numbers import significant
 from lmperf.reporting.sections.end_to_end import ways
+from lmperf.reporting.sections.end_to_end.ladder import adjacent
 from lmperf.reporting.sections.end_to_end.waterfall import (
     BY_NAME,
     keeps_weights,
@@ -40,8 +43,8 @@ def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
     sizes = in_order("size", rows["size"])
     if not sizes:
         return None
-    present = set(rows["implementation"])
-    rungs = [name for name in BY_NAME if name in present]
+    words = labels(evidence, rows)
+    rungs = [*words]
     lines = -(-len(sizes) // MOST_COLUMNS)
     columns = -(-len(sizes) // lines)
     height = INCHES_AROUND + lines * (INCHES_A_ROW + INCHES_A_RUNG * len(rungs))
@@ -54,24 +57,24 @@ def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
     batches = rows["batch"].nunique() > 1
     for axis, (size, steps) in zip(panels, timed.items(), strict=False):
         _panel(axis, pen, steps, rungs, loss_changes(evidence, size))
-        lines_of(axis, having(rows, size=size), rungs)
+        lines_of(axis, having(rows, size=size), words)
         axis.set_title(f"{size}, batch {steps['batch'].iloc[0]:g}" if batches else size)
         axis.set_xlabel(f"ms, {'sustained' if steps['lasting'].all() else 'burst'}")
     legend_below(drawn, panels[: len(sizes)])
     return drawn
 
 
-def lines_of(axis: Axes, rows: pd.DataFrame, rungs: list[str]) -> None:
+def lines_of(axis: Axes, rows: pd.DataFrame, rungs: Mapping[str, str]) -> None:
     """Name a line for each rung; say why a rung of this size has no number.
 
-    rows: the rows of the size, from ``usual``; rungs: names of all lines, from top to bottom.
+    rows: the rows of the size, from ``usual``; rungs: ``labels``, from top to bottom.
     """
     words = status_words(rows).where(~gates.shown(rows), "")
     why = dict(zip(rows["implementation"], words, strict=True))
     for place, name in enumerate(rungs):
         if text := why.get(name, "not measured").partition(" (")[0]:
             number_at_end(axis, 0, place, text)
-    axis.set_yticks(range(len(rungs)), map(rung_words, rungs))
+    axis.set_yticks(range(len(rungs)), rungs.values())
     axis.set_ylim(len(rungs) - 0.4, -0.6)
     axis.tick_params(axis="y", length=0)
     axis.grid(visible=False, axis="y")
@@ -79,10 +82,18 @@ def lines_of(axis: Axes, rows: pd.DataFrame, rungs: list[str]) -> None:
     axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
 
 
-def rung_words(name: str) -> str:
-    """A rung in words, after a plus if it adds to the rung before; broken after a comma."""
-    adds = BY_NAME[name].implementation != ways.EAGER
-    return ("+ " if adds else "") + implementation_words(name).replace(", ", ",\n")
+def labels(evidence: MachineEvidence, rows: pd.DataFrame) -> dict[str, str]:
+    """Each rung of these rows in words; after a plus if it adds to the line above.
+
+    rows: from ``usual``; the words are broken after a comma.
+    """
+    present = set(rows["implementation"])
+    adds = {rung.name for rung, _ in adjacent(evidence, rows) if rung.implementation != ways.EAGER}
+    return {
+        name: ("+ " if name in adds else "") + implementation_words(name).replace(", ", ",\n")
+        for name in BY_NAME
+        if name in present
+    }
 
 
 def _panel(axis: Axes, pen: Pen, steps: pd.DataFrame, rungs: list[str], losses: dict) -> None:
@@ -110,11 +121,11 @@ def _panel(axis: Axes, pen: Pen, steps: pd.DataFrame, rungs: list[str], losses: 
     axis.set_xlim(0, ROOM * steps[["ms", "before", "high"]].max().max())
 
 
-def _loss_words(name: str, losses: dict[str, float]) -> str:
+def _loss_words(name: str, losses: dict[str, str]) -> str:
     """The change in loss that stands beside the time of a rung without float32 weights."""
     if keeps_weights(BY_NAME[name]):
         return ""
-    return f" (loss {signed_percent(losses[name]) if name in losses else 'not measured'})"
+    return f" ({losses.get(name, 'loss not measured')})"
 
 
 def title(evidence: MachineEvidence, timed: dict[str, pd.DataFrame]) -> str:
@@ -130,4 +141,4 @@ def title(evidence: MachineEvidence, timed: dict[str, pd.DataFrame]) -> str:
             return (
                 f"With float32 weights, the ladder up to {rung} {verb} a train step {ends} {cell}"
             )
-    return "Time of a train step, with a further technique in each line"
+    return "Time of a train step, by technique"

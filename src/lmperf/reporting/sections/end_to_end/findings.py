@@ -7,6 +7,7 @@ import itertools
 import pandas as pd
 
 from lmperf.names import dtype_words, implementation_words, in_order
+from lmperf.reporting import gates
 from lmperf.reporting.ceilings import SUSTAINED, matmul_ceiling
 from lmperf.reporting.custom import another_model
 from lmperf.reporting.evidence import MachineEvidence, axes, having
@@ -18,6 +19,7 @@ from lmperf.reporting.findings import (
     all_rows,
     measured,
     rows_of,
+    sound,
     verdicts,
 )
 from lmperf.reporting.host_bound import HOST_BOUND, host_bound, queued
@@ -170,12 +172,17 @@ def _whole(evidence: MachineEvidence) -> dict:
 
 
 def _host(evidence: MachineEvidence) -> dict:
-    """How many train steps are host-bound, in all and for each implementation of our model."""
-    rows = rows_of(evidence, STEM, phase=ways.STEP)
-    rows = rows[~another_model(rows)]
-    share = queued(rows).dropna()
-    rows = measured(rows.loc[share.index])
-    late = rows[host_bound(rows)]
+    """How many train steps are host-bound, in all and for each implementation of our model.
+
+    ``left_out``: how many steps of other models, and how many steps that may not hold, in words.
+    """
+    steps = having(all_rows(evidence, STEM), phase=ways.STEP)
+    timed = steps[gates.shown(steps) & queued(steps).notna()]
+    others = another_model(steps)[timed.index]
+    holds = timed.index.isin(sound(evidence, STEM).index)
+    rows = measured(timed[holds & ~others])
+    share, late = queued(rows), rows[host_bound(rows)]
+    left_out = {"marked": timed[~holds & ~others], "of other models": timed[others]}
     counts = [
         (name, Count(*(len(having(part, implementation=name)) for part in (late, rows))))
         for name in in_order("implementation", rows["implementation"])
@@ -187,6 +194,11 @@ def _host(evidence: MachineEvidence) -> dict:
             f"{implementation_words(name, axes(rows))} {count}" for name, count in counts if count.k
         ],
         "most": share.max(),
+        "left_out": [
+            f"{len(part)} {why} ({host_bound(part).sum()} host-bound)"
+            for why, part in left_out.items()
+            if len(part)
+        ],
     }
 
 
@@ -196,6 +208,7 @@ _OWN = (
     "{{ names | join(' over ') }} in a {{ words }} step ({{ contexts }}):"
     " {{ gains | join(', ') }}, "
 )
+_LEFT_OUT = "{% if left_out %} Left out: {{ left_out | listed }}.{% endif %}"
 _SHARES = (
     "{% for words, share in best %}{{ share | percent }}"
     "{{ ' of a sustained matmul' if loop.first }} in {{ words }}{{ ', ' if not loop.last }}"
@@ -298,9 +311,9 @@ FINDINGS = (
         answer=lambda v: "none" if v["bound"].none else "some",
         answers={
             "some": "{{ bound }} train steps are host-bound (the last work is queued after"
-            " {{ late | percent(0) }} of the step): {{ which | join(', ') }}.",
+            " {{ late | percent(0) }} of the step): {{ which | join(', ') }}." + _LEFT_OUT,
             "none": "None of {{ bound.n | count('train step') }} is host-bound: their last work is"
-            " queued after {{ most | percent }} of the step at the latest.",
+            " queued after {{ most | percent }} of the step at the latest." + _LEFT_OUT,
         },
         place=PAGE,
     ),

@@ -14,6 +14,7 @@ import pandas as pd
 from lmperf.names import implementation_words
 from lmperf.reporting.ceilings import SUSTAINED, matmul_ceiling, sheet_ceiling
 from lmperf.reporting.evidence import MachineEvidence, groups, having
+from lmperf.reporting.marks import with_stale
 from lmperf.reporting.sections.end_to_end import ways
 from lmperf.reporting.sections.end_to_end.losses import LOSS, loss_cell, loss_words, losses
 from lmperf.reporting.sections.end_to_end.ways import CELL, STEM, STEP
@@ -97,7 +98,7 @@ def _fastest_numerics(evidence: MachineEvidence) -> str:
 
 
 def _cell(evidence: MachineEvidence, rows: pd.DataFrame, losses: pd.DataFrame) -> Table | None:
-    lasting = ways.sustained(rows[~rows["burst"]])
+    lasting, peaks = ways.sustained(rows[~rows["burst"]]), value_cells(rows, ways.peak(rows))
     columns = [
         step_time("burst", step_times(rows), STEP),
         time("sustained", lasting, f"{STEP}.sustained"),
@@ -105,12 +106,18 @@ def _cell(evidence: MachineEvidence, rows: pd.DataFrame, losses: pd.DataFrame) -
         speedup("over the rung above", _over_previous(evidence, rows), f"{STEP}.over.previous"),
         *ways.rates(rows, STEP),
         ways.share_of_matmul(rows, STEP),
-        memory("peak memory", value_cells(rows, ways.peak(rows)), f"{STEP}.peak", "GiB"),
+        memory("peak memory", with_stale(peaks, rows), f"{STEP}.peak", "GiB"),
     ]
     replaces = "; autocast replaces TF32" if "tf32" in set(rows["implementation"]) else ""
     of = ways.denominators(evidence, _fastest_numerics(evidence))
     note = f"{STEPS} {ways.LASTING if len(lasting) else ''}"
-    note += f"Each line adds a technique to the one above it{replaces}{of}."
+    above = "rung before it" if (gaps := unmeasured(evidence, rows)) else "one above it"
+    note += f"Each line adds a technique to the {above}{replaces}{of}."
+    if gaps:
+        note += (
+            f" Rungs without a line are not measured: {'; '.join(map(implementation_words, gaps))}."
+        )
+        note += " The line after them has no speed-up: it adds several techniques."
     if set(rows["implementation"]) & {rung.name for rung in FLOAT8}:
         note += f" {_FLOAT8_WORDS}"
     size = rows["size"].iloc[0]
@@ -119,7 +126,8 @@ def _cell(evidence: MachineEvidence, rows: pd.DataFrame, losses: pd.DataFrame) -
         names = rows["implementation"][rows["implementation"].isin(known.index)]
         cells = [loss_cell(*known.loc[name, ["loss", "base"]]) for name in names]
         cells = pd.Series(cells, names.index, dtype=object)
-        columns.append(Beside("loss (over float32)", cells, "loss", "", "precise", LOWER))
+        header = "loss (over float32)" if known["base"].notna().any() else "loss"
+        columns.append(Beside(header, cells, "loss", "", "precise", LOWER))
         note += f" {loss_words(evidence, size)}"
         if len(cells) < len(rows) and not evidence.missing.get(LOSS):
             note += " A dash: no loss is configured."
@@ -134,17 +142,39 @@ def series_of(rung: Rung) -> Series:
     return Series.of(dtype=rung.dtype, implementation=rung.implementation)
 
 
-def pairs_of(rows: pd.DataFrame) -> Iterator[tuple[Series, Series]]:
-    """Each rung that these rows contain and the rung before it; of float8 the highest rung."""
+def unmeasured(evidence: MachineEvidence, rows: pd.DataFrame) -> list[str]:
+    """Names of rungs that these rows lack, and that are configured in one of their cells."""
+    lacking = evidence.lacking.get(STEM)
+    if lacking is None or lacking.empty or rows.empty:
+        return []
+    named = techniques(lacking)
+    here = pd.MultiIndex.from_frame(named[CELL]).isin(pd.MultiIndex.from_frame(rows[CELL]))
+    names = set(named.loc[here, "implementation"]) - set(rows["implementation"])
+    return [rung.name for rung in RUNGS if rung.name in names]
+
+
+def adjacent(evidence: MachineEvidence, rows: pd.DataFrame) -> list[tuple[Rung, Rung]]:
+    """Each rung that these rows contain and the rung before it.
+
+    Pairs with an ``unmeasured`` rung in between are left out: several techniques separate them.
+    """
+    names, gaps = set(rows["implementation"]), unmeasured(evidence, rows)
+    configured = [rung for rung in RUNGS if rung.name in {*names, *gaps}]
+    pairs = itertools.pairwise(configured)
+    return [(rung, before) for before, rung in pairs if {before.name, rung.name} <= names]
+
+
+def pairs_of(evidence: MachineEvidence, rows: pd.DataFrame) -> Iterator[tuple[Series, Series]]:
+    """The pairs that ``adjacent`` returns, and each rung of float8 with the highest rung."""
     names = set(rows["implementation"])
-    there = [series_of(rung) for rung in RUNGS if rung.name in names]
-    yield from ((rung, before) for before, rung in itertools.pairwise(there))
+    yield from ((series_of(rung), series_of(base)) for rung, base in adjacent(evidence, rows))
     yield from ((series_of(rung), series_of(RUNGS[-1])) for rung in FLOAT8 if rung.name in names)
 
 
 def _over_previous(evidence: MachineEvidence, rows: pd.DataFrame) -> pd.Series:
-    """The speed-up of each rung over the previous rung that these rows contain."""
-    cells = [speedup_cells(evidence, STEM, rung, before) for rung, before in pairs_of(rows)]
+    """The speed-up of each rung over the previous rung: see ``pairs_of``."""
+    pairs = pairs_of(evidence, rows)
+    cells = [speedup_cells(evidence, STEM, rung, before) for rung, before in pairs]
     found = pd.concat([pd.Series(dtype=object), *cells])
     return found[found.index.isin(rows.index)]
 

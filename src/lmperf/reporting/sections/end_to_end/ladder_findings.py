@@ -27,10 +27,12 @@ from lmperf.reporting.sections.end_to_end.ladder import (
 from lmperf.reporting.sections.end_to_end.losses import (
     LOSS,
     NEAR,
+    TOO_FEW,
     exact_rungs,
     growth,
     losses,
     scattered,
+    without_reference,
 )
 from lmperf.reporting.sections.end_to_end.ways import CELL, STEM
 from lmperf.reporting.speedup import resolved
@@ -80,6 +82,7 @@ def _whole(evidence: MachineEvidence) -> dict:
         "falls_at": growths[min(growths)] if growths else "",
         "steps": load(LOSS).stated["steps"],
         "near": NEAR,
+        "lone": listed(lone) if (lone := without_reference(evidence, rows["size"])) else "",
         **_scatter(evidence),
         **verdicts(rows),
     }
@@ -93,7 +96,9 @@ def _sizes(rows: pd.DataFrame) -> str:
 def _most(evidence: MachineEvidence) -> dict:
     """The rung with the largest resolved speed-up over the previous rung, for each size."""
     cells, rows = _top(evidence)[CELL], _shown(evidence)
-    steps = [compared_rungs(evidence, rows, *pair, of=resolved) for pair in pairs_of(rows)]
+    steps = [
+        compared_rungs(evidence, rows, *pair, of=resolved) for pair in pairs_of(evidence, rows)
+    ]
     found = measured(pd.concat(steps).merge(cells, on=CELL))
     found = found[found["verdict"] == FASTER]
     if found.empty:
@@ -167,13 +172,14 @@ _WHOLE = (
 # The loss stands beside every number that rests on it.
 _MFU = (
     ".{% if mfu %} MFU is then {{ mfu | range('percent') }}{{ ' (burst)' if burst }}.{% endif %}"
-    "{% if growth is none and scattered %}"
+    "{% if growth is none and (scattered or lone) %}"
     "{% elif growth is none %} Its loss was not measured."
     "{% elif grows %} But its bf16 weights raise the loss after {{ steps }} steps by"
     " up to {{ growth | percent }} ({{ grows_at }}).{% elif falls %} Its loss exceeds float32's by"
     " at most {{ near | percent(0) }}, and is up to {{ fall | percent }} lower ({{ falls_at }})."
     "{% else %} Its loss stays within"
-    " {{ near | percent(0) }} of float32's.{% endif %}" + _SCATTER
+    " {{ near | percent(0) }} of float32's.{% endif %}"
+    "{% if lone %} At {{ lone }} its loss has no reference: " + TOO_FEW + ".{% endif %}" + _SCATTER
 )
 _LOSS = (
     "After {{ steps }} steps on the same tokens (one run per rung), losses with bf16 weights lie"

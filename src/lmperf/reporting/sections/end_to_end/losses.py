@@ -23,15 +23,19 @@ NEAR = 0.01
 # Their rungs differ in rounding only. At some sizes training amplifies it: on an H200, after 100
 # steps of the smallest model, losses of seven such runs were up to 54 % apart.
 WIDEST = 0.05
+# Fewer losses with float32 weights say nothing about how far rounding moves a loss.
+LEAST_RUNS = 2
+TOO_FEW = f"fewer than {LEAST_RUNS} runs have float32 weights"
 
 
 def losses(evidence: MachineEvidence) -> pd.DataFrame:
     """A data frame of losses at the last recorded step, indexed by size and rung.
 
     Columns: ``loss``; ``seed``, which determines the tokens; ``base``, the mean loss of the rungs
-    with float32 weights on the same tokens, NaN if there is none or if they are further apart than
-    `WIDEST`; ``apart``, how far they are apart, as a fraction. These rungs differ in rounding only,
-    which training amplifies, so their mean is a better reference than one of them.
+    with float32 weights on the same tokens, NaN if there are fewer than `LEAST_RUNS` or if they are
+    further apart than `WIDEST`; ``apart``, how far they are apart, as a fraction. These rungs
+    differ in rounding only, which training amplifies, so their mean is a better reference than one
+    of them.
     """
     frame = evidence.frame(LOSS)
     if frame is None:
@@ -42,7 +46,8 @@ def losses(evidence: MachineEvidence) -> pd.DataFrame:
     exact = last["loss"].where(last["implementation"].isin(exact_rungs()))
     alike = exact.groupby([last["size"], last["seed"]])
     apart = alike.transform("max") / alike.transform("min") - 1
-    base = alike.transform("mean").where(apart <= WIDEST)
+    enough = alike.transform("count") >= LEAST_RUNS
+    base = alike.transform("mean").where(enough & (apart <= WIDEST))
     found = last.assign(base=base, apart=apart).set_index(["size", "implementation"])
     return found[["loss", "seed", "base", "apart"]]
 
@@ -51,6 +56,16 @@ def scattered(evidence: MachineEvidence) -> dict[str, float]:
     """Size -> how far losses with float32 weights are apart, where they are no reference."""
     apart = losses(evidence)["apart"].groupby(level="size").max()
     return {size: apart[size] for size in in_order("size", apart.index) if apart[size] > WIDEST}
+
+
+def without_reference(evidence: MachineEvidence, sizes: Iterable[str]) -> list[str]:
+    """Those of the sizes whose losses have no reference: too few runs have float32 weights.
+
+    Sizes whose losses are ``scattered`` are left out: they have runs enough.
+    """
+    known = losses(evidence)["base"].groupby(level="size").count()
+    found = [size for size in known.index if not known[size]]
+    return [size for size in in_order("size", found) if size in {*sizes} - {*scattered(evidence)}]
 
 
 def growth(evidence: MachineEvidence, size: str, rung: str | None) -> float | None:
@@ -70,7 +85,6 @@ def growth_words(evidence: MachineEvidence, rows: pd.DataFrame) -> str:
 
 def exact_rungs() -> list[str]:
     """The rungs with float32 weights."""
-    """The rungs with float32 weights."""
     return [rung.name for rung in RUNGS if dtype_of(rung.dtype).storage == "float32"]
 
 
@@ -83,7 +97,6 @@ def loss_cell(loss: float, base: float) -> Cell:
 
 def loss_words(evidence: MachineEvidence, size: str) -> str:
     """For a note: how the losses of a size were measured."""
-    """For a note: how the losses of a size were measured."""
     frame = having(all_rows(evidence, LOSS), size=size)
     context, batch = (frame[axis].iloc[0] for axis in ("context_length", "batch"))
     stated, steps = load(LOSS).stated, frame["step"].max()
@@ -92,10 +105,26 @@ def loss_words(evidence: MachineEvidence, size: str) -> str:
     return (
         f"Loss: mean of the last tenth of {steps:g} steps, one run on the same"
         f" tokens, with {batch:g} sequences of {context:g} tokens in each step and a learning rate"
-        f" of {stated['learning_rate']:g}; in brackets over the mean with float32 weights, if"
-        f" further than {percent(NEAR, 0)} from it, and if those losses are within"
-        f" {percent(WIDEST, 0)} of each other.{apart}"
+        f" of {stated['learning_rate']:g}{_reference_words(evidence, size)}.{apart}"
     )
+
+
+def _reference_words(evidence: MachineEvidence, size: str) -> str:
+    """The end of a sentence on the losses of a size: what they are compared with."""
+    if why := _lacks_reference(evidence, [size]):
+        return f". No reference: {why[size]}"
+    near = percent(NEAR, 0)
+    return f"; in brackets over the mean with float32 weights, if further than {near} from it"
+
+
+def _lacks_reference(evidence: MachineEvidence, sizes: Iterable[str]) -> dict[str, str]:
+    """Size -> why its losses have no reference; sizes with one are left out."""
+    sizes = [*sizes]
+    why = dict.fromkeys(without_reference(evidence, sizes), TOO_FEW)
+    for size, far in scattered(evidence).items():
+        if size in sizes:
+            why[size] = f"those with float32 weights are up to {percent(far, 0)} apart"
+    return why
 
 
 def trained_on(evidence: MachineEvidence, sizes: Iterable[str]) -> str:
@@ -111,4 +140,10 @@ def trained_on(evidence: MachineEvidence, sizes: Iterable[str]) -> str:
         for count in dict.fromkeys(counts.values())
     ]
     steps = load(LOSS).stated["steps"]
-    return f"Loss: after {steps} steps of one run on the same tokens: {', '.join(said)}."
+    why = _lacks_reference(evidence, sizes)
+    without = [
+        f" No reference at {listed([size for size in why if why[size] == words])}: {words}."
+        for words in dict.fromkeys(why.values())
+    ]
+    said = f"Loss: after {steps} steps of one run on the same tokens: {', '.join(said)}."
+    return said + "".join(without)

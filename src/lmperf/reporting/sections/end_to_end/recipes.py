@@ -220,7 +220,8 @@ def _what_to_run(evidence: MachineEvidence, best: pd.DataFrame, every: pd.DataFr
         ),
     ]
     notes = _notes(evidence, best, every)
-    notes.insert(1, f"Speed-up: over eager {dtype_words(base.dtype)}.")
+    if any(cell.words != EMPTY for cell in over):
+        notes.insert(1, f"Speed-up: over eager {dtype_words(base.dtype)}.")
     return Table(f"Fastest train step{_where(best)}", _shown(columns), " ".join(notes))
 
 
@@ -237,6 +238,10 @@ def _notes(evidence: MachineEvidence, best: pd.DataFrame, every: pd.DataFrame) -
     notes += [meaning for name, meaning in MEANINGS.items() if name in said]
     if "compiled" in said and not best["implementation"].isin(_WHOLE_MODEL).any():
         notes.append("Compiled: one block, which all layers share.")
+    rivals = having(every[gates.shown(every) & _float32_weights(every)], size=[*best["size"]])
+    number = rivals["size"].value_counts()
+    if lone := in_order("size", number.index[number == 1]):
+        notes.append(f"At {listed(lone)} no other recipe with float32 weights was measured.")
     if best["tied"].any():
         tied = listed(best.loc[best["tied"], "size"])
         notes.append(f"At {tied} the lead over a simpler recipe is unresolved.")
@@ -269,13 +274,16 @@ def _over(evidence: MachineEvidence, best: pd.DataFrame) -> tuple[Way, pd.Series
 def _faster(evidence: MachineEvidence, best: pd.DataFrame) -> list[Table]:
     """The table of sizes at which bf16 weights are faster, with their loss; none if there is none.
 
-    Each row is compared with the recipe of ``best`` for its size.
+    Each row is compared with the recipe of ``best`` for its size, if it has one.
     """
     rows, base = _faster_rows(evidence, best), best.set_index("size")
     if rows.empty:
         return []
-    cells = []
+    cells, alone = [], [size for size in rows["size"] if size not in base.index]
     for label, row in rows.iterrows():
+        if row["size"] in alone:
+            cells.append(_DASH)
+            continue
         other = _way(base.loc[row["size"]])
         cells.append(speedup_cells(evidence, STEM, _way(row).series, other.series)[label])
     found = [loss(evidence, row["size"], rung_of(row)) for _, row in rows.iterrows()]
@@ -305,15 +313,22 @@ def _faster(evidence: MachineEvidence, best: pd.DataFrame) -> list[Table]:
     ]
     common = f"{_common(evidence)}, {implementation_words('fused_blocks')}"
     note = f"All: {common}, compiled AdamW. {losses.trained_on(evidence, rows['size'])}"
-    return [Table(f"Faster, with bf16 weights{_where(rows)}", _shown(columns), note)]
+    if alone:
+        note += (
+            f" At {listed(alone)} no fastest step with float32 weights is known to compare with."
+        )
+    what = "Fastest train step with bf16 weights" if alone else "Faster, with bf16 weights"
+    return [Table(f"{what}{_where(rows)}", _shown(columns), note)]
 
 
 def _faster_rows(evidence: MachineEvidence, best: pd.DataFrame) -> pd.DataFrame:
-    """The fastest recipes of all that have bf16 weights and beat the row of ``best``."""
+    """The fastest recipes of all that have bf16 weights and beat the row of ``best``, if any."""
     every = fastest(evidence, any_weights=True)
-    rows = every[~_float32_weights(every) & every["size"].isin(best["size"])]
-    base = best.set_index("size", drop=False)
-    beats = [_beats(evidence, row, base.loc[row["size"]]) for _, row in rows.iterrows()]
+    rows, base = every[~_float32_weights(every)], best.set_index("size", drop=False)
+    beats = [
+        row["size"] not in base.index or _beats(evidence, row, base.loc[row["size"]])
+        for _, row in rows.iterrows()
+    ]
     return rows[pd.Series(beats, rows.index, dtype=bool)]
 
 

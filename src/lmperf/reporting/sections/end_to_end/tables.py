@@ -16,6 +16,7 @@ from lmperf.names import dtype_words, in_order, phase_words
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import NotMeasured
 from lmperf.reporting.host_bound import HOST_BOUND, queued
+from lmperf.reporting.marks import with_marks, with_stale
 from lmperf.reporting.numbers import percent
 from lmperf.reporting.sections.end_to_end import losses, recipes, ways
 from lmperf.reporting.sections.end_to_end.ways import BASE, CELL, EAGER, FLOAT32, STEM, STEP, Way
@@ -47,11 +48,10 @@ TECHNIQUES = {
     "bf16, compiled": Way(ways.BLOCKS, ways.BF16),
     "and flash attention": Way("triton_compiled_blocks", ways.BF16),
 }
-_BEST = " bf16: autocast. Best: the recipe of the first table."
 # Whether all times are burst times -> the note below the head table.
 NOTE = {
-    True: f"Times: single calls with pauses (burst), median.{_BEST}",
-    False: f"Times: steps back to back, median.{_BEST}",
+    True: "Times: single calls with pauses (burst), median.",
+    False: "Times: steps back to back, median.",
 }
 SINGLE = (
     " Burst: single calls with pauses, in which the device may clock higher: not comparable with"
@@ -71,7 +71,8 @@ ATTENTIONS = {
 def head(evidence: MachineEvidence) -> Table | None:
     """The head table, a line for each size: the time of a train step with each technique in ms.
 
-    The column ``best`` has the recipe of the write-up's first table. None without evidence.
+    The column ``best`` has the recipe of the write-up's first table. None without evidence, and if
+    no line has two times to compare.
     """
     try:
         steps, best = recipes.steps(evidence), recipes.fastest(evidence)
@@ -86,13 +87,24 @@ def head(evidence: MachineEvidence) -> Table | None:
         time(words, ways.times(rows), name) for words, (rows, name) in parts.items() if len(rows)
     ]
     note = NOTE[burst]
+    if any("bf16" in words for words, (rows, _) in parts.items() if len(rows)):
+        note += " bf16: autocast."
+    if len(best):
+        note += " Best: the recipe of the first table."
     if any(cell.words.endswith(" burst") for column in columns for cell in column.cells):
         note += SINGLE
     found = side_by_side(phase_words(STEP).capitalize(), steps, CELL, columns, note)
-    if found is None:
+    if found is None or not _compares(found):
         return None
     sizes = recipes.size_cells(steps.drop_duplicates("size"))  # in the order of the lines
     return replace(found, columns=(sizes, *(c for c in found.columns if c.role != AXIS)))
+
+
+def _compares(table: Table) -> bool:
+    """Whether a line of the table has at least two numbers."""
+    columns = (column.cells for column in table.columns if column.role != AXIS)
+    lines = zip(*columns, strict=True)
+    return any(sum(cell.value is not None for cell in line) > 1 for line in lines)
 
 
 def step_tables(evidence: MachineEvidence) -> list[Table]:
@@ -111,15 +123,16 @@ def _steps(evidence: MachineEvidence, dtype: str) -> Table | None:
         for phase in in_order("phase", frame["phase"])
     ]
     single = ways.with_rates(evidence, step.assign(sustained_ms=None))
+    peaks, first = (value_cells(step, n) for n in (ways.peak_mib(step), step["compile_s"]))
     columns += [
         *ways.rates(single, STEP),
-        memory("peak memory", value_cells(step, step["peak_mib"]), f"{STEP}.peak"),
+        memory("peak memory", with_stale(peaks, step), f"{STEP}.peak"),
         share(
             "queued (% of the step)",
-            value_cells(step, 100 * queued(step)),
+            with_marks(value_cells(step, 100 * queued(step)), step),
             *(f"{STEP}.queued", "%", "significant"),
         ),
-        time(FIRST_CALLS, value_cells(step, step["compile_s"]), "first_calls", "s"),
+        time(FIRST_CALLS, with_stale(first, step), "first_calls", "s"),
     ]
     note = f"{STEPS} Tokens/s, MFU and peak memory: of the train step"
     note += f"{ways.denominators(evidence, dtype)}.{_queued(step)}{_loss(evidence, step, dtype)}"
@@ -134,6 +147,7 @@ def _sustained(evidence: MachineEvidence, dtype: str) -> Table | None:
     if steps.empty:
         return None
     apart = value_cells(steps, 100 * (steps["sustained_ms"] / steps["median_ms"] - 1))
+    apart = with_marks(apart, steps)
     columns = [
         time(f"{phase_words(STEP)}, sustained", ways.sustained(steps), f"{STEP}.sustained"),
         share("over burst (%)", apart, f"{STEP}.sustained.over.burst", "%", "significant"),

@@ -5,16 +5,15 @@ The figures of end to end and of memory draw them, a panel for each size.
 
 from __future__ import annotations
 
-import itertools
-
 import pandas as pd
 
 from lmperf.dtypes import dtype_of
 from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, having
+from lmperf.reporting.numbers import signed_percent
 from lmperf.reporting.rounds import parse_rounds
 from lmperf.reporting.sections.end_to_end import ladder, losses, ways
-from lmperf.reporting.speedup import Series, resolved
+from lmperf.reporting.speedup import resolved
 from lmperf.statistics import FASTER, SLOWER, median_interval
 from lmperf.transformer.rungs import RUNGS, Rung
 
@@ -46,21 +45,27 @@ def times(evidence: MachineEvidence, rows: pd.DataFrame) -> pd.DataFrame:
 
     ``ms``, ``low`` and ``high``: the time of a step and its interval; the sustained time if all
     rungs of the size have one (``lasting``), else the burst time. ``before``: time of the rung
-    before. ``saves`` and ``costs``: whether the verdict on the two is that the rung is faster or
-    slower; neither if it is the same or unresolved, or if a time may not hold.
+    before; NaN if a rung in between has no time. ``saves`` and ``costs``: whether the verdict on
+    the two is that the rung is faster or slower; neither if it is the same or unresolved, or if a
+    time may not hold.
     """
+    pairs = ladder.adjacent(evidence, rows)
     rows = rows[gates.shown(rows)]
     rows = rows.sort_values("implementation", key=lambda names: names.map([*BY_NAME].index))
     lasting = bool(rows["sustained_ms"].notna().all())
     ms, rounds = ("sustained_ms", "sustained_rounds_ms") if lasting else ("median_ms", "rounds_ms")
     low, high = median_interval(parse_rounds(rows[rounds]))
-    pairs = itertools.pairwise(_series(name) for name in rows["implementation"])
-    found = [resolved(evidence, ways.STEM, rung, before) for before, rung in pairs]
+    found = [
+        resolved(evidence, ways.STEM, ladder.series_of(rung), ladder.series_of(base))
+        for rung, base in pairs
+    ]
     faster, slower = (
         rows.index.isin([row for part in found for row in having(part, verdict=verdict).index])
         for verdict in (FASTER, SLOWER)
     )
-    before = rows[ms].shift()
+    by_name = rows.set_index("implementation")[ms]
+    bases = {rung.name: by_name.get(base.name) for rung, base in pairs}
+    before = rows["implementation"].map(bases).astype(float)
     return rows.assign(
         lasting=lasting,
         **{"ms": rows[ms], "low": low, "high": high, "before": before},
@@ -78,22 +83,26 @@ def with_float32_weights(evidence: MachineEvidence, rows: pd.DataFrame) -> pd.Da
     if kept.empty:
         return kept
     name = kept["implementation"].iloc[-1]
-    found = resolved(evidence, ways.STEM, _series(name), _series(ladder.BASE.name))
+    found = resolved(
+        evidence, ways.STEM, ladder.series_of(BY_NAME[name]), ladder.series_of(ladder.BASE)
+    )
     return kept.join(found[["ratio", "verdict"]], how="inner")
 
 
-def loss_changes(evidence: MachineEvidence, size: str) -> dict[str, float]:
-    """Rung without float32 weights -> its loss over that with them, less 1, where known."""
+def loss_changes(evidence: MachineEvidence, size: str) -> dict[str, str]:
+    """Rung without float32 weights -> its loss over that with them, less 1, in words.
+
+    Rungs without a loss are left out.
+    """
     names = [name for name, rung in BY_NAME.items() if not keeps_weights(rung)]
-    found = {name: losses.growth(evidence, size, name) for name in names}
-    return {name: change for name, change in found.items() if change is not None}
+    known = losses.losses(evidence).index
+    found = {n: losses.growth(evidence, size, n) for n in names if (size, n) in known}
+    return {
+        name: "loss unclear" if change is None else f"loss {signed_percent(change)}"
+        for name, change in found.items()
+    }
 
 
 def keeps_weights(rung: Rung) -> bool:
     """Whether a rung stores its weights in float32."""
     return dtype_of(rung.dtype).storage == "float32"
-
-
-def _series(name: str) -> Series:
-    rung = BY_NAME[name]
-    return Series.of(dtype=rung.dtype, implementation=rung.implementation)

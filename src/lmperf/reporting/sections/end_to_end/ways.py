@@ -131,7 +131,10 @@ def rates(steps: pd.DataFrame, name: str) -> list[Beside]:
     columns = []
     for burst, what, named in ((False, "", name), (True, ", burst", f"{name}.burst")):
         rows = steps[steps["burst"] == burst]
-        tokens, mfu = value_cells(rows, rows["rate"], rounded), value_cells(rows, 100 * rows["mfu"])
+        tokens, mfu = (
+            marks.with_marks(value_cells(rows, values, form), rows)
+            for values, form in ((rows["rate"], rounded), (100 * rows["mfu"], significant))
+        )
         of = f"{named}.tokens", "tokens/s", "rounded", HIGHER, DERIVED
         columns += [
             Beside(f"tokens/s{what}", tokens, *of),
@@ -142,16 +145,21 @@ def rates(steps: pd.DataFrame, name: str) -> list[Beside]:
 
 def share_of_matmul(steps: pd.DataFrame, name: str) -> Beside:
     """A column of shares of the sustained matmul ceiling, from ``with_rates``."""
-    cells = value_cells(steps, 100 * steps["share"])
+    cells = marks.with_marks(value_cells(steps, 100 * steps["share"]), steps)
     return rate("share of sustained matmul", cells, f"{name}.share_of_matmul", "%")
 
 
-def peak(rows: pd.DataFrame) -> pd.Series:
-    """Peak memory of train steps in GiB, with the pool of a CUDA graph.
+def peak_mib(rows: pd.DataFrame) -> pd.Series:
+    """Peak memory of train steps in MiB, with the pool of a CUDA graph.
 
     The allocator does not count this pool as allocated.
     """
-    return (rows["peak_mib"] + rows["pool_mib"].fillna(0)) / MIB_PER_GIB
+    return rows["peak_mib"] + rows["pool_mib"].fillna(0)
+
+
+def peak(rows: pd.DataFrame) -> pd.Series:
+    """Peak memory of train steps in GiB: see ``peak_mib``."""
+    return peak_mib(rows) / MIB_PER_GIB
 
 
 def burst_words(words: str, burst: bool) -> str:
@@ -224,8 +232,10 @@ def _bracketed(ms: float, low: float | None, high: float | None) -> str:
 
 def stretch(rows: pd.DataFrame, name: str) -> list[Beside]:
     """Columns with the clock and the power of the device while the steps ran back to back."""
-    clock = value_cells(rows, rows["sustained_mhz"], "{:.0f}".format)
-    power = value_cells(rows, rows["sustained_w"], "{:.0f}".format)
+    clock, power = (
+        marks.with_stale(value_cells(rows, rows[column], "{:.0f}".format), rows)
+        for column in ("sustained_mhz", "sustained_w")
+    )
     return [
         Beside("its clock (MHz)", clock, f"{name}.sustained.clock", "MHz", "whole"),
         Beside("its power (W)", power, f"{name}.sustained.power", "W", "whole"),

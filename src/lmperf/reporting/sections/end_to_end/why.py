@@ -46,6 +46,7 @@ def _slower(evidence: MachineEvidence) -> dict:
         "before": int(launches[FLOAT32]),
         "after": int(launches[BF16]),
         "profiled": steps["context_length"].max(),
+        "stale": bool(steps["stale"].any()),
     }
 
 
@@ -63,6 +64,7 @@ def _compiled(evidence: MachineEvidence) -> dict:
     rest = steps[[ELEMENTWISE, REDUCTION, COPY]].sum(axis=1)
     return {
         **steps.iloc[0][["size", "context_length"]],
+        "stale": bool(steps["stale"].any()),
         "before": int(steps.loc[EAGER, "instances"]),
         "after": int(steps.loc[BLOCKS, "instances"]),
         "falls": rest[BLOCKS] < rest[EAGER],
@@ -89,7 +91,7 @@ _MATMUL = (
 )
 _LAUNCHES = (
     "Compiling by block turns {{ before | thousands }} launches of a bf16 step into"
-    " {{ after | thousands }} ({{ size }}, context {{ context_length }})"
+    " {{ after | thousands }} ({{ size }}, context {{ context_length }}{{ ', stale' if stale }})"
 )
 FINDINGS = (
     Finding(
@@ -110,7 +112,7 @@ FINDINGS = (
         answer=lambda v: "casts" if v["after"] > v["before"] else "host",
         answers={
             "casts": _SLOWER + " Autocast adds casts: {{ before | thousands }} launches become"
-            " {{ after | thousands }} (profile at context {{ profiled }}).",
+            " {{ after | thousands }} (profile at context {{ profiled }}{{ ', stale' if stale }}).",
             "host": _SLOWER,
         },
     ),

@@ -9,7 +9,8 @@ from lmperf.reporting import gates
 from lmperf.reporting.charts import Spec, area_chart, bar_chart
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.numbers import significant
-from lmperf.reporting.sections.end_to_end.chart import rung_line
+from lmperf.reporting.sections.end_to_end.chart import on_one_line
+from lmperf.reporting.sections.end_to_end.figure import labels
 from lmperf.reporting.sections.end_to_end.waterfall import BY_NAME
 from lmperf.reporting.sections.memory.figure import (
     ADDED,
@@ -31,7 +32,14 @@ def charts(evidence: MachineEvidence) -> list[Spec]:
     heading = title(curves, rungs)
     found = [_over_time(heading, curves)] if curves else []
     rungs = rungs[gates.shown(rungs)] if len(rungs) else rungs
-    return [*found, *([_peaks("" if found else heading, rungs)] if len(rungs) else [])]
+    return [
+        *found,
+        *(
+            [_peaks("" if found else heading, rungs, on_one_line(labels(evidence, rungs)))]
+            if len(rungs)
+            else []
+        ),
+    ]
 
 
 def _over_time(heading: str, curves: dict) -> Spec:
@@ -60,21 +68,22 @@ def _over_time(heading: str, curves: dict) -> Spec:
     return area_chart(heading, records, colours, axes)
 
 
-def _peaks(heading: str, rungs: pd.DataFrame) -> Spec:
+def _peaks(heading: str, rungs: pd.DataFrame, words: dict[str, str]) -> Spec:
     records = []
     for size in in_order("size", rungs["size"]):
         rows = having(rungs, size=size)
         rows = rows.sort_values("implementation", key=lambda names: names.map([*BY_NAME].index))
         for row in rows.to_dict("records"):
-            records += _bars(f"{cell_words(rows)}, batch {row['batch']:g}", row)
-    colours, lines = {KEPT: "grey", ADDED: "violet"}, [*map(rung_line, BY_NAME)]
-    return bar_chart(heading, records, colours, "peak (GiB)", lines=lines)
+            panel = f"{cell_words(rows)}, batch {row['batch']:g}"
+            records += _bars(panel, words[row["implementation"]], row)
+    colours = {KEPT: "grey", ADDED: "violet"}
+    return bar_chart(heading, records, colours, "peak (GiB)", lines=[*words.values()])
 
 
-def _bars(panel: str, row: dict) -> list[dict]:
+def _bars(panel: str, line: str, row: dict) -> list[dict]:
     shown = {
         "panel": panel,
-        "line": rung_line(row["implementation"]),
+        "line": line,
         "value": f"peak {significant(row['peak'])} GiB, {significant(row['kept'])} before the step",
         "interval": "none, one step",
         "n": 1,

@@ -23,8 +23,8 @@ from lmperf.reporting.figures import (
     wrapped,
 )
 from lmperf.reporting.numbers import percent, significant
-from lmperf.reporting.sections.end_to_end import waterfall
-from lmperf.reporting.sections.end_to_end.figure import BAR, INCHES_A_RUNG, lines_of
+from lmperf.reporting.sections.end_to_end import waterfall, ways
+from lmperf.reporting.sections.end_to_end.figure import BAR, INCHES_A_RUNG, labels, lines_of
 from lmperf.reporting.sections.memory.peaks import MIB_IN_GIB
 from lmperf.reporting.sections.memory.timeline import levels, observed, spans
 
@@ -44,7 +44,7 @@ EDGE = 0.27
 ROOM = 1.3  # above the highest peak, and at the end of the longest bar
 INCHES_OF_CURVES, INCHES_AROUND_RUNGS, INCHES_OF_TITLE = 3.0, 1.2, 0.45
 MOST_SIZES = 3
-KEPT = "before the step: weights, gradients, optimizer"
+KEPT = "before the step: weights, optimizer"
 ADDED = "rise to the peak"
 
 
@@ -54,7 +54,7 @@ def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
     None with neither a recording nor the peaks of two rungs.
     """
     curves, rungs = curves_of(evidence), rungs_of(evidence)
-    names = [name for name in waterfall.BY_NAME if name in set(rungs["implementation"])]
+    names = labels(evidence, rungs)
     heights = [
         *([INCHES_OF_CURVES] if curves else []),
         *([INCHES_AROUND_RUNGS + INCHES_A_RUNG * len(names)] if names else []),
@@ -95,8 +95,7 @@ def rungs_of(evidence: MachineEvidence) -> pd.DataFrame:
     rows = waterfall.usual(evidence)
     if rows.empty:
         return pd.DataFrame({"size": [], "implementation": []})
-    peak = (rows["peak_mib"] + rows["pool_mib"].fillna(0)) / MIB_IN_GIB
-    rows = rows.assign(peak=peak, kept=rows["resident_mib"] / MIB_IN_GIB)
+    rows = rows.assign(peak=ways.peak(rows), kept=rows["resident_mib"] / MIB_IN_GIB)
     known = rows[gates.shown(rows) & rows[["peak", "kept"]].notna().all(axis=1)]
     several = known.groupby("size")["implementation"].nunique() > 1
     sizes = in_order("size", several.index[several])
@@ -119,7 +118,7 @@ def _draw_curves(part, pen: Pen, curves: dict[str, tuple[pd.DataFrame, list]]) -
     legend_below(part, list(axes))
 
 
-def _draw_rungs(part, pen: Pen, rungs: pd.DataFrame, names: list[str]) -> None:
+def _draw_rungs(part, pen: Pen, rungs: pd.DataFrame, names: dict[str, str]) -> None:
     """Draw a bar for each rung and size: the memory before the step, and the rise to the peak."""
     sizes = in_order("size", rungs["size"])
     axes = part.subplots(1, len(sizes), squeeze=False, sharey=True)[0]
@@ -128,7 +127,7 @@ def _draw_rungs(part, pen: Pen, rungs: pd.DataFrame, names: list[str]) -> None:
         rows = having(rungs, size=size)
         lines_of(axis, rows, names)
         rows = rows[gates.shown(rows)]
-        rows = rows.assign(place=rows["implementation"].map(names.index))
+        rows = rows.assign(place=rows["implementation"].map([*names].index))
         axis.barh(rows["place"], rows["kept"], BAR, label=KEPT, **pen.filled("grey", "///"))
         added = rows["peak"] - rows["kept"]
         axis.barh(rows["place"], added, BAR, left=rows["kept"], label=ADDED, **pen.filled("violet"))

@@ -186,7 +186,8 @@ FINDINGS = (
             "never": f"{RULE} lowers the peak of no train step by more than {ALIKE_WORDS}:"
             " {{ steps | range('signed_percent') }}." + FORWARD,
             "not_everywhere": f"{RULE} does not always save memory: peaks are lower in"
-            " {{ lower }} train steps{{ ', higher in %d' % higher if higher }}." + FORWARD,
+            " {{ lower }} train steps{{ ', higher in %d' % higher if higher }}. A change within"
+            f" {ALIKE_WORDS} counts as neither." + FORWARD,
         },
     ),
     Finding(

@@ -157,6 +157,9 @@ def _measured_components(evidence: MachineEvidence) -> Table | None:
 
 def _predicted(rows: pd.DataFrame, dtype: str) -> Table | None:
     rows = having(rows, dtype=dtype)
+    rows = rows[rows["predicted_mib"].notna()]
+    if rows.empty:
+        return None
     columns = [
         memory(name.replace("_", " "), number_cells(rows[f"{name}_mib"]), name)
         for name in PREDICTED

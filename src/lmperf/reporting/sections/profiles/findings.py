@@ -31,13 +31,14 @@ ALIKE, MUCH_MORE, HOST_DECIDES = 0.1, 5, 0.1
 def _softmax(evidence: MachineEvidence) -> dict:
     parts = having(attention_parts(evidence), name="softmax")
     part = measured(having(parts, size=usual_size(parts))).iloc[-1]
-    return {"time": part["share"], "flops": part["flops_share"], "cell": cell_words(part)}
+    cell = cell_words(part) + (", stale" if part.get("stale", False) else "")
+    return {"time": part["share"], "flops": part["flops_share"], "cell": cell}
 
 
 def _matmuls(evidence: MachineEvidence) -> dict:
     """Shares of matmuls in the kernel time of eager train steps, and the published share."""
     steps = measured(having(by_class(evidence), implementation="eager", **STEP))
-    return {"shares": matmul_shares(steps), "rule": RULE}
+    return {"shares": matmul_shares(steps), "rule": RULE, "stale": bool(steps["stale"].any())}
 
 
 def _compiled(evidence: MachineEvidence) -> dict:
@@ -46,7 +47,8 @@ def _compiled(evidence: MachineEvidence) -> dict:
     row = measured(having(steps, implementation="compiled_blocks")).iloc[-1]
     same = {name: row[name] for name in CELL[:-1]}
     base = measured(having(steps, implementation="eager", **same)).iloc[0]
-    values = {"size": row["size"], "context": row["context_length"], "kind": kind_of(evidence)}
+    values = {"cell": cell_words(row), "kind": kind_of(evidence)}
+    values["stale"] = bool(row["stale"] or base["stale"])
     return {**values, "now": _times(row), "eager": _times(base)}
 
 
@@ -74,10 +76,12 @@ def _idle(evidence: MachineEvidence) -> dict:
         "way": implementation_words(most["implementation"], CELL),
         "size": most["size"],
         "context": most["context_length"],
+        "stale": bool(most["stale"]),
         "interval": 1e3 * most["wall_ms"] / most["launches"],
     }
 
 
+CELL_WORDS = " ({{ cell }}{{ ', stale' if stale }})."
 FINDINGS = (
     Finding(
         name="compiled_kernels",
@@ -85,12 +89,15 @@ FINDINGS = (
         values=_compiled,
         answer=_compiled_answer,
         answers={
-            "around": "Compiling by block leaves matmuls at {{ now.matmuls | sig }} ms a train"
-            " step; elementwise, reductions and copies fall from {{ eager.around | sig }} to"
+            "around": "Compiling by block leaves matmuls at {{ now.matmuls | sig }} ms a train step"
+            + CELL_WORDS
+            + " Elementwise, reductions and copies fall from {{ eager.around | sig }} to"
             " {{ now.around | sig }} ms.",
             "is": "Compiling by block changes matmuls from {{ eager.matmuls | sig }} to"
-            " {{ now.matmuls | sig }} ms a train step. Elementwise, reductions and copies change"
-            " from {{ eager.around | sig }} to {{ now.around | sig }} ms.",
+            " {{ now.matmuls | sig }} ms a train step"
+            + CELL_WORDS
+            + " Elementwise, reductions and copies change from {{ eager.around | sig }} to"
+            " {{ now.around | sig }} ms.",
         },
         place=SHORT,
     ),
@@ -101,8 +108,7 @@ FINDINGS = (
         answer=lambda v: "fewer" if v["now"]["launches"] < v["eager"]["launches"] else "more",
         answers={
             answer: "{{ '{:,.0f}'.format(eager.launches) }} {{ kind }}s of an eager train step"
-            f" become {{{{ '{{:,.0f}}'.format(now.launches) }}}}{words} ({{{{ size }}}}, context"
-            " {{ context }})."
+            f" become {{{{ '{{:,.0f}}'.format(now.launches) }}}}{words}{CELL_WORDS}"
             for answer, words in (("fewer", ": fused ones keep values in registers"), ("more", ""))
         },
         place=PAGE,  # the section on steps says how many launches compiling saves
@@ -127,7 +133,7 @@ FINDINGS = (
         answers={
             "waits": "Train step, {{ way }}: the device is idle for {{ idle | percent(0) }} of"
             " the time; the host launches a kernel every {{ interval | sig }} µs ({{ size }},"
-            " context {{ context }}).",
+            " context {{ context }}{{ ', stale' if stale }}).",
             "busy": "No train step leaves the device idle for more than {{ idle | percent(0) }} of"
             " its time.",
         },
@@ -140,6 +146,7 @@ FINDINGS = (
         answers={
             "is": "A published write-up (003) quotes {{ rule }} for matmuls in a train step."
             "{% for share in shares %} Here (eager): {{ share }}.{% endfor %}"
+            "{{ ' These shares are stale.' if stale }}"
         },
         place=PAGE,
     ),

@@ -142,8 +142,12 @@ def class_table(evidence: MachineEvidence) -> list[Table]:
         cells = marks.with_stale(number_cells(cases[name], _ms), cases)
         columns.append(time(CLASSES[name].words, cells, f"{name}.ms"))
     columns += [
-        time(f"{kind} time", number_cells(cases["total_ms"]), "total"),
-        text(LAUNCHES[kind], number_cells(cases["launches"], _whole), "launches"),
+        time(f"{kind} time", marks.with_stale(number_cells(cases["total_ms"]), cases), "total"),
+        text(
+            LAUNCHES[kind],
+            marks.with_stale(number_cells(cases["launches"], _whole), cases),
+            "launches",
+        ),
         time("wall time", _withheld(cases, number_cells(cases["wall_ms"])), "wall"),
     ]
     if kind == KERNEL:
@@ -165,11 +169,11 @@ def class_table(evidence: MachineEvidence) -> list[Table]:
 def _withheld(cases: pd.DataFrame, cells: pd.Series) -> pd.Series:
     """The cells, with the word "withheld" in the lines whose wall time is."""
     word = pd.Series([Cell("withheld", state=WITHHELD)] * len(cells), cells.index, dtype=object)
-    return cells.where(~cases["withheld"].eq(True), word)
+    return marks.with_stale(cells, cases).where(~cases["withheld"].eq(True), word)
 
 
-def _percents(what: str, shares: pd.Series, name: str) -> Beside:
-    cells = number_cells(100 * shares, percent_digits)
+def _percents(what: str, rows: pd.DataFrame, column: str, name: str) -> Beside:
+    cells = marks.with_stale(number_cells(100 * rows[column], percent_digits), rows)
     return share(f"{what} (%)", cells, name, "%", "percent_digits")
 
 
@@ -183,18 +187,23 @@ def kernel_tables(evidence: MachineEvidence) -> list[Table]:
 
 
 def _cell_table(rows: pd.DataFrame, names: dict[str, str], kind: str) -> Table:
-    shown = pd.concat([_longest(part) for _, part in rows.groupby("phase", sort=False)])
+    parts = [_longest(part) for _, part in rows.groupby("phase", sort=False)]
+    shown = pd.concat(parts, ignore_index=True)
     shown["mean_us"] = 1e3 * shown["total_ms"] / shown["instances"]
     times = ("mean", "median", "min", "max", "std")
+
+    def cells(values: pd.Series, form=significant) -> pd.Series:
+        return marks.with_stale(number_cells(values, form), shown)
+
     frame = pd.DataFrame(
         {
             "phase": shown["phase"].map(phase_words),
             "name": [names.get(name, name) for name in shown["name"]],
             "class": shown["kernel_class"].map({name: c.words for name, c in CLASSES.items()}),
-            "share": number_cells(100 * shown["share"], percent_digits),
-            "total": number_cells(shown["total_ms"]),
-            "instances": number_cells(shown["instances"], "{:.0f}".format),
-            **{name: number_cells(shown[f"{name}_us"]) for name in times},
+            "share": cells(100 * shown["share"], percent_digits),
+            "total": cells(shown["total_ms"]),
+            "instances": cells(shown["instances"], "{:.0f}".format),
+            **{name: cells(shown[f"{name}_us"]) for name in times},
         }
     )
     headers = {
@@ -215,6 +224,7 @@ def _longest(rows: pd.DataFrame) -> pd.DataFrame:
     if len(others) < 2:
         return rows
     ways = {"share": "sum", "total_ms": "sum", "instances": "sum", "min_us": "min", "max_us": "max"}
+    ways |= {"stale": "max"} if "stale" in others else {}
     together = others.groupby("phase", as_index=False).agg(ways)
     return pd.concat([shown, together.assign(name=counted(len(others), "other"))])
 
@@ -224,8 +234,8 @@ def attention_table(evidence: MachineEvidence) -> list[Table]:
     parts, columns = attention_parts(evidence), []
     for part in PARTS:
         rows = having(parts, name=part)
-        columns.append(_percents(f"{part}: time", rows["share"], f"{part}.time"))
-        columns.append(_percents(f"{part}: FLOPs", rows["flops_share"], f"{part}.flops"))
+        columns.append(_percents(f"{part}: time", rows, "share", f"{part}.time"))
+        columns.append(_percents(f"{part}: FLOPs", rows, "flops_share", f"{part}.flops"))
     return each(side_by_side("Inside plain attention, forward", parts, CELL[:-1], columns))
 
 
