@@ -96,7 +96,7 @@ def with_floors(flops, bytes, **columns):
     scores = (
         frame["batch"] * frame["seq_len"] ** 2 * frame["dtype"].map(lambda d: dtype_of(d).bytes)
     )
-    passes = PASSES + PASSES_OF_MASK * frame["causal"]
+    passes = PASSES["eager", "forward"] + PASSES_OF_MASK["eager"] * frame["causal"]
     frame.loc[rows, "flops"] = flops * seconds * rates * 1e12
     frame["bytes"] = bytes * seconds * copy_ceiling(evidence) * 1e9 - passes * scores
     evidence.derived.clear()
@@ -134,7 +134,6 @@ CASES = {
         "memory": lambda: with_floors(flops=0.1, bytes=0.5),
         "compute": lambda: with_floors(flops=0.5, bytes=0.1),
         "neither": lambda: with_floors(flops=0.1, bytes=0.1),
-        "host": lambda: with_floors(flops=0.1, bytes=0.1, host_ms=1e6),
     },
     "attention_softmax": {
         "casts": lambda: with_softmax(8.0, 4.0, copies=3.0),
@@ -203,7 +202,9 @@ def test_bound_finding_gives_shares_of_bytes_and_flops():
     assert "FLOPs at the peak matmul (" in head.notes and "TFLOP/s, single calls)" in head.notes
     late = with_floors(flops=0.1, bytes=0.5)
     late.frames["attention"].loc[late.frames["attention"]["seq_len"] <= 1024, "host_ms"] = 1e6
-    assert "Up to length 1,024 it is host-bound." in sentence_of("attention_bound", late)
+    sentence = sentence_of("attention_bound", late)
+    assert "is memory-bound" in sentence, "events on the device do not time a launch"
+    assert sentence.endswith("Up to length 1,024 launching takes longer than running.")
 
 
 def test_table_of_bounds_has_least_times_of_flops_and_bytes():

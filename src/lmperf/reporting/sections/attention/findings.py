@@ -11,7 +11,7 @@ import pandas as pd
 from lmperf.dtypes import dtype_of
 from lmperf.names import dtype_words, in_order, phase_words
 from lmperf.reporting import gates
-from lmperf.reporting.bound import COMPUTE, HOST, MEMORY, NEITHER
+from lmperf.reporting.bound import COMPUTE, MEMORY, NEITHER
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import (
     SHORT,
@@ -149,7 +149,9 @@ def _of_dtypes(rows: pd.DataFrame) -> list[tuple[str, Spread]]:
 
 
 def _bound(evidence: MachineEvidence) -> dict:
-    """What bounds the longest forward of the head table, and up to which length the host does.
+    """What bounds the longest forward of the head table.
+
+    ``host_until`` is the greatest length at which launching takes longer than running.
 
     ``memory`` and ``compute`` are the shares of its time that its bytes need at copy speed and its
     FLOPs at the peak matmul.
@@ -159,7 +161,7 @@ def _bound(evidence: MachineEvidence) -> dict:
     known = bounds(evidence)
     rows = known[known.index.isin(rows.index)]
     last = measured(rows.sort_values("seq_len")).iloc[-1]
-    host = having(rows, bound=HOST)["seq_len"]
+    host = rows.loc[rows["host_ms"] > rows["median_ms"], "seq_len"]
     return {
         **last[["seq_len", "dtype", "bound"]],
         **{name: last[f"{name}_ms"] / last["median_ms"] for name in (MEMORY, COMPUTE)},
@@ -235,7 +237,10 @@ _WIDEST = (
     " does not.{% endif %}"
 )
 _AT = "The longest {{ dtype | numerics }} forward ({{ seq_len | sig }}) is {{ bound }}-bound: "
-_HOST = "{% if host_until %} Up to length {{ host_until | sig }} it is host-bound.{% endif %}"
+_HOST = (
+    "{% if host_until %} Up to length {{ host_until | sig }} launching takes longer than running."
+    "{% endif %}"
+)
 _SOFTMAX = (
     "Softmax, mask and casts take {{ half | sig }} ms under bf16 autocast, {{ single | sig }} in"
     " float32 (plain attention's forward, {{ size }}, context {{ context_length }})"
@@ -256,7 +261,7 @@ FINDINGS = (
     ),
     Finding(
         name="attention_bound",
-        question="Do FLOPs, bytes or the host bound the forward?",
+        question="Do FLOPs or bytes bound the forward?",
         values=_bound,
         answer=lambda v: v["bound"],
         answers={
@@ -264,7 +269,6 @@ FINDINGS = (
             " {{ compute | percent(0) }} at the peak matmul." + _HOST,
             COMPUTE: _AT + "FLOPs take {{ compute | percent(0) }} of it at the peak matmul, bytes"
             " {{ memory | percent(0) }} at copy speed." + _HOST,
-            HOST: _AT + "launching its kernels takes longer than running them.",
             NEITHER: "At length {{ seq_len | sig }} FLOPs at the peak matmul and bytes at copy"
             " speed explain {{ both | percent(0) }} of the forward's time ({{ dtype | numerics }})."
             + _HOST,
