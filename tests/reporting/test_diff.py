@@ -173,6 +173,28 @@ def test_broken_row_is_the_worst_regression(result, broken):
     assert compare(result("old", new), result("new", old)).counts["mended"] == 1
 
 
+def test_ratio_is_the_quotient_of_the_times_beside_it(result):
+    old, new = rows_of_run(1, cells=9), rows_of_run(2, 1.1, cells=9)
+    for row in (*old, *new):
+        row["median_ms"] *= 1.3  # the median of all calls is none of the rounds
+    rows = compare(result("old", old), result("new", new)).rows
+    assert rows["ratio"].tolist() == (rows["median_ms_old"] / rows["median_ms_new"]).tolist()
+
+
+@pytest.mark.parametrize("both", [True, False])
+def test_steps_with_sustained_times_are_compared_by_these(result, both):
+    old, new = rows_of_run(1, cells=9), rows_of_run(2, 1.1, cells=9)
+    for row, lasting in [(row, 3.0) for row in old] + [(row, 2.0) for row in new]:
+        row |= {"phase": "train_step", "sustained_rounds_ms": f"{lasting};{lasting}"}
+        row["sustained_mhz"] = 1400.0
+    if not both:
+        new[0]["sustained_rounds_ms"] = None
+    rows = compare(result("old", old), result("new", new)).rows
+    lasting = rows["ratio"] == 1.5
+    assert lasting.sum() == (9 if both else 8)
+    assert (rows["cycles"][lasting] == 1.5).all()
+
+
 def test_rows_that_are_not_compared_are_counted(result):
     old, new = rows_of_run(1, cells=8), rows_of_run(2, cells=10)
     old[0]["status"] = new[0]["status"] = "unsupported"

@@ -1,11 +1,13 @@
 """Compare two results row by row, with a verdict for each row.
 
-The ratio is old / new: above 1, the new result is faster. Two runs of the same code differ by more
-than the rounds within a run (other memory allocation, temperature, clock), and no interval within a
-run covers this. So a difference counts only if it exceeds both ``AT_LEAST`` and the noise floor of
-its benchmark, phase and numerics: how far apart two processes of the same code are in either result
-(`noise.noise_floors`). False discovery is controlled over all rows. A row that is marked because
-of load, drift or the host in either result is unresolved (`marks.disturbed`).
+The ratio is old / new: above 1, the new result is faster. Of results that were measured apart, it
+is that of the two times beside it: medians over the rounds, of sustained steps if both have them.
+Two runs of the same code differ by more than the rounds within a run (other memory allocation,
+temperature, clock), and no interval within a run covers this. So a difference counts only if it
+exceeds both ``AT_LEAST`` and the noise floor of its benchmark, phase and numerics: how far apart
+two processes of the same code are in either result (`noise.noise_floors`). False discovery is
+controlled over all rows. A row that is marked because of load, drift or the host in either result
+is unresolved (`marks.disturbed`).
 
 On a GPU, a difference in time must also be a difference in cycles (time x SM clock). If the
 difference in cycles is too small to count, the verdict is ``clock``: the clock changed, not the
@@ -27,6 +29,7 @@ from lmperf.reporting.evidence import axes
 from lmperf.reporting.noise import floor_words, noise_floors
 from lmperf.reporting.numbers import counted, listed
 from lmperf.reporting.rounds import parse_rounds, resolution
+from lmperf.reporting.speedup import compared_apart
 from lmperf.statistics import (
     FALSE_DISCOVERY,
     FASTER,
@@ -36,6 +39,7 @@ from lmperf.statistics import (
     UNRESOLVED,
     Ratio,
     adjusted,
+    medians,
     noise_floor,
     paired,
     unpaired,
@@ -51,6 +55,7 @@ FACTS = ("device", "driver", "torch", "cuda", "triton", "python", "power_limit_w
 _NAMED = ("benchmark", "implementation", "phase")
 _TAKEN = (
     *("state", "reason", "median_ms", "rounds_ms", "rounds_mhz", "clock_mhz", "marks", "key"),
+    *("sustained_rounds_ms", "sustained_mhz"),
     *("again_ms", "disturbed", "measured_at", "environment", "commit"),
 )
 
@@ -62,8 +67,9 @@ class Comparison:
     Attributes:
         rows: worst first, with columns benchmark, axes (a dict), implementation, phase, name,
             verdict; ratio, low, high, p (adjusted), floor, rounds; cycles, cycles_low, cycles_high;
-            and state, reason, median_ms, clock_mhz, marks, key, environment and commit of each
-            side, with the suffix ``_old`` or ``_new``. Absent numbers are NaN.
+            and state, reason, median_ms (of the compared rounds), clock_mhz, marks, key,
+            environment and commit of each side, with the suffix ``_old`` or ``_new``. Absent
+            numbers are NaN.
         only: number of rows that only the old result has, and that only the new result has.
         neither: number of rows that are ok in neither result.
         untimed: number of rows that are ok in both results but lack a time in at least one.
@@ -161,6 +167,7 @@ def compare(
     changed = rows[was != now]
     changed = changed.assign(verdict=np.where(changed["state_new"] == "ok", MENDED, BROKEN))
     compared = rows[timed & ~identical]
+    compared = _with_times(compared, in_turn=estimate is paired)
     confirm = old.known("device") == new.known("device") and "cpu" not in new.known("kind")
     floors = floors_of(old, new) if floors is None else floors
     compared = compared.join(_judged(compared, at_least, estimate, confirm, floors))
@@ -259,6 +266,22 @@ def _selected(side: pd.DataFrame, only: Sequence[tuple[str, str]]) -> pd.DataFra
     for name in dict.fromkeys(name for name, _ in only):
         side = side[side[name].isin([value for column, value in only if column == name])]
     return side
+
+
+def _with_times(rows: pd.DataFrame, in_turn: bool) -> pd.DataFrame:
+    """The rows with the rounds to compare and their medians: see `speedup.compared_apart`."""
+    names = ("rounds_ms", "rounds_mhz", "clock_mhz", "median_ms")
+    sides = [_of_side(rows, side) for side in ("old", "new")]
+    if in_turn:
+        sides = [of.assign(median_ms=medians(parse_rounds(of["rounds_ms"]))) for of in sides]
+    else:
+        sides = compared_apart(*sides)
+    sides = zip(("old", "new"), sides, strict=True)
+    return rows.assign(**{f"{name}_{side}": of[name] for side, of in sides for name in names})
+
+
+def _of_side(rows: pd.DataFrame, side: str) -> pd.DataFrame:
+    return rows.rename(columns={f"{name}_{side}": name for name in _TAKEN})
 
 
 def _judged(
