@@ -12,7 +12,7 @@ loop at the power limit is not doubtful, since that is what training gives.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import cache
 
@@ -25,6 +25,7 @@ from lmperf.reporting.numbers import Count, counted, listed
 from lmperf.results import SIGNS, STALE, Cell, Table
 from lmperf.statistics import UNRESOLVED
 
+CONTRADICTS = "contradicts"
 DISTURBED = UNSETTLED | {"host_bound"}
 # Mark with a sign -> its meaning.
 MEANINGS = {
@@ -43,6 +44,11 @@ def marks_of(frame: pd.DataFrame) -> pd.Series:
     return pd.Series(found, frame.index, dtype=object)
 
 
+def with_mark(row: Mapping[str, str], mark: str) -> dict[str, str]:
+    """The row of evidence with one more mark."""
+    return {**row, "marks": ";".join(filter(None, [row.get("marks"), mark]))}
+
+
 def disturbed(frame: pd.DataFrame) -> pd.Series:
     """Whether each row has a mark of ``DISTURBED``: a comparison with it is unresolved."""
     return _has_any(frame, DISTURBED)
@@ -53,7 +59,7 @@ def doubtful(frame: pd.DataFrame, stem: str = "") -> pd.Series:
 
     stem: the benchmark, if steps of its rows may be capped (see the module).
     """
-    not_for_findings = {"contradicts"} if _times_steps(stem) else {"contradicts", "capped"}
+    not_for_findings = {CONTRADICTS} if _times_steps(stem) else {CONTRADICTS, "capped"}
     return _has_any(frame, DISTURBED | not_for_findings)
 
 

@@ -7,7 +7,8 @@ temperature, clock), and no interval within a run covers this. So a difference c
 exceeds both ``AT_LEAST`` and the noise floor of its benchmark, phase and numerics: how far apart
 two processes of the same code are in either result (`noise.noise_floors`). False discovery is
 controlled over all rows. A row that is marked because of load, drift or the host in either result
-is unresolved (`marks.disturbed`).
+is unresolved (`marks.disturbed`). Between two devices so is a row that was capped in single calls
+or contradicts another cell (`marks.doubtful`): a device that is held back is no device compared.
 
 On a GPU, a difference in time must also be a difference in cycles (time x SM clock). If the
 difference in cycles is too small to count, the verdict is ``clock``: the clock changed, not the
@@ -75,6 +76,8 @@ class Comparison:
         untimed: number of rows that are ok in both results but lack a time in at least one.
         identical: number of rows whose two results are one and the same measurement.
         at_least: the least difference that counts, as a fraction.
+        in_turn: whether both results were timed in turn, so that the ratio is the median of the
+            ratios of the rounds.
         notes: other differences between the two results, in words.
     """
 
@@ -86,6 +89,7 @@ class Comparison:
     untimed: int
     identical: int
     at_least: float
+    in_turn: bool
     notes: list[str]
 
     @property
@@ -107,8 +111,7 @@ class Comparison:
     @property
     def of_two_devices(self) -> bool:
         """Whether the results come from different devices: no change of the code is compared."""
-        old, new = self.old.known("device"), self.new.known("device")
-        return bool(old and new) and old != new
+        return _are_two_devices(self.old, self.new)
 
     @property
     def regressions(self) -> int:
@@ -181,6 +184,7 @@ def compare(
         untimed=int((was & now & ~timed).sum()),
         identical=int(identical.sum()),
         at_least=at_least,
+        in_turn=estimate is paired,
         notes=_notes(old, new, shown, floors),
     )
 
@@ -224,7 +228,8 @@ def _joined(old: Result, new: Result, only, benchmarks) -> pd.DataFrame:
     if unknown:
         raise UserError(f"no benchmark {listed(unknown)} in either; there are: {', '.join(stems)}")
     stems = [stem for stem in stems if not benchmarks or stem in benchmarks]
-    sides = [_side(result, stems) for result in (old, new)]
+    judge = marks.doubtful if _are_two_devices(old, new) else _disturbed
+    sides = [_side(result, stems, judge) for result in (old, new)]
     keys = list(dict.fromkeys(name for side in sides for name in side if name not in _TAKEN))
     _known_columns([name for name, _ in only], keys)
     for position, side in enumerate(sides):
@@ -241,16 +246,28 @@ def _joined(old: Result, new: Result, only, benchmarks) -> pd.DataFrame:
     return both.drop(columns=named)
 
 
-def _side(result: Result, stems: Sequence[str]) -> pd.DataFrame:
-    """All rows of a result, with the columns that identify a row and the columns to compare."""
-    frames = [_named(stem, result.frames[stem]) for stem in stems if stem in result.frames]
+def _are_two_devices(old: Result, new: Result) -> bool:
+    was, now = old.known("device"), new.known("device")
+    return bool(was and now) and was != now
+
+
+def _disturbed(frame: pd.DataFrame, stem: str) -> pd.Series:
+    return marks.disturbed(frame)
+
+
+def _side(result: Result, stems: Sequence[str], judge: Callable) -> pd.DataFrame:
+    """All rows of a result, with the columns that identify a row and the columns to compare.
+
+    judge: frame, stem -> whether each row's comparisons are unresolved.
+    """
+    frames = [_named(stem, result.frames[stem], judge) for stem in stems if stem in result.frames]
     empty = pd.DataFrame(columns=[*_NAMED, *_TAKEN])
     return pd.concat([frame for frame in frames if len(frame)] or [empty], ignore_index=True)
 
 
-def _named(stem: str, frame: pd.DataFrame) -> pd.DataFrame:
+def _named(stem: str, frame: pd.DataFrame, judge: Callable) -> pd.DataFrame:
     keys = ["benchmark", *axes(frame), "implementation", "phase"]
-    found = frame.assign(benchmark=stem, disturbed=marks.disturbed(frame))[[*keys, *_TAKEN]]
+    found = frame.assign(benchmark=stem, disturbed=judge(frame, stem))[[*keys, *_TAKEN]]
     return found.drop_duplicates(keys)  # observations such as kernels have several rows a case
 
 
@@ -363,15 +380,16 @@ def _worst_first(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _notes(old: Result, new: Result, shown: pd.DataFrame, floors: pd.DataFrame) -> list[str]:
     """Other differences between two results and their noise, one line each."""
-    notes = []
+    notes, two = [], _are_two_devices(old, new)
     if old.machine != new.machine:
         notes.append(f"two machines: {old.machine} and {new.machine}")
     for fact in FACTS:
         was, now = old.known(fact), new.known(fact)
         if was and now and was != now:
-            notes.append(f"{fact.replace('_', ' ')}: {listed(was)}, now {listed(now)}")
+            apart = f" and {listed(now)}" if two else f", now {listed(now)}"
+            notes.append(f"{fact.replace('_', ' ')}: {listed(was)}{apart}")
     changed = int((~_alike(shown, "key")).sum())
-    if changed:
+    if changed and not two:
         notes.append(
             f"{changed:,} of {counted(len(shown), 'row')} have another key: code, method or"
             " environment changed in between"
@@ -379,8 +397,10 @@ def _notes(old: Result, new: Result, shown: pd.DataFrame, floors: pd.DataFrame) 
     sides = shown[["disturbed_old", "disturbed_new"]].astype(bool)
     disturbed = int(sides.any(axis=1).sum())
     if disturbed:
+        why = "load, drift or a slow host"
+        if two:
+            why = "load, drift, a slow host, capped single calls, or contradicting another cell"
         notes.append(
-            f"{counted(disturbed, 'row')} marked in at least one of the two (load, drift or a slow"
-            " host): unresolved"
+            f"{counted(disturbed, 'row')} marked in at least one of the two ({why}): unresolved"
         )
     return [*notes, *filter(None, [floor_words(floors)])]
