@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from lmperf.benchmark import Benchmark
+from lmperf.benchmarks import load
 from lmperf.errors import UserError
 from lmperf.evidence.consistent import is_unsettled
 from lmperf.evidence.facts import read_facts, write_facts
@@ -69,8 +70,14 @@ class AtWork:
 
     @property
     def words(self) -> str:
-        """How many rows may not hold: "41 of 310 fresh rows may not hold"."""
-        return f"{self.number:,} of {sum(self.timed.values()):,} fresh rows may not hold"
+        """How many rows may not hold, and the benchmarks with too many of them.
+
+        "41 of 310 fresh rows may not hold, more than 2 % of Attention (40 of 80)"
+        """
+        of = f"{self.number:,} of {sum(self.timed.values()):,} fresh rows may not hold"
+        stems = self.too_many
+        shares = [f"{load(s).title} ({len(self.rows[s])} of {self.timed[s]})" for s in stems]
+        return f"{of}, more than {100 * MOST:.0f} % of {', '.join(shares)}" if shares else of
 
     def words_of(self, stem: str) -> str:
         """The same of one benchmark, with the reasons and the command that helps."""
