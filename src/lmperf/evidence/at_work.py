@@ -70,14 +70,15 @@ class AtWork:
 
     @property
     def words(self) -> str:
-        """How many rows may not hold, and the benchmarks with too many of them.
+        """A sentence on each benchmark with too many unsettled rows, the last without full stop.
 
-        "41 of 310 fresh rows may not hold, more than 2 % of Attention (40 of 80)"
+        "40 of 80 fresh rows of Attention may not hold"
         """
-        of = f"{self.number:,} of {sum(self.timed.values()):,} fresh rows may not hold"
-        stems = self.too_many
-        shares = [f"{load(s).title} ({len(self.rows[s])} of {self.timed[s]})" for s in stems]
-        return f"{of}, more than {100 * MOST:.0f} % of {', '.join(shares)}" if shares else of
+        return ". ".join(
+            f"{len(self.rows[stem])} of {self.timed[stem]} fresh rows of {load(stem).title} may not"
+            " hold"
+            for stem in self.too_many
+        )
 
     def words_of(self, stem: str) -> str:
         """The same of one benchmark, with the reasons and the command that helps."""

@@ -40,7 +40,7 @@ class MachineEvidence:
         lacking: stem -> these cells as a data frame of axes, implementation and phase.
         left_out: stem -> why the configuration asks for none or only a part of the benchmark.
         cost: a row for each job that measured; None if no job recorded its cost.
-        at_work: how many rows may not hold, in words, if too many were measured while the machine
+        at_work: which rows may not hold, in words, if too many were measured while the machine
             was at work; empty if not.
         allowed: why these rows are published all the same, if somebody has said so.
         despite: what is wrong with rows that are published all the same, and why, in words.

@@ -76,7 +76,7 @@ def apart_from_ceilings(evidence: MachineEvidence, benchmarks: Sequence[str]) ->
     ceilings = _apart(known[known["stem"] == CEILINGS])
     timed = [stem for stem in benchmarks if stem != CEILINGS and isinstance(load(stem), Timed)]
     jobs = known[known["stem"].isin(timed)]
-    elsewhere = [bool(ceilings) and not ceilings.issuperset(_set(gpus)) for gpus in jobs["gpus"]]
+    elsewhere = [bool(ceilings) and ceilings.isdisjoint(_set(gpus)) for gpus in jobs["gpus"]]
     rows = rows_by_job(evidence)[jobs.index] if len(jobs) else pd.Series(dtype=int)
     return Count(int(rows[elsewhere].sum()), int(rows.sum()))
 
