@@ -127,7 +127,8 @@ def test_two_percent_of_a_benchmark_may_be_marked():
     from lmperf.evidence.at_work import AtWork
 
     found = AtWork({"lrpe": 100, "attention": 100}, {"lrpe": [{}] * 2, "attention": [{}] * 3})
-    assert found.too_many == ["attention"] and found.words == "5 of 200 fresh rows may not hold"
+    assert found.too_many == ["attention"]
+    assert found.words == "3 of 100 fresh rows of Attention may not hold"
 
 
 def test_only_remeasure_measures_marked_rows_again(tmp_path, measuring):
@@ -218,7 +219,7 @@ def test_allow_marked_is_recorded_and_shown(folder, measuring, capfd):
     for arguments in (("report", "here"), ("report",)):
         run(capfd, *arguments)
     page = folder / "report/here/report.md"
-    warning = "**This machine was at work: 4 of 8 fresh rows may not hold.**"
+    warning = "**This machine was at work: 4 of 8 fresh rows of Attention may not hold**."
     assert f"{warning} Do not publish; `make remeasure`." in page.read_text()
     code, _, error = run(capfd, "verify")
     assert code == 1 and "measured at work: 4 of 8 rows" in error

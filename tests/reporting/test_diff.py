@@ -8,12 +8,16 @@ import subprocess
 import markdown
 import numpy as np
 import pytest
+import synthetic
 
+from lmperf.benchmarks import load
 from lmperf.cli import main
 from lmperf.evidence.store import Evidence
 from lmperf.reporting.diff.comparison import compare, without
 from lmperf.reporting.diff.forms import as_json, as_markdown, as_text
 from lmperf.reporting.diff.results import read_result
+from lmperf.reporting.evidence import having
+from lmperf.reporting.numbers import percent
 from lmperf.statistics import paired
 
 CELLS, ROUNDS = 300, 6
@@ -187,6 +191,28 @@ def test_broken_row_is_the_worst_regression(result, broken):
     assert compare(result("old", new), result("new", old)).counts["mended"] == 1
 
 
+def test_ratio_is_the_quotient_of_the_times_beside_it(result):
+    old, new = rows_of_run(1, cells=9), rows_of_run(2, 1.1, cells=9)
+    for row in (*old, *new):
+        row["median_ms"] *= 1.3  # the median of all calls is none of the rounds
+    rows = compare(result("old", old), result("new", new)).rows
+    assert rows["ratio"].tolist() == (rows["median_ms_old"] / rows["median_ms_new"]).tolist()
+
+
+@pytest.mark.parametrize("both", [True, False])
+def test_steps_with_sustained_times_are_compared_by_these(result, both):
+    old, new = rows_of_run(1, cells=9), rows_of_run(2, 1.1, cells=9)
+    for row, lasting in [(row, 3.0) for row in old] + [(row, 2.0) for row in new]:
+        row |= {"phase": "train_step", "sustained_rounds_ms": f"{lasting};{lasting}"}
+        row["sustained_mhz"] = 1400.0
+    if not both:
+        new[0]["sustained_rounds_ms"] = None
+    rows = compare(result("old", old), result("new", new)).rows
+    lasting = rows["ratio"] == 1.5
+    assert lasting.sum() == (9 if both else 8)
+    assert (rows["cycles"][lasting] == 1.5).all()
+
+
 def test_rows_that_are_not_compared_are_counted(result):
     old, new = rows_of_run(1, cells=8), rows_of_run(2, cells=10)
     old[0]["status"] = new[0]["status"] = "unsupported"
@@ -239,6 +265,45 @@ def test_two_devices_have_no_regressions(result):
     assert found.counts["slower"] > 250 and found.regressions == 0
     assert re.match(r"Two devices: \d+ rows faster on .*old, 0 on .*new, of 300", as_text(found))
     assert compare(old, result("same", rows_of_run(2, 1.4), device="H200")).regressions > 250
+
+
+def test_two_devices_are_called_by_their_names(result):
+    old, new = rows_of_run(1, cells=9), rows_of_run(2, 1.4, key="other", cells=9)
+    new[0] |= {"status": "oom", "median_ms": None, "rounds_ms": None}
+    found = compare(result("a", old, device="H200"), result("b", new, device="H100"))
+    for text in (as_text(found), as_markdown(found)):
+        assert re.search(r"failing on \S*b\W", text) and re.search(r"8 faster on \S*a\W", text)
+        assert not re.search(r"\b(broken|old|another key)\b", text)
+
+
+@pytest.mark.parametrize("mark", ["capped", "contradicts"])
+def test_rows_that_may_not_hold_are_unresolved_between_devices(result, mark):
+    old, new = rows_of_run(1, cells=9), rows_of_run(2, 1.4, marks=mark, cells=9)
+    devices = compare(result("a", old, device="H200"), result("b", new, device="H100"))
+    assert devices.counts["unresolved"] == 9
+    same = compare(result("a", old, device="H200"), result("b", new, device="H200"))
+    assert same.counts["slower"] == 9, "a regression must not hide behind a mark of power"
+
+
+def test_rows_that_contradict_another_cell_are_marked(tmp_path):
+    rows = having(synthetic.gpu_evidence().frames["lrpe"], shape="256", phase="forward")
+    rows = rows[rows["implementation"].isin(["copy", "triton"])].groupby("implementation").head(1)
+    rows = rows.assign(extra_tokens=0, environment="e", retaken="True", marks="")
+    times = {"copy": "2.0", "triton": "1.0"}
+    for name in ("median_ms", "p20_ms", "p80_ms"):
+        rows[name] = rows["implementation"].map(times)
+    identity = load("lrpe").identity
+    texts = rows.astype(object).where(rows.notna(), "").astype(str).to_dict("records")
+    Evidence(tmp_path / "evidence/lrpe.csv", identity, identity).replace(texts)
+    facts = {"machine": "h200", "environments": {"e": {"kind": "cuda"}}}
+    (tmp_path / "machine.json").write_text(json.dumps(facts))
+    assert {*read_result(str(tmp_path)).frames["lrpe"]["marks"]} == {"contradicts"}
+
+
+def test_least_difference_that_counts_stands_beside_each_ratio(result):
+    found = compare(result("old", rows_of_run(1, cells=9)), result("new", rows_of_run(2, cells=9)))
+    floor = percent(found.rows["floor"].iloc[0])
+    assert "counts from" in as_text(found) and as_text(found).count(f"  {floor}") == 9
 
 
 def test_benchmarks_are_summed_up_before_the_rows(result, tmp_path):

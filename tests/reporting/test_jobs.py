@@ -4,7 +4,10 @@ import pandas as pd
 import pytest
 
 from lmperf.reporting.evidence import MachineEvidence
-from lmperf.reporting.jobs import on_several_devices
+from lmperf.reporting.health import notices_of
+from lmperf.reporting.jobs import apart_from_ceilings, gpus_words, on_several_devices
+from lmperf.reporting.machine import facts_table
+from lmperf.reporting.sections.method import cost_table
 
 FIRST, SECOND = "2026-11-24T10:00:30.000+00:00", "2026-11-24T20:00:30.000+00:00"
 
@@ -17,15 +20,20 @@ def job(stem, hour, gpus):
     }
 
 
-def evidence(jobs, measured_at):
-    rows = pd.DataFrame({"measured_at": measured_at, "status": "ok"})
-    return MachineEvidence("here", {}, {"lrpe": rows}, cost=pd.DataFrame(jobs))
+def evidence(jobs, measured_at, **others):
+    """Evidence with rows of lrpe, and of other benchmarks, measured at these times."""
+    frames = {
+        stem: pd.DataFrame({"measured_at": of, "status": "ok", "environment": "e"})
+        for stem, of in {"lrpe": measured_at, **others}.items()
+    }
+    facts = {"environments": {"e": {"device": "H100", "uuid": "GPU-b"}}}
+    return MachineEvidence("here", facts, frames, cost=pd.DataFrame(jobs))
 
 
 @pytest.mark.parametrize(
     ("gpus", "measured_at", "said"),
     [
-        (("GPU-a", "GPU-b"), [FIRST, SECOND], "md_lrpe_cosine"),
+        (("GPU-a", "GPU-b"), [FIRST, SECOND], "md_lrpe_cosine (2 GPUs)"),
         (("GPU-a", "GPU-a"), [FIRST, SECOND], ""),
         (("GPU-a", "GPU-b"), [SECOND, SECOND], ""),  # the first job's rows were replaced
         (("", "GPU-b"), [FIRST, SECOND], ""),  # not recorded
@@ -34,3 +42,32 @@ def evidence(jobs, measured_at):
 def test_benchmarks_on_several_devices_are_named(gpus, measured_at, said):
     jobs = [job("lrpe", "10", gpus[0]), job("lrpe", "20", gpus[1])]
     assert on_several_devices(evidence(jobs, measured_at), ["lrpe", "memory"]) == said
+
+
+def test_machine_of_several_gpus_is_not_described_by_one():
+    jobs = [job("lrpe", "10", "GPU-a"), job("lrpe", "20", "GPU-b"), job("lrpe", "22", "GPU-c")]
+    several = evidence(jobs, [FIRST, SECOND])
+    assert gpus_words(several) == "2 GPUs"
+    table = facts_table(several)
+    assert "measured on 2 GPUs" in table.notes and "uuid" not in [*table.frame["fact"]]
+    assert "uuid" in [*facts_table(evidence(jobs, [SECOND])).frame["fact"]]
+    unknown = evidence([*jobs, job("lrpe", "21", "")], [FIRST, SECOND, "2026-11-24T21:00:01Z"])
+    assert gpus_words(unknown) == "at least 2 GPUs"
+
+
+def test_rows_on_another_gpu_than_the_ceilings_are_counted():
+    jobs = [job("ceilings", "10", "GPU-a"), job("lrpe", "20", "GPU-b")]
+    found = evidence(jobs, [SECOND, SECOND], ceilings=[FIRST])
+    assert str(apart_from_ceilings(found, ["lrpe", "ceilings"])) == "2 of 2"
+    assert notices_of(found, ["lrpe"])["apart"]
+    jobs[0]["gpus"] = "GPU-b"
+    same = evidence(jobs, [SECOND], ceilings=[FIRST])
+    assert apart_from_ceilings(same, ["lrpe"]).none and not notices_of(same, ["lrpe"])["apart"]
+    assert apart_from_ceilings(evidence(jobs[1:], [SECOND]), ["lrpe"]).none
+
+
+def test_jobs_without_a_row_left_are_named_below_the_cost():
+    jobs = [job("lrpe", "10", "GPU-a"), job("lrpe", "20", "GPU-b")]
+    table = cost_table(evidence(jobs, [SECOND]))
+    assert "Left out: 1 job (60" in table.notes
+    assert cost_table(evidence(jobs, [FIRST, SECOND])).notes == ""

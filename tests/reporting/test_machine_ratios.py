@@ -1,5 +1,6 @@
 """Tests of the ratios between the times of two machines."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -12,6 +13,7 @@ from lmperf.reporting.machine_ratios import (
     ratios_by_bound,
     unequal_software,
 )
+from lmperf.reporting.sections.attention.bound import bounds
 
 
 def only(evidence, stem, **facts):
@@ -53,7 +55,73 @@ def test_ratio_has_an_interval_and_stands_beside_the_data_sheets(one):
     sheets = [cell.value for cell in found["sheets"]]
     memory = {sheet for sheet, what in zip(sheets, bound, strict=True) if what == "memory"}
     assert memory == {4800 / 3350}
-    assert {sheet for sheet, what in zip(sheets, bound, strict=True) if what == "host"} <= {None}
+    assert "host" not in bound, "events on the device time a kernel without its launch"
+
+
+def with_rows(evidence, stem, change):
+    return replace(evidence, frames={**evidence.frames, stem: change(evidence.frames[stem])})
+
+
+def test_ratio_is_the_quotient_of_the_times_beside_it(one):
+    other = slower(one, 1.4)
+    uneven = "1.0;1.0;1.0;9.0;9.0;9.0;9.0"
+    changed = with_rows(other, "lrpe", lambda rows: rows.assign(rounds_ms=uneven))
+    for table in ratio_tables(one, changed):
+        found = columns_of(table)
+        times = zip(found["one"], found["other"], found["one.over.other"], strict=True)
+        for mine, theirs, ratio in times:
+            assert ratio.value == pytest.approx(theirs.value / mine.value)
+            assert theirs.value == 9.0
+
+
+def test_steps_with_sustained_times_are_compared_by_these():
+    one = only(synthetic.gpu_evidence(), "end_to_end")
+    frame = having(one.frames["end_to_end"], phase="train_step", status="ok")
+    rows = frame.iloc[:2].assign(rounds_ms="10.0;10.0", sustained_rounds_ms=["20.0;20.0", None])
+    mine = with_rows(one, "end_to_end", lambda _: rows)
+    burst, lasting = "11.0;11.0", ["30.0;30.0", "40.0;40.0"]
+    theirs = rows.assign(rounds_ms=burst, sustained_rounds_ms=lasting)
+    (table,) = ratio_tables(mine, with_rows(one, "end_to_end", lambda _: theirs))
+    found = columns_of(table)
+    assert {cell.value for cell in found["one"]} == {20.0, 10.0}
+    assert {cell.value for cell in found["one.over.other"]} == {1.5, 1.1}
+    assert "sustained" in table.notes
+
+
+def test_kernel_that_the_host_queued_late_is_bound_by_the_host(one):
+    late = with_rows(one, "lrpe", lambda rows: rows.assign(marks="host_bound"))
+    (table,) = ratio_tables(late, slower(one, 1.4))
+    assert all(cell.words.startswith("host") for cell in columns_of(table)["bound"])
+    assert "*Host*" in table.notes
+
+
+def test_plain_attention_is_bound_by_what_its_own_page_says():
+    evidence = synthetic.gpu_evidence()
+    one = only(evidence, "attention")
+    (table,) = ratio_tables(one, one)
+    found = columns_of(table)
+    words = {time.row: cell.words for time, cell in zip(found["one"], found["bound"], strict=True)}
+    rows = bounds(evidence)
+    assert "memory" in {*rows["bound"]}
+    assert [words[key] for key in rows["key"]] == rows["bound"].tolist()
+
+
+def test_sum_leaves_out_stale_cells_and_counts_unresolved_ones(one):
+    other = slower(one, 1.4)
+    cells = sum(int(cell.value) for cell in columns_of(ratios_by_bound(one, other))["cells"])
+    stale = lambda rows: rows.assign(stale=rows["implementation"] == "triton")  # noqa: E731
+    left = columns_of(ratios_by_bound(with_rows(one, "lrpe", stale), other))["cells"]
+    assert 0 < sum(int(cell.value) for cell in left) < cells
+    single = with_rows(other, "lrpe", lambda rows: rows.assign(rounds_ms="1.0"))
+    found = columns_of(ratios_by_bound(one, single))
+    assert [c.value for c in found["unresolved"]] == [c.value for c in found["cells"]]
+
+
+def test_shapes_are_sorted_by_their_numbers_of_positions(one):
+    (table,) = ratio_tables(one, slower(one, 1.4))
+    shapes = [cell.value for cell in columns_of(table)["shape"]]
+    sizes = [math.prod(map(int, shape.split("x"))) for shape in shapes]
+    assert sizes == sorted(sizes) and len({*sizes}) > 3
 
 
 def test_ratios_are_summed_up_by_what_bounds_the_cells(one):

@@ -11,6 +11,7 @@ NONE_UNRESOLVED = Count(0, 9)
 
 def said(unresolved=NONE_UNRESOLVED, repeats=REPEATS, **health):
     known = {"gated": 2584, "red": 0, "stale": 0, "missing": 0, "unmeasured": 0, "damaged": []}
+    known["unmeasured_rows"] = 0
     return " ".join(trust.sentences({**known, **health}, repeats, unresolved))
 
 
@@ -27,7 +28,10 @@ def test_clean_report_passes_repeats_and_resolves():
         ({"red": 1}, "1 of 2,584 checked results failed and is withheld."),
         ({"stale": 2}, "2 results are stale: code or environment has changed since."),
         ({"missing": 1}, "1 result is missing."),
-        ({"unmeasured": 14}, "14 benchmarks were not measured."),
+        (
+            {"missing": 99, "unmeasured": 14, "unmeasured_rows": 90},
+            "99 results are missing, 90 of them of 14 benchmarks that were not measured.",
+        ),
         ({"damaged": ["lrpe"]}, "**Damaged evidence is withheld: lrpe.**"),
         ({"gated": 0}, "No result was checked."),
         ({"repeats": []}, "Repeatability was not measured."),

@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from lmperf.benchmark import Benchmark
+from lmperf.benchmarks import load
 from lmperf.errors import UserError
 from lmperf.evidence.consistent import is_unsettled
 from lmperf.evidence.facts import read_facts, write_facts
@@ -69,8 +70,15 @@ class AtWork:
 
     @property
     def words(self) -> str:
-        """How many rows may not hold: "41 of 310 fresh rows may not hold"."""
-        return f"{self.number:,} of {sum(self.timed.values()):,} fresh rows may not hold"
+        """A sentence on each benchmark with too many unsettled rows, the last without full stop.
+
+        "40 of 80 fresh rows of Attention may not hold"
+        """
+        return ". ".join(
+            f"{len(self.rows[stem])} of {self.timed[stem]} fresh rows of {load(stem).title} may not"
+            " hold"
+            for stem in self.too_many
+        )
 
     def words_of(self, stem: str) -> str:
         """The same of one benchmark, with the reasons and the command that helps."""

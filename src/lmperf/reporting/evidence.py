@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -39,7 +40,7 @@ class MachineEvidence:
         lacking: stem -> these cells as a data frame of axes, implementation and phase.
         left_out: stem -> why the configuration asks for none or only a part of the benchmark.
         cost: a row for each job that measured; None if no job recorded its cost.
-        at_work: how many rows may not hold, in words, if too many were measured while the machine
+        at_work: which rows may not hold, in words, if too many were measured while the machine
             was at work; empty if not.
         allowed: why these rows are published all the same, if somebody has said so.
         despite: what is wrong with rows that are published all the same, and why, in words.
@@ -227,7 +228,10 @@ def axes(frame: pd.DataFrame) -> list[str]:
 
 
 def in_reading_order(frame: pd.DataFrame, first: Sequence[str] = ()) -> pd.DataFrame:
-    """Rows sorted by ``first``, axes, implementation, phase; values in order of `names.ORDERS`."""
+    """Rows sorted by ``first``, axes, implementation, phase; values in order of `names.ORDERS`.
+
+    Shapes are sorted by their numbers of elements: 512 before 4x16x16.
+    """
     keys = list(dict.fromkeys([*first, *axes(frame), "implementation", "phase"]))
     ranks = [_ranks(frame[name]) for name in reversed(keys)]
     return frame.iloc[np.lexsort(ranks)]
@@ -235,10 +239,19 @@ def in_reading_order(frame: pd.DataFrame, first: Sequence[str] = ()) -> pd.DataF
 
 def _ranks(column: pd.Series) -> np.ndarray:
     codes, values = pd.factorize(column)
-    places = {value: place for place, value in enumerate(in_order(str(column.name), values))}
+    ordered = in_order(str(column.name), values)
+    if column.name == "shape":
+        ordered = sorted(ordered, key=_elements)
+    places = {value: place for place, value in enumerate(ordered)}
     return np.array([*map(places.get, values), -1])[
         codes
     ]  # factorize gives empty values the code -1
+
+
+def _elements(shape) -> tuple[float, str]:
+    lengths = str(shape).split("x")
+    known = all(map(str.isdecimal, lengths))
+    return math.prod(map(int, lengths)) if known else math.inf, str(shape)
 
 
 def having(frame: pd.DataFrame, **columns) -> pd.DataFrame:

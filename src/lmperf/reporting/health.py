@@ -10,7 +10,7 @@ from lmperf.evidence import repeatability
 from lmperf.reporting import machine, marks
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.foreign import escaped
-from lmperf.reporting.jobs import on_several_devices
+from lmperf.reporting.jobs import apart_from_ceilings, on_several_devices
 from lmperf.reporting.numbers import Count
 from lmperf.reporting.sections import Composed
 from lmperf.reporting.tables import shortened
@@ -25,7 +25,7 @@ def health_of(
 ) -> dict:
     """Numbers of checked, red, stale and missing rows, and names of damaged files.
 
-    `missing` leaves out the benchmarks of which nothing was measured, `unmeasured` is their number.
+    `missing` includes the rows of the `unmeasured` benchmarks, of which nothing was measured.
 
     Args:
         benchmarks: stems for all but the number of checked rows; None means all.
@@ -40,8 +40,9 @@ def health_of(
         "gated": machine.gated(evidence),
         "red": number(red),
         "stale": number(evidence.stale),
-        "missing": number(_partly_missing(evidence)),
+        "missing": number(evidence.missing),
         "unmeasured": len(evidence.unmeasured),
+        "unmeasured_rows": unmeasured(evidence)["rows"],
         "damaged": [
             *(s for s in evidence.damaged if benchmarks is None or s in benchmarks),
             *(evidence.lost if benchmarks is None else ()),
@@ -78,6 +79,7 @@ def unresolved(sections: Sequence[Composed]) -> Count:
 def notices_of(evidence: MachineEvidence, benchmarks: Sequence[str]) -> dict:
     """What a page warns of: stale, missing, red and marked rows, and damaged evidence."""
     red = machine.red_gates(evidence, benchmarks)
+    apart = apart_from_ceilings(evidence, benchmarks)
     return {
         "damaged": {s: evidence.damaged[s] for s in benchmarks if s in evidence.damaged},
         "stale": [name for stem in benchmarks for name in evidence.stale.get(stem, ())],
@@ -85,6 +87,7 @@ def notices_of(evidence: MachineEvidence, benchmarks: Sequence[str]) -> dict:
         "red": [name for stem in benchmarks for name in red.get(stem, ())],
         "marks": marks.counted_words(machine.marked(evidence, benchmarks)),
         "devices": on_several_devices(evidence, benchmarks),
+        "apart": None if apart.none else apart,
     }
 
 

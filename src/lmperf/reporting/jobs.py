@@ -6,10 +6,13 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from lmperf.benchmark import Timed
 from lmperf.benchmarks import load
 from lmperf.evidence.repeatability import STEM
 from lmperf.reporting.evidence import MachineEvidence
-from lmperf.reporting.numbers import listed
+from lmperf.reporting.numbers import Count, counted, listed
+
+CEILINGS = "ceilings"
 
 
 def jobs_of(evidence: MachineEvidence) -> pd.DataFrame:
@@ -42,15 +45,52 @@ def _at(times: pd.Series) -> pd.Series:
 
 
 def on_several_devices(evidence: MachineEvidence, benchmarks: Sequence[str]) -> str:
-    """The titles of the benchmarks whose rows were measured on several devices, in words.
+    """The benchmarks whose rows were measured on several devices, in words: ``Attention (2 GPUs)``.
 
-    A ranked benchmark counts its sets of GPUs. Empty if there is none, or if jobs did not record
+    Of a ranked benchmark, several sets of GPUs. Empty if there is none, or if jobs did not record
     their devices.
     """
-    jobs = jobs_of(evidence)
-    if "gpus" not in jobs:
+    jobs = _known(evidence)
+    sets = jobs.groupby("stem")["gpus"].nunique()
+    several = [stem for stem in benchmarks if sets.get(stem, 0) > 1]
+    of = {stem: counted(len(_apart(jobs[jobs["stem"] == stem])), "GPU") for stem in several}
+    return listed([f"{load(stem).title} ({words})" for stem, words in of.items()]) if of else ""
+
+
+def gpus_words(evidence: MachineEvidence) -> str:
+    """On how many GPUs the rows were measured, as ``at least 7 GPUs``; empty if not on several."""
+    known = _known(evidence)
+    number = len(_apart(known))
+    if number < 2:
         return ""
-    known = jobs[jobs["gpus"].notna() & (jobs["gpus"] != "")]
-    counts = known.groupby("stem")["gpus"].nunique()
-    several = [load(stem).title for stem in benchmarks if counts.get(stem, 0) > 1]
-    return listed(several) if several else ""
+    at_least = "at least " if len(known) < len(jobs_of(evidence)) else ""
+    return f"{at_least}{counted(number, 'GPU')}"
+
+
+def apart_from_ceilings(evidence: MachineEvidence, benchmarks: Sequence[str]) -> Count:
+    """How many timed rows were measured on other GPUs than the ceilings, of how many.
+
+    Rows of jobs that did not record their GPUs do not count. None is apart without ceilings.
+    """
+    known = _known(evidence)
+    ceilings = _apart(known[known["stem"] == CEILINGS])
+    timed = [stem for stem in benchmarks if stem != CEILINGS and isinstance(load(stem), Timed)]
+    jobs = known[known["stem"].isin(timed)]
+    elsewhere = [bool(ceilings) and ceilings.isdisjoint(_set(gpus)) for gpus in jobs["gpus"]]
+    rows = rows_by_job(evidence)[jobs.index] if len(jobs) else pd.Series(dtype=int)
+    return Count(int(rows[elsewhere].sum()), int(rows.sum()))
+
+
+def _known(evidence: MachineEvidence) -> pd.DataFrame:
+    """The jobs of rows that recorded their GPUs."""
+    jobs = jobs_of(evidence)
+    jobs = jobs if "gpus" in jobs else jobs.assign(gpus=None)
+    return jobs[jobs["gpus"].notna() & (jobs["gpus"] != "")]
+
+
+def _apart(jobs: pd.DataFrame) -> set[str]:
+    return {gpu for gpus in jobs["gpus"] for gpu in _set(gpus)}
+
+
+def _set(gpus: str) -> set[str]:
+    return set(gpus.split(";"))

@@ -9,7 +9,7 @@ import pandas as pd
 from lmperf.devices import sheet_of
 from lmperf.evidence import plausible
 from lmperf.names import STATUSES, dtype_words, in_order, mark_words, phase_words
-from lmperf.reporting import gates, marks
+from lmperf.reporting import gates, jobs, marks
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.foreign import code
 from lmperf.reporting.noise import noise_floors
@@ -102,7 +102,9 @@ def facts_table(evidence: MachineEvidence) -> Table | None:
     found = environments(evidence) | {name: {} for name in missing}
     if not found:
         return None
-    rest = sorted({key for facts in found.values() for key in facts} - {*FACTS, "dirty"})
+    several = jobs.gpus_words(evidence)
+    left_out = {"dirty", *(("uuid", "uuids") if several else ())}
+    rest = sorted({key for facts in found.values() for key in facts} - {*FACTS, *left_out})
     labels = {**FACTS, **{key: key.replace("_", " ") for key in rest}}
     lines = [
         [label, *(_fact(facts, key) for facts in found.values())]
@@ -111,7 +113,11 @@ def facts_table(evidence: MachineEvidence) -> Table | None:
     ]
     headers = {f"environment.{name}": f"environment {name}" for name in found}
     frame = pd.DataFrame(lines, columns=["fact", *headers])
-    note = f"Not recorded: environment {', '.join(missing)}." if missing else ""
+    notes = [
+        f"Rows were measured on {several} of this kind." if several else "",
+        f"Not recorded: environment {', '.join(missing)}." if missing else "",
+    ]
+    note = " ".join(filter(None, notes))
     return from_frame("The machine and its software", frame, note, right=[], headers=headers)
 
 

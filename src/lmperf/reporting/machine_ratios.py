@@ -1,13 +1,14 @@
 """Compare two machines cell by cell: ratios of times beside the ratio of the data sheets.
 
-Two machines are never timed in turn, so a ratio is that of two medians, with a bootstrap interval
-over the rounds of each. What a row may gain follows from what bounds it: memory-bound work from the
-bandwidth of the data sheets, compute-bound work from the rate of matmuls in its numerics.
+Two machines are never timed in turn, so a ratio is that of two medians over rounds, which are
+shown, with a bootstrap interval over the rounds of each. What a row may gain follows from what
+bounds it: memory-bound work from the bandwidth of the data sheets, compute-bound work from the rate
+of matmuls in its numerics.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pandas as pd
@@ -18,7 +19,7 @@ from lmperf.devices import DataSheet
 from lmperf.dtypes import dtype_of
 from lmperf.names import value_words
 from lmperf.reporting import gates, machine, marks
-from lmperf.reporting.bound import COMPUTE, MEMORY, bounds_of
+from lmperf.reporting.bound import COMPUTE, HOST, MEMORY, NEITHER, bounds_of
 from lmperf.reporting.ceilings import STEM as CEILINGS
 from lmperf.reporting.ceilings import data_sheet
 from lmperf.reporting.evidence import MachineEvidence
@@ -26,8 +27,9 @@ from lmperf.reporting.machine import FACTS
 from lmperf.reporting.noise import floors_of, noise_floors
 from lmperf.reporting.numbers import absent, interval, ratio
 from lmperf.reporting.rounds import parse_rounds, resolution
+from lmperf.reporting.sections.attention import bound as attention
 from lmperf.reporting.side_by_side import share, side_by_side, speedup, text, time
-from lmperf.reporting.speedup import speedup_cell
+from lmperf.reporting.speedup import STEP, compared_apart, speedup_cell
 from lmperf.reporting.tables import (
     as_cell,
     from_frame,
@@ -37,12 +39,26 @@ from lmperf.reporting.tables import (
     text_cells,
 )
 from lmperf.results import EMPTY, HIGHER, Cell, Column, Table
-from lmperf.statistics import FALSE_DISCOVERY, Ratio, adjusted, unpaired, verdict
+from lmperf.statistics import FALSE_DISCOVERY, UNRESOLVED, Ratio, adjusted, unpaired, verdict
 
-STEP = "train_step"
+# The rounds are the independent units of a run, so a ratio is over them, and so are its times.
+TIMES = (
+    "Times: the median of the rounds' medians, whose quotient is the ratio. Other pages show the"
+    " median of all calls."
+)
+LASTING = " Train steps: the median of sustained blocks, if both machines have them."
 # Facts that change times beside the device itself.
 SOFTWARE = ("torch", "triton", "cuda", "driver", "python")
-_BY_BOUND = (("benchmark", "benchmark"), ("bound", "bound by"), ("cells", "cells"))
+_BY_BOUND = {
+    **{"benchmark": "benchmark", "bound": "bound by", "cells": "cells"},
+    "unresolved": "of these unresolved",
+}
+BOUNDS = {
+    MEMORY: "*Memory*: bytes at copy speed take longer than FLOPs at the peak matmul.",
+    COMPUTE: "*Compute*: FLOPs at the peak matmul take longer than bytes at copy speed.",
+    NEITHER: "*Neither*: FLOPs and bytes explain less than half of the time.",
+    HOST: "*Host*: the time contains the host, which takes longer than the device.",
+}
 DTYPES = ("float32", "tf32", "bfloat16")
 
 
@@ -80,7 +96,7 @@ def _rates(dtype: str, *sheets: DataSheet) -> tuple:
 def ratios_by_bound(one: MachineEvidence, other: MachineEvidence) -> Table | None:
     """The median ratio of the cells of each benchmark, by what bounds them; None without any.
 
-    Cells that a host or other load disturbed are left out.
+    Stale and doubtful cells (`marks.doubtful`) are left out: no finding rests on them.
     """
     lines = [line for stem in _timed() for line in _lines_by_bound(one, other, stem)]
     if not lines:
@@ -90,14 +106,19 @@ def ratios_by_bound(one: MachineEvidence, other: MachineEvidence) -> Table | Non
         Cell(interval(*of), *of) for of in frame[["ratio", "low", "high"]].itertuples(index=False)
     ]
     columns = [
-        *(Column(name, words, tuple(map(as_cell, frame[name]))) for name, words in _BY_BOUND),
+        *(
+            Column(name, words, tuple(map(as_cell, frame[name])))
+            for name, words in _BY_BOUND.items()
+        ),
         Column(
             "one.over.other", f"{one.name} over {other.name}", tuple(found), "", "ratio", HIGHER
         ),
         Column("sheets", "data sheets", tuple(number_cells(frame["sheets"], ratio)), "", "ratio"),
     ]
     note = (
-        "Median of the cells (lowest-highest), without those that a host or other load disturbed."
+        "Median of the cells (lowest-highest). Left out: cells that are stale, disturbed by load,"
+        f" drift or the host, capped in single calls, or contradict another cell."
+        f"{_meanings(frame['bound'])}"
     )
     return Table("What one machine gains over the other", tuple(columns), note)
 
@@ -106,21 +127,42 @@ def _lines_by_bound(one: MachineEvidence, other: MachineEvidence, stem: str) -> 
     rows, others = _shared(one, other, stem)
     if rows.empty:
         return
-    bounds = bounds_of(one, stem, rows)
+    compared = compared_apart(rows, others)
+    bounds = _bounds(one, stem, compared[0])
+    ratios = _ratios(rows, others)
     values = {
         "bound": bounds,
-        "ratio": [cell.value for cell in _ratios(rows, others)],
+        "ratio": [cell.value for cell in ratios],
+        "unresolved": [cell.verdict == UNRESOLVED for cell in ratios],
         "sheets": [cell.value for cell in _expected(one, other, rows, bounds)],
     }
-    undisturbed = ~(marks.disturbed(rows) | marks.disturbed(others)) & bounds.notna()
-    frame = pd.DataFrame(values, rows.index)[undisturbed]
+    holds = ~(_doubtful(rows, stem) | _doubtful(others, stem)) & bounds.notna()
+    frame = pd.DataFrame(values, rows.index)[holds]
     for bound, cells in frame.groupby("bound", sort=True):
         found = cells["ratio"].agg(["median", "min", "max"])
         yield {
             **{"benchmark": load(stem).title, "bound": bound, "cells": len(cells)},
+            "unresolved": int(cells["unresolved"].sum()),
             **dict(zip(("ratio", "low", "high"), found, strict=True)),
             "sheets": cells["sheets"].astype(float).median(),
         }
+
+
+def _meanings(*bounds: Iterable[str | None]) -> str:
+    """What the words for these bounds mean, each after a space."""
+    used = {bound for of in bounds for bound in of}
+    return "".join(f" {meaning}" for bound, meaning in BOUNDS.items() if bound in used)
+
+
+def _doubtful(rows: pd.DataFrame, stem: str) -> pd.Series:
+    return marks.doubtful(rows, stem) | rows.get("stale", pd.Series(False, rows.index)).eq(True)
+
+
+def _bounds(evidence: MachineEvidence, stem: str, rows: pd.DataFrame) -> pd.Series:
+    """What bounds each row: see `bound.bounds_of`. Plain attention moves its scores as well."""
+    if stem == attention.STEM:
+        rows = rows.assign(bytes=attention.moved_bytes(rows))
+    return bounds_of(evidence, stem, rows)
 
 
 def ratio_tables(one: MachineEvidence, other: MachineEvidence) -> list[Table]:
@@ -136,20 +178,22 @@ def _table(one: MachineEvidence, other: MachineEvidence, stem: str) -> Table | N
     rows, others = _shared(one, other, stem)
     if rows.empty:
         return None
-    bounds = bounds_of(one, stem, rows), bounds_of(other, stem, others)
+    compared = compared_apart(rows, others)
+    bounds = _bounds(one, stem, compared[0]), _bounds(other, stem, compared[1])
     columns = [
-        time(one.name, medians(rows), "one"),
-        time(other.name, medians(others), "other"),
+        time(one.name, medians(compared[0]), "one"),
+        time(other.name, medians(compared[1]), "other"),
         speedup(f"{one.name} over {other.name}", _ratios(rows, others), "one.over.other"),
         share("data sheets", _expected(one, other, rows, bounds[0]), "sheets", "", "ratio"),
         text("bound by", text_cells(_both(*bounds)), "bound"),
     ]
     cell = [*(axis.name for axis in load(stem).axes), "implementation", "phase"]
+    times = TIMES + (LASTING if (rows["phase"] == STEP).any() else "")
     note = (
-        "Above one, the first machine is faster. Intervals: of the rounds of both runs; they do not"
-        " cover how runs differ. Data sheets: the ratio of what bounds the cell on the first"
-        " machine: bandwidth, or the dense rate of its numerics. Bound by: on the first machine,"
-        " then on the second if that differs."
+        f"{times} Above one, the first machine is faster. Intervals: of the rounds of both runs;"
+        " they do not cover how runs differ. Data sheets: the ratio of what bounds the cell on the"
+        " first machine: bandwidth, or the dense rate of its numerics. Bound by: on the first"
+        f" machine, then on the second if that differs.{_meanings(*bounds)}"
     )
     if unequal := unequal_software(one, other):
         note += f" Unequal software, which the ratios include: {'; '.join(unequal)}."
@@ -173,8 +217,8 @@ def _shared(
 
 def _ratios(rows: pd.DataFrame, others: pd.DataFrame) -> pd.Series:
     """A cell ``1.42x (1.38-1.45)`` for each row: time on the other machine over time on this."""
-    column = _rounds_column(rows, others)
-    sides = _same_width(*(parse_rounds(of[column]) for of in (others, rows)))
+    sides = [parse_rounds(of["rounds_ms"]) for of in compared_apart(others, rows)]
+    sides = _same_width(*sides)
     found = unpaired(*sides)
     disturbed = (marks.disturbed(rows) | marks.disturbed(others)).to_numpy(bool)
     floor = np.fmax(*(floors_of(of, noise_floors(of)["floor"]) for of in (rows, others)))
@@ -189,13 +233,6 @@ def _ratios(rows: pd.DataFrame, others: pd.DataFrame) -> pd.Series:
         for part, pair, key in zip(parts, names, keys, strict=True)
     ]
     return pd.Series(made, rows.index, dtype=object)
-
-
-def _rounds_column(rows: pd.DataFrame, others: pd.DataFrame) -> str:
-    """The rounds to compare: of sustained steps if every pair of rows has them."""
-    lasting = "sustained_rounds_ms"
-    both = all(lasting in of and of[lasting].notna().all() for of in (rows, others))
-    return lasting if both and (rows["phase"] == STEP).all() else "rounds_ms"
 
 
 def _lines(found: Ratio, said: np.ndarray) -> pd.DataFrame:

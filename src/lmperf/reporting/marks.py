@@ -12,7 +12,7 @@ loop at the power limit is not doubtful, since that is what training gives.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import cache
 
@@ -25,6 +25,7 @@ from lmperf.reporting.numbers import Count, counted, listed
 from lmperf.results import SIGNS, STALE, Cell, Table
 from lmperf.statistics import UNRESOLVED
 
+CONTRADICTS = "contradicts"
 DISTURBED = UNSETTLED | {"host_bound"}
 CONTRADICTS = "contradicts"
 # Mark with a sign -> its meaning.
@@ -42,6 +43,11 @@ def marks_of(frame: pd.DataFrame) -> pd.Series:
     columns = (frame.get(name, [None] * len(frame)) for name in ("marks", "throttle", "reference"))
     found = [_of_row(*row) for row in zip(*columns, strict=True)]
     return pd.Series(found, frame.index, dtype=object)
+
+
+def with_mark(row: Mapping[str, str], mark: str) -> dict[str, str]:
+    """The row of evidence with one more mark."""
+    return {**row, "marks": ";".join(filter(None, [row.get("marks"), mark]))}
 
 
 def disturbed(frame: pd.DataFrame) -> pd.Series:

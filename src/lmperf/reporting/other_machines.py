@@ -58,8 +58,6 @@ def side_by_side_steps(machines: Sequence[MachineEvidence]) -> Table | None:
 
 def state(machines: Sequence[MachineEvidence]) -> State:
     """The state of table E5: how many of all cells were measured on at least two machines."""
-    if len(machines) < 2:
-        return State(TABLE, PAGE, 0, 0, "needs evidence of another machine", False)
     found = [(_cell(stem), rows) for stem, rows in _timed(machines).items()]
     owed = sum(len(rows[cell].drop_duplicates()) for cell, rows in found)
     shared = sum(len(_shared(rows)[cell].drop_duplicates()) for cell, rows in found)
@@ -68,7 +66,12 @@ def state(machines: Sequence[MachineEvidence]) -> State:
 
 
 def indexed(states: Sequence[State], machines: Sequence[MachineEvidence]) -> list[State]:
-    """The states of a machine's tables, with the state of table E5 inserted in numerical order."""
+    """The states of a machine's tables, with the state of table E5 inserted in numerical order.
+
+    Without two machines, as on the pages of each machine, the table is left out.
+    """
+    if len(machines) < 2:
+        return list(states)
     letter = TABLE.id[0]
     before = [i for i, s in enumerate(states) if letter <= s.table.id < TABLE.id]
     place = before[-1] + 1 if before else len(states)

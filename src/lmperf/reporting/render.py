@@ -14,7 +14,7 @@ from lmperf.evidence.project import Project
 from lmperf.evidence.review import review
 from lmperf.evidence.reviewed import Review
 from lmperf.evidence.store import Row
-from lmperf.reporting import coverage, notes, pages, selftest, written
+from lmperf.reporting import coverage, marks, notes, pages, selftest, written
 from lmperf.reporting.evidence import MachineEvidence, typed_rows
 from lmperf.reporting.files import replace_files
 from lmperf.reporting.sections import Composed
@@ -54,15 +54,16 @@ def _frame(reviewed: Review, stem: str) -> pd.DataFrame:
     """
     benchmark, rows = load(stem), reviewed.rows[stem]
     if contradicting := reviewed.contradicting.get(stem):
-        rows = [_marked(row) if row_name(benchmark, row) in contradicting else row for row in rows]
+        rows = [
+            marks.with_mark(row, marks.CONTRADICTS)
+            if row_name(benchmark, row) in contradicting
+            else row
+            for row in rows
+        ]
     frame = typed_rows(rows, benchmark.kinds, stem)
     stale = set(reviewed.stale.get(stem, ()))
     is_stale = [row_name(benchmark, row) in stale for row in rows]
     return frame.assign(stale=is_stale) if any(is_stale) else frame
-
-
-def _marked(row: Row) -> Row:
-    return {**row, "marks": ";".join(filter(None, [row.get("marks"), "contradicts"]))}
 
 
 def _repeats(stem: str, rows: Sequence[Row]) -> pd.DataFrame:

@@ -35,6 +35,7 @@ from lmperf.statistics import (
     UNRESOLVED,
     Ratio,
     adjusted,
+    medians,
     paired,
     unpaired,
     verdict,
@@ -295,6 +296,29 @@ def _lasting(ours: pd.DataFrame, theirs: pd.DataFrame) -> np.ndarray:
     for rows in (ours, theirs):
         both = both & rows["sustained_rounds_ms"].notna().to_numpy()
     return both & (ours["environment"].to_numpy() == theirs["environment"].to_numpy())
+
+
+def compared_apart(*sides: pd.DataFrame) -> list[pd.DataFrame]:
+    """Matching rows of two runs with the rounds to compare, which are not timed in turn.
+
+    Two train steps with sustained times are compared by these. ``rounds_ms``, ``rounds_mhz`` and
+    ``clock_mhz`` are replaced accordingly; ``median_ms`` is the median of these rounds, so that the
+    ratio of two rows is that of their ``median_ms``.
+
+    sides: two frames with the same index.
+    """
+    lasting = sides[0]["phase"] == STEP
+    for rows in sides:
+        lasting &= rows["sustained_rounds_ms"].notna()
+    return [
+        rows.assign(
+            rounds_ms=(rounds := rows["rounds_ms"].where(~lasting, rows["sustained_rounds_ms"])),
+            rounds_mhz=rows["rounds_mhz"].mask(lasting),
+            clock_mhz=rows["clock_mhz"].where(~lasting, rows["sustained_mhz"]),
+            median_ms=medians(parse_rounds(rounds)),
+        )
+        for rows in sides
+    ]
 
 
 def _in_turn(ours: pd.DataFrame, theirs: pd.DataFrame) -> np.ndarray:

@@ -12,7 +12,7 @@ def sentences(health: Mapping, repeatability: Sequence[str], unresolved: Count) 
 
     Args:
         health: ``gated``, ``red``, ``stale`` and ``missing`` (numbers of rows), ``unmeasured``
-            (number of benchmarks) and ``damaged``.
+            (number of benchmarks), ``unmeasured_rows`` (theirs) and ``damaged``.
         repeatability: the sentence on times measured twice; empty if none were.
         unresolved: of the comparisons in the tables.
     """
@@ -39,14 +39,20 @@ def _gaps(health: Mapping) -> list[str]:
         why = "code or environment has changed since"
         found.append(f"{counted(stale, 'result')} {_are(stale)} stale: {why}.")
     if missing:
-        found.append(f"{counted(missing, 'result')} {_are(missing)} missing.")
-    if unmeasured := health["unmeasured"]:
-        found.append(f"{counted(unmeasured, 'benchmark')} {_were(unmeasured)} not measured.")
+        found.append(f"{counted(missing, 'result')} {_are(missing)} missing{_unmeasured(health)}.")
     return found + [f"**Damaged evidence is withheld: {name}.**" for name in health["damaged"]]
 
 
 def _are(number: int) -> str:
     return "is" if number == 1 else "are"
+
+
+def _unmeasured(health: Mapping) -> str:
+    number, rows = health["unmeasured"], health["unmeasured_rows"]
+    if not number:
+        return ""
+    of = f"{counted(number, 'benchmark')} that {_were(number)} not measured"
+    return f", {rows:,} of them of {of}"
 
 
 def _were(number: int) -> str:

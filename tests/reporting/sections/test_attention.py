@@ -97,7 +97,7 @@ def with_floors(flops, bytes, **columns):
     scores = (
         frame["batch"] * frame["seq_len"] ** 2 * frame["dtype"].map(lambda d: dtype_of(d).bytes)
     )
-    passes = PASSES + PASSES_OF_MASK * frame["causal"]
+    passes = PASSES["eager", "forward"] + PASSES_OF_MASK["eager"] * frame["causal"]
     frame.loc[rows, "flops"] = flops * seconds * rates * 1e12
     frame["bytes"] = bytes * seconds * copy_ceiling(evidence) * 1e9 - passes * scores
     evidence.derived.clear()
@@ -240,7 +240,7 @@ def test_bytes_of_plain_attention_have_no_logsumexp():
     rows = bounds(with_changed_rows(set_bytes))
     size = rows["dtype"].map(lambda dtype: dtype_of(dtype).bytes)
     tensors = 4 * 8 * rows["seq_len"] * rows["d_head"] * size
-    passes = PASSES + PASSES_OF_MASK * rows["causal"]
+    passes = PASSES["eager", "forward"] + PASSES_OF_MASK["eager"] * rows["causal"]
     assert (rows["moved"] == tensors + passes * 8 * rows["seq_len"] ** 2 * size).all()
 
 

@@ -1,11 +1,14 @@
 """Compare two results row by row, with a verdict for each row.
 
-The ratio is old / new: above 1, the new result is faster. Two runs of the same code differ by more
-than the rounds within a run (other memory allocation, temperature, clock), and no interval within a
-run covers this. So a difference counts only if it exceeds both ``AT_LEAST`` and the noise floor of
-its benchmark, phase and numerics: how far apart two processes of the same code are in either result
-(`noise.noise_floors`). False discovery is controlled over all rows. A row that is marked because
-of load, drift or the host in either result is unresolved (`marks.disturbed`).
+The ratio is old / new: above 1, the new result is faster. Of results that were measured apart, it
+is that of the two times beside it: medians over the rounds, of sustained steps if both have them.
+Two runs of the same code differ by more than the rounds within a run (other memory allocation,
+temperature, clock), and no interval within a run covers this. So a difference counts only if it
+exceeds both ``AT_LEAST`` and the noise floor of its benchmark, phase and numerics: how far apart
+two processes of the same code are in either result (`noise.noise_floors`). False discovery is
+controlled over all rows. A row that is marked because of load, drift or the host in either result
+is unresolved (`marks.disturbed`). Between two devices so is a row that was capped in single calls
+or contradicts another cell (`marks.doubtful`): a device that is held back is no device compared.
 
 On a GPU, a difference in time must also be a difference in cycles (time x SM clock). If the
 difference in cycles is too small to count, the verdict is ``clock``: the clock changed, not the
@@ -27,6 +30,7 @@ from lmperf.reporting.evidence import axes
 from lmperf.reporting.noise import floor_words, noise_floors
 from lmperf.reporting.numbers import counted, listed
 from lmperf.reporting.rounds import parse_rounds, resolution
+from lmperf.reporting.speedup import compared_apart
 from lmperf.statistics import (
     FALSE_DISCOVERY,
     FASTER,
@@ -36,6 +40,7 @@ from lmperf.statistics import (
     UNRESOLVED,
     Ratio,
     adjusted,
+    medians,
     noise_floor,
     paired,
     unpaired,
@@ -51,6 +56,7 @@ FACTS = ("device", "driver", "torch", "cuda", "triton", "python", "power_limit_w
 _NAMED = ("benchmark", "implementation", "phase")
 _TAKEN = (
     *("state", "reason", "median_ms", "rounds_ms", "rounds_mhz", "clock_mhz", "marks", "key"),
+    *("sustained_rounds_ms", "sustained_mhz"),
     *("again_ms", "disturbed", "measured_at", "environment", "commit"),
 )
 
@@ -62,13 +68,16 @@ class Comparison:
     Attributes:
         rows: worst first, with columns benchmark, axes (a dict), implementation, phase, name,
             verdict; ratio, low, high, p (adjusted), floor, rounds; cycles, cycles_low, cycles_high;
-            and state, reason, median_ms, clock_mhz, marks, key, environment and commit of each
-            side, with the suffix ``_old`` or ``_new``. Absent numbers are NaN.
+            and state, reason, median_ms (of the compared rounds), clock_mhz, marks, key,
+            environment and commit of each side, with the suffix ``_old`` or ``_new``. Absent
+            numbers are NaN.
         only: number of rows that only the old result has, and that only the new result has.
         neither: number of rows that are ok in neither result.
         untimed: number of rows that are ok in both results but lack a time in at least one.
         identical: number of rows whose two results are one and the same measurement.
         at_least: the least difference that counts, as a fraction.
+        in_turn: whether both results were timed in turn, so that the ratio is the median of the
+            ratios of the rounds.
         notes: other differences between the two results, in words.
     """
 
@@ -80,6 +89,7 @@ class Comparison:
     untimed: int
     identical: int
     at_least: float
+    in_turn: bool
     notes: list[str]
 
     @property
@@ -101,8 +111,7 @@ class Comparison:
     @property
     def of_two_devices(self) -> bool:
         """Whether the results come from different devices: no change of the code is compared."""
-        old, new = self.old.known("device"), self.new.known("device")
-        return bool(old and new) and old != new
+        return _are_two_devices(self.old, self.new)
 
     @property
     def regressions(self) -> int:
@@ -161,6 +170,7 @@ def compare(
     changed = rows[was != now]
     changed = changed.assign(verdict=np.where(changed["state_new"] == "ok", MENDED, BROKEN))
     compared = rows[timed & ~identical]
+    compared = _with_times(compared, in_turn=estimate is paired)
     confirm = old.known("device") == new.known("device") and "cpu" not in new.known("kind")
     floors = floors_of(old, new) if floors is None else floors
     compared = compared.join(_judged(compared, at_least, estimate, confirm, floors))
@@ -174,6 +184,7 @@ def compare(
         untimed=int((was & now & ~timed).sum()),
         identical=int(identical.sum()),
         at_least=at_least,
+        in_turn=estimate is paired,
         notes=_notes(old, new, shown, floors),
     )
 
@@ -217,7 +228,8 @@ def _joined(old: Result, new: Result, only, benchmarks) -> pd.DataFrame:
     if unknown:
         raise UserError(f"no benchmark {listed(unknown)} in either; there are: {', '.join(stems)}")
     stems = [stem for stem in stems if not benchmarks or stem in benchmarks]
-    sides = [_side(result, stems) for result in (old, new)]
+    judge = marks.doubtful if _are_two_devices(old, new) else _disturbed
+    sides = [_side(result, stems, judge) for result in (old, new)]
     keys = list(dict.fromkeys(name for side in sides for name in side if name not in _TAKEN))
     _known_columns([name for name, _ in only], keys)
     for position, side in enumerate(sides):
@@ -234,16 +246,28 @@ def _joined(old: Result, new: Result, only, benchmarks) -> pd.DataFrame:
     return both.drop(columns=named)
 
 
-def _side(result: Result, stems: Sequence[str]) -> pd.DataFrame:
-    """All rows of a result, with the columns that identify a row and the columns to compare."""
-    frames = [_named(stem, result.frames[stem]) for stem in stems if stem in result.frames]
+def _are_two_devices(old: Result, new: Result) -> bool:
+    was, now = old.known("device"), new.known("device")
+    return bool(was and now) and was != now
+
+
+def _disturbed(frame: pd.DataFrame, stem: str) -> pd.Series:
+    return marks.disturbed(frame)
+
+
+def _side(result: Result, stems: Sequence[str], judge: Callable) -> pd.DataFrame:
+    """All rows of a result, with the columns that identify a row and the columns to compare.
+
+    judge: frame, stem -> whether each row's comparisons are unresolved.
+    """
+    frames = [_named(stem, result.frames[stem], judge) for stem in stems if stem in result.frames]
     empty = pd.DataFrame(columns=[*_NAMED, *_TAKEN])
     return pd.concat([frame for frame in frames if len(frame)] or [empty], ignore_index=True)
 
 
-def _named(stem: str, frame: pd.DataFrame) -> pd.DataFrame:
+def _named(stem: str, frame: pd.DataFrame, judge: Callable) -> pd.DataFrame:
     keys = ["benchmark", *axes(frame), "implementation", "phase"]
-    found = frame.assign(benchmark=stem, disturbed=marks.disturbed(frame))[[*keys, *_TAKEN]]
+    found = frame.assign(benchmark=stem, disturbed=judge(frame, stem))[[*keys, *_TAKEN]]
     return found.drop_duplicates(keys)  # observations such as kernels have several rows a case
 
 
@@ -259,6 +283,22 @@ def _selected(side: pd.DataFrame, only: Sequence[tuple[str, str]]) -> pd.DataFra
     for name in dict.fromkeys(name for name, _ in only):
         side = side[side[name].isin([value for column, value in only if column == name])]
     return side
+
+
+def _with_times(rows: pd.DataFrame, in_turn: bool) -> pd.DataFrame:
+    """The rows with the rounds to compare and their medians: see `speedup.compared_apart`."""
+    names = ("rounds_ms", "rounds_mhz", "clock_mhz", "median_ms")
+    sides = [_of_side(rows, side) for side in ("old", "new")]
+    if in_turn:
+        sides = [of.assign(median_ms=medians(parse_rounds(of["rounds_ms"]))) for of in sides]
+    else:
+        sides = compared_apart(*sides)
+    sides = zip(("old", "new"), sides, strict=True)
+    return rows.assign(**{f"{name}_{side}": of[name] for side, of in sides for name in names})
+
+
+def _of_side(rows: pd.DataFrame, side: str) -> pd.DataFrame:
+    return rows.rename(columns={f"{name}_{side}": name for name in _TAKEN})
 
 
 def _judged(
@@ -340,15 +380,16 @@ def _worst_first(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _notes(old: Result, new: Result, shown: pd.DataFrame, floors: pd.DataFrame) -> list[str]:
     """Other differences between two results and their noise, one line each."""
-    notes = []
+    notes, two = [], _are_two_devices(old, new)
     if old.machine != new.machine:
         notes.append(f"two machines: {old.machine} and {new.machine}")
     for fact in FACTS:
         was, now = old.known(fact), new.known(fact)
         if was and now and was != now:
-            notes.append(f"{fact.replace('_', ' ')}: {listed(was)}, now {listed(now)}")
+            apart = f" and {listed(now)}" if two else f", now {listed(now)}"
+            notes.append(f"{fact.replace('_', ' ')}: {listed(was)}{apart}")
     changed = int((~_alike(shown, "key")).sum())
-    if changed:
+    if changed and not two:
         notes.append(
             f"{changed:,} of {counted(len(shown), 'row')} have another key: code, method or"
             " environment changed in between"
@@ -356,8 +397,10 @@ def _notes(old: Result, new: Result, shown: pd.DataFrame, floors: pd.DataFrame) 
     sides = shown[["disturbed_old", "disturbed_new"]].astype(bool)
     disturbed = int(sides.any(axis=1).sum())
     if disturbed:
+        why = "load, drift or a slow host"
+        if two:
+            why = "load, drift, a slow host, capped single calls, or contradicting another cell"
         notes.append(
-            f"{counted(disturbed, 'row')} marked in at least one of the two (load, drift or a slow"
-            " host): unresolved"
+            f"{counted(disturbed, 'row')} marked in at least one of the two ({why}): unresolved"
         )
     return [*notes, *filter(None, [floor_words(floors)])]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import pandas as pd
 from tabulate import tabulate
 
 from lmperf.names import mark_words
-from lmperf.reporting.diff.comparison import BROKEN, Comparison
+from lmperf.reporting.diff.comparison import BROKEN, MENDED, VERDICTS, Comparison
 from lmperf.reporting.foreign import deep, in_markdown, plain
 from lmperf.reporting.formats import FORMATS
 from lmperf.reporting.markdown import body, laid_out
@@ -23,7 +24,7 @@ from lmperf.reporting.numbers import (
     significant,
     whole,
 )
-from lmperf.reporting.tables import as_cell
+from lmperf.reporting.tables import as_cell, number_cells
 from lmperf.results import (
     DERIVED,
     EMPTY,
@@ -48,7 +49,13 @@ from lmperf.statistics import (
 WORST = 20
 # Rows in the folded part; GitHub limits a comment to 65,536 characters.
 DETAILS = 200
-OVERVIEW = "By benchmark, old / new as the median of the rows (lowest-highest):"
+OVERVIEW = "By benchmark, {} as the median of the rows (lowest-highest):"
+# Whether the results were timed in turn -> what the times and the ratio are.
+_TIMES = {
+    True: "times: medians over the rounds; the ratio is the median of the ratios of the rounds",
+    False: "times: medians over the rounds, whose quotient is the ratio; of steps back to back if"
+    " both have them",
+}
 
 
 def headline(comparison: Comparison) -> str:
@@ -72,10 +79,11 @@ def headline(comparison: Comparison) -> str:
 
 def summary(comparison: Comparison) -> list[str]:
     """Lines about what was compared, the number of rows by verdict, and other differences."""
-    counts = [f"{number:,} {name}" for name, number in comparison.counts.items() if number]
+    words, (old, new) = _words(comparison), _sides(comparison)
+    counts = [f"{number:,} {words[name]}" for name, number in comparison.counts.items() if number]
     left = {
-        "only in the old": comparison.only[0],
-        "only in the new": comparison.only[1],
+        f"only in {old}": comparison.only[0],
+        f"only in {new}": comparison.only[1],
         "ok in neither": comparison.neither,
         "without a time": comparison.untimed,
         "the same measurement in both": comparison.identical,
@@ -84,9 +92,11 @@ def summary(comparison: Comparison) -> list[str]:
     lines = [
         f"{comparison.old.name} -> {comparison.new.name}:"
         f" {counted(len(comparison.rows), 'row')} compared: {listed(counts)}",
-        "ratio: old / new, above 1 the new is faster; a difference counts from"
-        f" {percent(comparison.at_least)} on; at most {percent(FALSE_DISCOVERY, 0)} of the"
-        " differences found are expected to be due to chance",
+        f"ratio: {_over(comparison)}, above 1 {new} is faster",
+        _TIMES[comparison.in_turn],
+        f"counts from: the least difference that counts, {percent(comparison.at_least)} or the"
+        f" row's noise floor; at most {percent(FALSE_DISCOVERY, 0)} of the differences found are"
+        " expected to be due to chance",
         *([f"not compared: {listed(left)}"] if left else []),
     ]
     same, floor = comparison.same_code
@@ -99,8 +109,41 @@ def summary(comparison: Comparison) -> list[str]:
     return lines + comparison.notes
 
 
+def _sides(comparison: Comparison) -> tuple[str, str]:
+    """The words for the two results: their names if they are of two devices."""
+    names = comparison.old.name, comparison.new.name
+    return names if comparison.of_two_devices else ("the old", "the new")
+
+
+def _over(comparison: Comparison) -> str:
+    return " / ".join(_sides(comparison)).replace("the ", "")
+
+
+def _words(comparison: Comparison) -> dict[str, str]:
+    """The words for each verdict: between two devices, where a row is faster or fails."""
+    same = dict(zip(VERDICTS, VERDICTS, strict=True))
+    if not comparison.of_two_devices:
+        return same
+    old, new = _sides(comparison)
+    faster = {SLOWER: f"faster on {old}", FASTER: f"faster on {new}"}
+    return {**same, **faster, BROKEN: f"failing on {new}", MENDED: f"failing on {old}"}
+
+
+def table_of(comparison: Comparison, rows: pd.DataFrame, caption: str = "") -> Table:
+    """The table of some compared rows, in the words of the comparison: see ``table``."""
+    made, words = table(rows, caption), _words(comparison)
+    if not comparison.of_two_devices:
+        return made
+    names = dict(zip(("old", "new"), _sides(comparison), strict=True))
+    headers = {f"{side}.time": f"{name} (ms)" for side, name in names.items()}
+    headers["old.over.new"] = _over(comparison)
+    columns = [replace(c, header=headers.get(c.name, c.header)) for c in made.columns]
+    said = [replace(cell, words=words[cell.value]) for cell in columns[0].cells]
+    return replace(made, columns=(replace(columns[0], cells=tuple(said)), *columns[1:]))
+
+
 def table(rows: pd.DataFrame, caption: str = "") -> Table:
-    """A table of compared rows: verdict, times, ratio with interval, ratio in cycles and marks.
+    """A table of compared rows: verdict, times, ratio with interval, floor, cycles and marks.
 
     If rows no longer work, the last column gives the reasons.
     """
@@ -112,6 +155,8 @@ def table(rows: pd.DataFrame, caption: str = "") -> Table:
     ]
     ratios = _intervals(rows, "ratio", "low", "high")
     columns.append(Column("old.over.new", "old / new", ratios, "", "ratio", HIGHER, DERIVED))
+    floors = tuple(number_cells(rows["floor"], percent))
+    columns.append(Column("floor", "counts from", floors, "", "percent", "", DERIVED))
     if rows["cycles"].notna().any():
         ratios = _intervals(rows, "cycles", "cycles_low", "cycles_high")
         name = "old.over.new.cycles"
@@ -130,10 +175,15 @@ def overview(comparison: Comparison) -> Table | None:
     frame = comparison.by_benchmark
     if len(frame) < 2:
         return None
-    columns = [Column(name, name, tuple(map(as_cell, frame[name]))) for name in frame.columns[:-3]]
+    words = _words(comparison)
+    columns = [
+        Column(name, words.get(name, name), tuple(map(as_cell, frame[name])))
+        for name in frame.columns[:-3]
+    ]
     ratios = frame[["ratio", "low", "high"]].itertuples(index=False)
     cells = tuple(Cell(interval(*of), *map(finite, of)) for of in ratios)
-    columns.append(Column("old.over.new", "old / new", cells, "", "ratio", HIGHER, DERIVED))
+    over = _over(comparison)
+    columns.append(Column("old.over.new", over, cells, "", "ratio", HIGHER, DERIVED))
     return Table("", tuple(columns))
 
 
@@ -141,8 +191,8 @@ def as_text(comparison: Comparison) -> str:
     """The summary, a line for each benchmark, and a line for each row, worst first."""
     lines = [headline(comparison), *(f"  {line}" for line in summary(comparison)), ""]
     if (short := overview(comparison)) is not None:
-        lines += [OVERVIEW, "", _as_lines(short), ""]
-    return plain("\n".join([*lines, _as_lines(table(comparison.rows))]) + "\n")
+        lines += [OVERVIEW.format(_over(comparison)), "", _as_lines(short), ""]
+    return plain("\n".join([*lines, _as_lines(table_of(comparison, comparison.rows))]) + "\n")
 
 
 def _as_lines(shown: Table) -> str:
@@ -154,16 +204,16 @@ def as_markdown(comparison: Comparison) -> str:
     """Summary, worst rows, and further rows folded; short enough for a GitHub comment."""
     parts = [f"### {headline(comparison)}", "\n".join(f"- {line}" for line in summary(comparison))]
     if (short := overview(comparison)) is not None:
-        parts += [OVERVIEW, body(short)]
+        parts += [OVERVIEW.format(_over(comparison)), body(short)]
     rows = comparison.rows[comparison.rows["verdict"] != SAME]
     worst, rest = rows.iloc[:WORST], rows.iloc[WORST:]
     if len(worst):
-        parts.append(body(table(worst)))
+        parts.append(body(table_of(comparison, worst)))
     if len(rest):
         title = f"{counted(len(rest), 'further row')} that are not the same"
         left = len(rest) - DETAILS
         more = f"\n\nand {counted(left, 'further row')}" if left > 0 else ""
-        text = body(table(rest.iloc[:DETAILS])) + more
+        text = body(table_of(comparison, rest.iloc[:DETAILS])) + more
         parts.append(f"<details>\n<summary>{title}</summary>\n\n{text}\n\n</details>")
     return in_markdown("\n\n".join(parts) + "\n")
 
@@ -194,10 +244,8 @@ def as_json(comparison: Comparison) -> str:
 
 def as_csv(comparison: Comparison) -> str:
     """The numbers of every row as CSV, worst first."""
-    return (
-        FORMATS["csv"](table(comparison.rows, f"{comparison.old.name} -> {comparison.new.name}"))
-        + "\n"
-    )
+    caption = f"{comparison.old.name} -> {comparison.new.name}"
+    return FORMATS["csv"](table_of(comparison, comparison.rows, caption)) + "\n"
 
 
 FORMS = {"text": as_text, "markdown": as_markdown, "json": as_json, "csv": as_csv}

@@ -12,23 +12,27 @@ import json
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
 
-from lmperf.benchmark import COMMON_COLUMNS
+from lmperf.benchmark import COMMON_COLUMNS, Benchmark
 from lmperf.benchmarks import load, stems
 from lmperf.errors import UserError
 from lmperf.evidence import cost
+from lmperf.evidence.consistent import contradictions
 from lmperf.evidence.plan import former_names
-from lmperf.evidence.store import DamagedEvidence, read_rows
+from lmperf.evidence.store import DamagedEvidence, Row, read_rows
+from lmperf.measuring.state import DRIFT
 from lmperf.reporting import gates
 from lmperf.reporting.evidence import axes, completed, typed_rows
 from lmperf.reporting.facts import facts_of
 from lmperf.reporting.foreign import taken, taken_frame
+from lmperf.reporting.marks import CONTRADICTS, with_mark
 
 REPORT = "report"
 
@@ -75,7 +79,8 @@ def read_result(name: str, root: Path = Path()) -> Result:
             raise UserError(f"{name}: no evidence: there is no {directory / 'evidence'}/*.csv")
         facts = facts_of(_facts(directory / "machine.json"))
         try:
-            frames = {path.stem: read_frame(path) for path in paths}
+            kinds = {name: of.get("kind") for name, of in facts["environments"].items()}
+            frames = {path.stem: read_frame(path, kinds) for path in paths}
         except (DamagedEvidence, ValueError) as damage:
             raise UserError(f"{name}: {damage}") from None
         machine = facts.get("machine")
@@ -90,8 +95,11 @@ def _facts(path: Path) -> Any:
         raise UserError(f"{path}: not valid JSON: {error}") from None
 
 
-def read_frame(path: Path) -> pd.DataFrame:
+def read_frame(path: Path, kinds: Mapping[str, str | None] = MappingProxyType({})) -> pd.DataFrame:
     """The rows of a CSV of evidence, whose digest must lie beside it, as `Result.frames` has them.
+
+    kinds: environment -> kind of its device. Rows of these environments that contradict another
+    cell, also when measured again, get the mark ``contradicts``, as in a report.
 
     Raises:
         DamagedEvidence, ValueError: the file is damaged.
@@ -101,12 +109,30 @@ def read_frame(path: Path) -> pd.DataFrame:
     rows = read_rows(path, former_names(benchmark) if benchmark else {})
     if benchmark:  # the columns of a file written by other means may have any order
         rows = [{**dict.fromkeys(benchmark.identity, ""), **row} for row in rows]
+        rows = _with_contradictions(benchmark, rows, kinds)
     names = list(rows[0]) if rows else ["implementation"]
     kinds = {name: str for name in names[: names.index("implementation")]}
     kinds |= {column.name: column.kind for column in COMMON_COLUMNS}
     frame = completed(taken_frame(typed_rows(rows, kinds, str(path))), path.stem)
     frame[axes(frame)] = frame[axes(frame)].fillna("")
     return frame.assign(state=frame["status"].mask(gates.red(frame), "failed_check"))
+
+
+def _with_contradictions(
+    benchmark: Benchmark, rows: Sequence[Row], kinds: Mapping[str, str | None]
+) -> list[Row]:
+    timed = [row for row in rows if all(map(row.get, ("median_ms", "p20_ms", "p80_ms")))]
+    marked = {
+        id(row)
+        for name, kind in kinds.items()
+        if kind in DRIFT
+        for one in contradictions(
+            benchmark, [row for row in timed if row["environment"] == name], kind
+        )
+        if one.is_settled
+        for row in one.rows
+    }
+    return [with_mark(row, CONTRADICTS) if id(row) in marked else row for row in rows]
 
 
 @contextlib.contextmanager

@@ -25,6 +25,7 @@ from lmperf.reporting.ceilings import (
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.findings import PAGE, TRUST, Finding, NotMeasured, always
 from lmperf.reporting.jobs import jobs_of, rows_by_job
+from lmperf.reporting.numbers import counted, significant
 from lmperf.reporting.sections import Section
 from lmperf.reporting.side_by_side import Beside, each, rate, side_by_side, time
 from lmperf.reporting.tables import (
@@ -152,13 +153,20 @@ def cost_table(evidence: MachineEvidence) -> Table | None:
     counts = jobs.groupby("stem").size()
     lines = [_cost_line(str(stem), int(counts[stem]), row) for stem, row in sums.iterrows()]
     lines.append(_cost_line("all", len(jobs), sums.sum()))
-    of_jobs = rows_by_job(evidence)[evidence.cost["stem"] != repeatability.STEM]
-    total, counted = machine.rows(evidence), int(of_jobs.sum())
-    note = (
+    by_job = rows_by_job(evidence)
+    known = int(by_job[evidence.cost["stem"] != repeatability.STEM].sum())
+    total = machine.rows(evidence)
+    replaced = evidence.cost.drop(jobs.index)
+    notes = [
         ""
-        if counted == total
-        else f"The cost of {counted:,} of {total:,} rows; that of the others was not recorded."
-    )
+        if known == total
+        else f"The cost of {known:,} of {total:,} rows; that of the others was not recorded.",
+        f"Left out: {counted(len(replaced), 'job')} ({significant(replaced['wall_s'].sum())} s) of"
+        " which no row is left, since all were measured again or dropped."
+        if len(replaced)
+        else "",
+    ]
+    note = " ".join(filter(None, notes))
     headers = {**INSIDE, **OUTSIDE}
     caption = "Seconds of measuring, by benchmark"
     return from_frame(caption, pd.DataFrame(lines), note, headers=headers)

@@ -21,9 +21,18 @@ from lmperf.results import Table
 
 STEM = "attention"
 CELL = ["d_head", "seq_len", "batch", "causal"]
-# Passes over the matrix of scores: q k^T writes it, scaling and softmax read and write it, the
-# product with v reads it. A mask reads and writes it once more.
-PASSES, PASSES_OF_MASK = 6, 2
+# Passes over matrices of the size of the scores. Forward: q k^T writes it, scaling and softmax read
+# and write it, the product with v reads it. Backward: the gradient of the weights is written, the
+# one of v reads the weights, softmax reads both and writes one, scaling reads and writes one, the
+# gradients of q and k read it. Compiled, scaling and mask are part of the kernel of softmax.
+PASSES = {
+    ("eager", "forward"): 6,
+    ("eager", "backward"): 9,
+    ("compiled", "forward"): 4,
+    ("compiled", "backward"): 7,
+}
+# A mask reads and writes the matrix once more.
+PASSES_OF_MASK = {"eager": 2}
 
 
 def note(evidence: MachineEvidence, dtype: str) -> str:
@@ -51,17 +60,28 @@ def _bounds(evidence: MachineEvidence) -> pd.DataFrame:
     rows = having(frame[gates.shown(frame)], implementation="eager", phase="forward")
     rates = rows["dtype"].map(lambda dtype: matmul_ceiling(evidence, dtype)).astype(float)
     copy = copy_ceiling(evidence) or float("nan")
-    passes = PASSES + PASSES_OF_MASK * rows["causal"].astype(int)
-    scores = rows["batch"] * rows["seq_len"] ** 2 * rows["dtype"].map(lambda d: dtype_of(d).bytes)
-    # The column `bytes` includes a logsumexp in float32, which plain attention does not write.
-    logsumexp = rows["batch"] * rows["seq_len"] * dtype_of("float32").bytes
-    moved = rows["bytes"] - logsumexp + passes * scores
+    moved = moved_bytes(rows)
     rows = rows.assign(
         moved=moved, compute_ms=rows["flops"] / rates / 1e9, memory_ms=moved / copy / 1e6
     )
     rows = rows.dropna(subset=["compute_ms", "memory_ms", "median_ms"])
     times = rows[["compute_ms", "memory_ms", "median_ms"]].itertuples(index=False)
     return rows.assign(bound=[bound(*each) for each in times])
+
+
+def moved_bytes(rows: pd.DataFrame) -> pd.Series:
+    """The bytes that each call reads and writes: inputs, outputs, and passes over the scores.
+
+    The column `bytes` has a logsumexp in float32 as well, once in each phase. Implementations in
+    ``PASSES`` store the scores and have none; others need not store the scores.
+    """
+    names, phases, causal = rows["implementation"], rows["phase"], rows["causal"].astype(int)
+    parts = zip(names, phases, strict=True)
+    stored = pd.Series([PASSES.get(part, 0) for part in parts], rows.index)
+    passes = stored + causal * names.map(PASSES_OF_MASK).fillna(0)
+    scores = rows["batch"] * rows["seq_len"] ** 2 * rows["dtype"].map(lambda d: dtype_of(d).bytes)
+    logsumexp = rows["batch"] * rows["seq_len"] * dtype_of("float32").bytes
+    return rows["bytes"] - logsumexp.where(stored > 0, 0) + passes * scores
 
 
 def bound_tables(evidence: MachineEvidence) -> list[Table]:
