@@ -214,8 +214,8 @@ def test_speedup_divides_peer_time_by_triton_time(gpu):
     for name, ms in {"triton": 2.0, "sdpa_cudnn": 3.0, "eager": 8.0}.items():
         gpu = with_changed_rows(gpu, times_set(ms), implementation=name, status="ok")
     assert sentence_of("flash_peers", gpu) == (
-        "Triton attention over SDPA cuDNN (filled grid, bf16): 1.50x forward, 1.50x backward,"
-        " 1.50x together. Geometric means of 4 cells, length 1,024."
+        "Triton attention over SDPA cuDNN (filled grid, bf16): 1.50x forward, 1.50x backward."
+        " Both together: 1.50x. Geometric means of 4 cells, length 1,024."
     )
     assert sentence_of("flash_together", gpu) == (
         "Forward and backward together over SDPA cuDNN (filled grid, bf16, geometric means): 1.50x"
@@ -246,7 +246,7 @@ def test_means_of_all_phases_rest_on_the_same_cells(gpu):
         gpu, lambda rows: rows.assign(marks="loaded", reference=1.0), **cell, phase="forward"
     )
     sentence = sentence_of("flash_peers", marked)
-    assert "1.50x forward, 1.50x backward, 1.50x together." in sentence
+    assert "1.50x forward, 1.50x backward. Both together: 1.50x." in sentence
     assert "Geometric means of 2 of 4 cells" in sentence
 
 

@@ -123,7 +123,7 @@ FINDINGS = (
         answer=lambda v: "fused" if v["falls"] and v["after"] < v["before"] else "is",
         answers={
             "fused": _LAUNCHES
-            + ": fused kernels read and write fewer tensors between two matmuls.",
+            + ". Fused kernels read and write fewer tensors between two matmuls.",
             "is": _LAUNCHES + ".",
         },
     ),

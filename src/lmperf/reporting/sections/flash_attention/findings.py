@@ -261,8 +261,8 @@ FINDINGS = (
         answer=lambda v: "par" if v["par"] else "each",
         answers={
             "each": _OVER
-            + "{% for phase, mean in means.items() %}{{ mean }} {{ phase }}"
-            + "{{ '.' if loop.last else ', ' }}{% endfor %}"
+            + "{{ means.forward }} forward, {{ means.backward }} backward."
+            + "{% if means.together is defined %} Both together: {{ means.together }}.{% endif %}"
             + _CELLS,
             "par": _OVER + "on par in {{ cells }} cells.",
         },
