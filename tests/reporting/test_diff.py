@@ -267,6 +267,18 @@ def test_two_devices_have_no_regressions(result):
     assert compare(old, result("same", rows_of_run(2, 1.4), device="H200")).regressions > 250
 
 
+def test_two_devices_have_the_larger_of_their_noise_floors(result):
+    """Few pairs of a noisy device do not drown in the many pairs of a quiet one."""
+    noisy = rows_of_run(2, cells=12)
+    for row in noisy:
+        ms = [1.3 * float(time) for time in row["rounds_ms"].split(";")]
+        row["again_ms"] = ";".join(map(repr, ms))
+    quiet = result("quiet", rows_of_run(1), device="H200")
+    here = compare(quiet, result("here", noisy, device="H200")).rows["floor"]
+    there = compare(quiet, result("there", noisy, device="H100")).rows["floor"]
+    assert here.dropna().max() < 0.1 and there.dropna().min() > 0.25
+
+
 def test_two_devices_are_called_by_their_names(result):
     old, new = rows_of_run(1, cells=9), rows_of_run(2, 1.4, key="other", cells=9)
     new[0] |= {"status": "oom", "median_ms": None, "rounds_ms": None}

@@ -53,18 +53,22 @@ def on_several_devices(evidence: MachineEvidence, benchmarks: Sequence[str]) -> 
     jobs = _known(evidence)
     sets = jobs.groupby("stem")["gpus"].nunique()
     several = [stem for stem in benchmarks if sets.get(stem, 0) > 1]
-    of = {stem: counted(len(_apart(jobs[jobs["stem"] == stem])), "GPU") for stem in several}
+    of = {stem: _gpus(evidence, [stem]) for stem in several}
     return listed([f"{load(stem).title} ({words})" for stem, words in of.items()]) if of else ""
 
 
 def gpus_words(evidence: MachineEvidence) -> str:
     """On how many GPUs the rows were measured, as ``at least 7 GPUs``; empty if not on several."""
-    known = _known(evidence)
-    number = len(_apart(known))
-    if number < 2:
-        return ""
-    at_least = "at least " if len(known) < len(jobs_of(evidence)) else ""
-    return f"{at_least}{counted(number, 'GPU')}"
+    several = len(_apart(_known(evidence))) > 1
+    return _gpus(evidence, jobs_of(evidence)["stem"].unique()) if several else ""
+
+
+def _gpus(evidence: MachineEvidence, stems: Sequence[str]) -> str:
+    """The number of GPUs of the jobs of some benchmarks, in words."""
+    known, every = _known(evidence), jobs_of(evidence)
+    known, every = (jobs[jobs["stem"].isin(stems)] for jobs in (known, every))
+    at_least = "at least " if len(known) < len(every) else ""
+    return f"{at_least}{counted(len(_apart(known)), 'GPU')}"
 
 
 def apart_from_ceilings(evidence: MachineEvidence, benchmarks: Sequence[str]) -> Count:

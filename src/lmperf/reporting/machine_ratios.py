@@ -191,10 +191,14 @@ def _table(one: MachineEvidence, other: MachineEvidence, stem: str) -> Table | N
     times = TIMES + (LASTING if (rows["phase"] == STEP).any() else "")
     note = (
         f"{times} Above one, the first machine is faster. Intervals: of the rounds of both runs;"
-        " they do not cover how runs differ. Data sheets: the ratio of what bounds the cell on the"
-        " first machine: bandwidth, or the dense rate of its numerics. Bound by: on the first"
-        f" machine, then on the second if that differs.{_meanings(*bounds)}"
+        " they do not cover how runs differ. Bound by: on the first machine, then on the second if"
+        f" that differs.{_meanings(*bounds)}"
     )
+    if None not in (data_sheet(one), data_sheet(other)):
+        note += (
+            " Data sheets: the ratio of what bounds the cell on the first machine: bandwidth, or"
+            " the dense rate of its numerics."
+        )
     if unequal := unequal_software(one, other):
         note += f" Unequal software, which the ratios include: {'; '.join(unequal)}."
     return side_by_side(load(stem).title, rows, cell, columns, note)

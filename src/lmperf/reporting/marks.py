@@ -22,7 +22,7 @@ from lmperf.benchmarks import load, stems
 from lmperf.measuring.state import CAPPED
 from lmperf.names import MARKS, UNSETTLED, in_order, mark_words
 from lmperf.reporting.numbers import Count, counted, listed
-from lmperf.results import SIGNS, STALE, Cell, Table
+from lmperf.results import EMPTY, SIGNS, STALE, Cell, Table
 from lmperf.statistics import UNRESOLVED
 
 CONTRADICTS = "contradicts"
@@ -106,7 +106,7 @@ def of_stale_rows(table: Table, keys: Collection[str]) -> Table:
     """The table with the mark of a stale row at each cell whose row has one of these keys."""
 
     def marked(cell: Cell) -> Cell:
-        is_stale = cell.row in keys and cell.value is not None and STALE not in cell.marks
+        is_stale = cell.row in keys and cell.words != EMPTY and STALE not in cell.marks
         return replace(cell, marks=(*cell.marks, STALE)) if is_stale else cell
 
     columns = [replace(each, cells=tuple(map(marked, each.cells))) for each in table.columns]

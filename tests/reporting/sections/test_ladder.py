@@ -199,7 +199,7 @@ def test_ladder_finding_states_total_speedup_and_loss(gpu):
     series = (ways.Way(each.implementation, each.dtype).series for each in (RUNGS[-1], RUNGS[0]))
     gain = compared(gpu, ladder.STEM, *series).set_index("size")["ratio"]
     ends = ranged(Spread.of(gain), ratio)
-    assert f"makes a step {ends} as fast at small to 3.4B." in sentence
+    assert f"makes a step {ends} as fast at small, large and 3.4B." in sentence
     assert "% (burst)" not in sentence and sentence.endswith("stays within 1 % of float32's.")
     loss = sentence_of("ladder_loss", gpu)
     assert "within 0.26 %" in loss and loss.endswith(

@@ -102,6 +102,14 @@ def test_bf16_weights_have_a_line_where_no_recipe_is_known(gpu):
     )
 
 
+def test_note_names_recipes_that_rules_left_out(gpu):
+    assert "in bursts alone" not in recipes.tables(gpu)[0].notes
+    where = {"size": "small", "dtype": BF16, "implementation": EAGER}
+    found = with_values(gpu, {"sustained_ms": float("nan"), "sustained_rounds_ms": None}, **where)
+    notes = recipes.tables(found)[0].notes
+    assert "At small other recipes were timed in bursts alone: not compared." in notes
+
+
 def test_recipe_without_a_rival_is_no_winner_and_has_no_speedup(gpu):
     frame = gpu.frames[ways.STEM]
     alone = having(frame, size="small", dtype=BF16, implementation="fused_blocks")

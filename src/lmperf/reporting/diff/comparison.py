@@ -17,7 +17,7 @@ kernel. If it is large enough, but not significant, the verdict is ``unresolved`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -190,16 +190,29 @@ def compare(
 
 
 def floors_of(old: Result, new: Result, unknown: float = UNKNOWN_FLOOR) -> pd.DataFrame:
-    """The noise floors of two results together, by benchmark, phase and dtype.
+    """The noise floors of two results, by benchmark, phase and dtype.
+
+    Of one device: of the pairs of both together. Of two devices: the larger one of the two, since
+    one device can be noisier than the other.
 
     unknown: the least floor of a benchmark with too few pairs: see ``noise_floors``.
     """
+    if _are_two_devices(old, new):
+        sides = [
+            _floors({stem: [frame] for stem, frame in of.frames.items()}, unknown)
+            for of in (old, new)
+        ]
+        return pd.concat(sides).groupby(level=[0, 1, 2]).max()
     frames = {
         stem: [result.frames[stem] for result in (old, new) if stem in result.frames]
         for stem in sorted({*old.frames, *new.frames})
     }
-    both = {stem: pd.concat(of, ignore_index=True) for stem, of in frames.items()}
-    found = {stem: noise_floors(frame, unknown) for stem, frame in both.items()}
+    return _floors(frames, unknown)
+
+
+def _floors(frames: Mapping[str, Sequence[pd.DataFrame]], unknown: float) -> pd.DataFrame:
+    together = {stem: pd.concat(of, ignore_index=True) for stem, of in frames.items()}
+    found = {stem: noise_floors(frame, unknown) for stem, frame in together.items()}
     return pd.concat(found, names=["benchmark"])
 
 

@@ -11,7 +11,7 @@ from lmperf.reporting.numbers import percent
 from lmperf.reporting.sections.distributed import rows
 from lmperf.reporting.sections.distributed.rows import LEDGER, LINES
 from lmperf.reporting.side_by_side import Beside, each, rate, share, side_by_side, text, time
-from lmperf.reporting.tables import Owed, TableGroup, number_cells
+from lmperf.reporting.tables import Owed, TableGroup, number_cells, value_cells
 from lmperf.results import LOWER, Table
 
 SHARDED = ("fully_sharded", "fsdp2", "fully_sharded_checkpointed", "fsdp2_checkpointed")
@@ -36,7 +36,7 @@ def ledger_table(evidence: MachineEvidence) -> list[Table]:
         _ms(frame, "communication", "communication_ms"),
         _ms(frame, "hidden", "hidden_ms"),
         _ms(frame, "exposed", "exposed_ms", LOWER),
-        share("idle", number_cells(rows.idle_share(frame), percent), "idle"),
+        share("idle", value_cells(frame, rows.idle_share(frame), percent), "idle"),
         rate("hidden", rows.share_cells(frame), "hidden.share", "%", "percent_digits"),
         _ms(frame, "waited", "waited_ms", LOWER),
         text("collectives", number_cells(frame["calls"], rows.count), "calls"),
@@ -64,7 +64,7 @@ def gathers_table(evidence: MachineEvidence) -> list[Table]:
             "%",
             "percent_digits",
         ),
-        Beside("late (ms)", number_cells(late), "gathers.late", "ms", "significant", LOWER),
+        Beside("late (ms)", value_cells(frame, late), "gathers.late", "ms", "significant", LOWER),
         rate("hidden", rows.share_cells(frame), "hidden.share", "%", "percent_digits"),
     ]
     note = f"{NOTE} An all-gather is in time as far as the rank computes meanwhile."

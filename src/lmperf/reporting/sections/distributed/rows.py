@@ -10,6 +10,7 @@ from lmperf.names import in_order
 from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.numbers import absent, finite, percent, percent_digits, significant, whole
+from lmperf.reporting.sections.end_to_end.ways import sustained
 from lmperf.reporting.side_by_side import Beside, rate, share, speedup, step_time, time
 from lmperf.reporting.speedup import Series, every, speedup_cells
 from lmperf.reporting.tables import keys_of, number_cells, or_status, step_times
@@ -136,7 +137,7 @@ def step(frame: pd.DataFrame) -> list[Beside]:
     """Two columns: the time of a step in bursts, and the sustained time where there is one."""
     return [
         step_time("step", step_times(frame), "train_step"),
-        time("sustained", number_cells(frame["sustained_ms"]), "train_step.sustained"),
+        time("sustained", sustained(frame, brackets=False), "train_step.sustained"),
     ]
 
 

@@ -158,6 +158,7 @@ def _shares(evidence: MachineEvidence) -> dict:
         "best": [(dtype_words(dtype), share) for dtype, share in best.items()],
         "falls": all(b < FALL * a for a, b in itertools.pairwise(best)),
         "contexts": _contexts(wide.reset_index()),
+        "sizes": in_order("size", wide.reset_index()["size"]),
     }
 
 
@@ -284,8 +285,8 @@ FINDINGS = (
         answer=lambda v: "falls" if v["falls"] else "holds",
         answers={
             "falls": "The faster the arithmetic, the smaller the share that an eager step reaches:"
-            " at {{ contexts }} at best " + _SHARES + ".",
-            "holds": "At {{ contexts }} an eager step reaches at best "
+            " at {{ contexts }} ({{ sizes | listed }}) at best " + _SHARES + ".",
+            "holds": "At {{ contexts }} ({{ sizes | listed }}) an eager step reaches at best "
             + _SHARES
             + ": the share does not always fall as the arithmetic gets faster.",
         },

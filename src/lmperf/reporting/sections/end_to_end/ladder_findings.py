@@ -89,8 +89,7 @@ def _whole(evidence: MachineEvidence) -> dict:
 
 
 def _sizes(rows: pd.DataFrame) -> str:
-    sizes = in_order("size", rows["size"])
-    return f"{sizes[0]} to {sizes[-1]}" if len(sizes) > 1 else "".join(sizes)
+    return listed(in_order("size", rows["size"]))
 
 
 def _most(evidence: MachineEvidence) -> dict:
@@ -225,8 +224,8 @@ FINDINGS = (
         values=_cost_in_loss,
         answer=_loss_answer,
         answers={
-            "near": _LOSS + " within {{ most | percent(2) }} of those with float32 weights, which"
-            " are up to {{ apart | percent(2) }} apart." + _SCATTER,
+            "near": _LOSS + " within {{ most | percent(2) }} of the range of those with float32"
+            " weights, which are up to {{ apart | percent(2) }} apart." + _SCATTER,
             "apart": _LOSS + " outside the range of those with float32 weights; distance from the"
             " range (and its width): {{ by_size | join(', ') }}." + _SCATTER,
             "undecided": "What bf16 weights cost in loss is not decided." + _SCATTER,

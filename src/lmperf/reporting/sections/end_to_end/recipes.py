@@ -27,7 +27,7 @@ from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import NotMeasured, measured, sound
 from lmperf.reporting.machine import newest
 from lmperf.reporting.marks import with_stale
-from lmperf.reporting.numbers import counted, listed, precise, rounded, significant
+from lmperf.reporting.numbers import counted, listed, percent, precise, rounded, significant
 from lmperf.reporting.sections.end_to_end import ladder, losses, ways
 from lmperf.reporting.sections.end_to_end.ways import BASE, STEM, STEP, Way
 from lmperf.reporting.speedup import speedup_cells, speedups
@@ -242,6 +242,7 @@ def _notes(evidence: MachineEvidence, best: pd.DataFrame, every: pd.DataFrame) -
     number = rivals["size"].value_counts()
     if lone := in_order("size", number.index[number == 1]):
         notes.append(f"At {listed(lone)} no other recipe with float32 weights was measured.")
+    notes += _choices(best, rivals[_is_sound(evidence, rivals)])
     if best["tied"].any():
         tied = listed(best.loc[best["tied"], "size"])
         notes.append(f"At {tied} the lead over a simpler recipe is unresolved.")
@@ -254,6 +255,22 @@ def _notes(evidence: MachineEvidence, best: pd.DataFrame, every: pd.DataFrame) -
         row = marked.loc[having(marked, size=size)["step_ms"].idxmin()]
         said = f"{words(evidence, row)}, {significant(row['step_ms'])} ms"
         notes.append(f"At {size} the fastest step is marked: {said}.")
+    return notes
+
+
+def _choices(best: pd.DataFrame, rivals: pd.DataFrame) -> list[str]:
+    """Sentences on recipes that the first table leaves out by its rules, not by their times.
+
+    rivals: the sound steps with float32 weights of the sizes of ``best``.
+    """
+    both = rivals.merge(best[["size", "burst", "step_ms"]], on="size", suffixes=("", "_best"))
+    faster = both[(both["burst"] == both["burst_best"]) & (both["step_ms"] < both["step_ms_best"])]
+    single = both[both["burst"] & ~both["burst_best"]]
+    notes = ["Burst: single calls with pauses."] if best["burst"].nunique() > 1 else []
+    if sizes := in_order("size", faster["size"]):
+        notes.append(f"At {listed(sizes)} a simpler recipe within {percent(CLOSE, 0)} stands.")
+    if sizes := in_order("size", single["size"]):
+        notes.append(f"At {listed(sizes)} other recipes were timed in bursts alone: not compared.")
     return notes
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pandas as pd
 
-from lmperf.names import implementation_words
+from lmperf.names import implementation_words, in_order
 from lmperf.reporting import host_time
 from lmperf.reporting.ceilings import achieved_tflops, balance, matmul_share, peak_words
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import Finding, NotMeasured, measured, rows_of
-from lmperf.reporting.numbers import Spread, significant
+from lmperf.reporting.numbers import Count, Spread, significant
 from lmperf.reporting.sections.flash_attention import kinds
 
 NOWHERE = "nowhere"
@@ -77,6 +77,7 @@ def _waiting(evidence: MachineEvidence) -> dict:
     names = [kinds.kernel_of(rows), *kinds.rivals(rows)[:1]]
     return {
         "numerics": kinds.numerics(rows),
+        "widths": in_order("d_head", rows["d_head"]),
         "least": rows["seq_len"].min(),
         "kernels": {
             implementation_words(name): [
@@ -89,11 +90,17 @@ def _waiting(evidence: MachineEvidence) -> dict:
 
 
 def _waits(rows: pd.DataFrame) -> str:
-    """Where the host takes longer than the device: ``below length 2,048``, ``nowhere``, ..."""
+    """Where the host takes longer than the device: ``below length 2,048``, ``nowhere``, ...
+
+    Below a length: at every shorter one. If a shorter length does not wait: at how many it does.
+    """
     rows = rows.sort_values("seq_len").drop_duplicates("seq_len")
-    end = host_time.end_of_waiting(rows, "seq_len")
-    if end == rows["seq_len"].iloc[0]:
+    waits, end = rows["median_ms"] < rows["host_ms"], host_time.end_of_waiting(rows, "seq_len")
+    if not waits.any():
         return NOWHERE
+    if not waits.is_monotonic_decreasing:
+        longest = significant(rows.loc[waits, "seq_len"].iloc[-1])
+        return f"at {Count(int(waits.sum()), len(waits))} lengths ({longest} at most)"
     if end is not None:
         return f"below length {significant(end)}"
     only = f"at length {significant(rows['seq_len'].iloc[0])}"
@@ -147,7 +154,8 @@ CAUSES = (
         values=_waiting,
         answer=_waiting_answer,
         answers={
-            "host": "One head ({{ numerics }}) takes longer to launch than to run"
+            "host": "One head ({{ numerics }}, d_head {{ widths | listed }}) takes longer to launch"
+            " than to run"
             "{% for name, (forward, backward) in kernels.items() %}{{ ',' if loop.first }}"
             " {{ name }}: forward {{ forward }}, backward {{ backward }}.{% endfor %}",
             "device": "One head ({{ numerics }}) takes no longer to launch than to run from length"

@@ -80,6 +80,7 @@ def _peers(evidence: MachineEvidence) -> dict:
         "work": work,
         "peer": implementation_words(peer),
         "means": {"together" if p == kinds.TOGETHER else p: mean for p, mean in means.items()},
+        "ranges": any(" to " in mean for mean in means.values()),
         "length": over["seq_len"].iloc[0] if over["seq_len"].nunique() == 1 else None,
         "cells": Count(kinds.cells_of(over), kinds.cells_of(kinds.in_every_phase(timed))),
         "par": all_same(over),
@@ -238,7 +239,8 @@ _AT_THE_END = (
 _NO_RED = "no gate of {{ red.n | count('timed row') }} failed."
 _OVER = "{{ kernel }} attention over {{ peer }} ({{ work }}, {{ numerics }}): "
 _CELLS = (
-    " {{ 'Geometric means of' if cells.k > 1 else 'On' }}"
+    " {{ 'On' if cells.k == 1 else 'Geometric means, or ranges, of' if ranges else"
+    " 'Geometric means of' }}"
     " {{ cells.k | count('cell') if cells.all else '%s cells' % cells }}"
     "{% if length %}, length {{ length | sig }}{% endif %}."
 )

@@ -42,7 +42,7 @@ from lmperf.reporting.tables import (
     status_cells,
     with_shares,
 )
-from lmperf.results import AXIS, DERIVED, HIGHER, OBSERVED, Cell, Table
+from lmperf.results import AXIS, DERIVED, HIGHER, OBSERVED, STALE, Cell, Table
 from lmperf.statistics import SAME, UNRESOLVED
 
 # The size of the table that a write-up may show.
@@ -239,8 +239,9 @@ def _means(evidence: MachineEvidence, frame: pd.DataFrame) -> Table | None:
             in_phase = having(rows, phase=phase).index
             chosen = {name: r[r.index.isin(in_phase)] for name, r in columns.items()}
             cells = {name: _mean(part) for name, part in chosen.items() if len(part)}
-            n = max(map(len, chosen.values()), default=0)
             if cells:
+                least, most = min(cell.n for cell in cells.values()), max(map(len, chosen.values()))
+                n = most if least == most else f"{least}-{most}"
                 lines.append({"work": work, "phase": phase_words(phase), "cells": n, **cells})
     caption = f"{kinds.kernel_words(frame)} over each, {kinds.numerics(frame)}"
     return _speedup_table(caption, lines, headers) if lines else None
@@ -296,7 +297,9 @@ def _mean(rows: pd.DataFrame) -> Cell:
     mean, ends = geometric_mean(ratios), (ratios.min(), ratios.max())
     low, high = (ratio(value).removesuffix("x") for value in ends)
     words = [ratio(mean), f"({low}-{high})" * (len(rows) > 1), said * (said in (SAME, UNRESOLVED))]
-    return Cell(" ".join(filter(None, words)), finite(mean), *map(finite, ends), n=len(rows))
+    stale = (STALE,) if "stale" in rows and rows["stale"].any() else ()
+    text = " ".join(filter(None, words))
+    return Cell(text, finite(mean), *map(finite, ends), n=len(rows), marks=stale)
 
 
 def _one_head(frame: pd.DataFrame) -> pd.Series:

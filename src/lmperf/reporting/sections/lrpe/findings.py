@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pandas as pd
 
 from lmperf.names import dtype_words, implementation_words
@@ -10,7 +12,7 @@ from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import SHORT, Finding, NotMeasured, always, measured, verdicts
 from lmperf.reporting.numbers import Count, Spread
 from lmperf.reporting.sections.lrpe import shapes
-from lmperf.reporting.speedup import every, resolved
+from lmperf.reporting.speedup import averaged, compared, every, resolved
 
 # Below this share of copy speed, bytes do not bound an implementation.
 BOUND_BY_BYTES = 0.5
@@ -25,10 +27,15 @@ def _rows(evidence: MachineEvidence) -> pd.DataFrame:
     return having(rows, dtype=shapes.numerics(rows))
 
 
-def _compared(evidence: MachineEvidence, name: str, base: str) -> pd.DataFrame:
-    """The rows of large shapes of ``name``, with their resolved speed-up over ``base``."""
-    rows = _rows(evidence)
-    return measured(rows[rows["large"]].join(shapes.over(evidence, name, base), how="inner"))
+def _compared(
+    evidence: MachineEvidence, name: str, base: str, which: Callable = compared
+) -> pd.DataFrame:
+    """The rows of large shapes of ``name``, with their speed-up over ``base``.
+
+    which: ``speedup.compared``; or ``averaged``, with precise ones that are unresolved.
+    """
+    rows, over = _rows(evidence), shapes.over(evidence, name, base, which)
+    return measured(rows[rows["large"]].join(over, how="inner"))
 
 
 def _by_phase(rows: pd.DataFrame) -> dict[str, Spread]:
@@ -43,7 +50,7 @@ def _copy(evidence: MachineEvidence) -> dict:
     leads = shapes.leads(rows)
     if len(leads) < 2:
         raise NotMeasured
-    shares = _compared(evidence, leads[0], "copy")
+    shares = _compared(evidence, leads[0], "copy", averaged)
     return {
         **_by_phase(shares),
         "both": Spread.of(shares["ratio"]),
