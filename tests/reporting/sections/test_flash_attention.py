@@ -141,9 +141,9 @@ def test_length_with_a_longer_launch_is_stated_per_kernel(gpu):
         where = {"implementation": name, "phase": "forward", "seq_len": 128, **SINGLE}
         gpu = with_changed_rows(gpu, host_times_set(forward / 10), **where)
     assert sentence_of("flash_host", gpu) == (
-        "One head (bf16, d_head 64) takes longer to launch than to run, Triton: forward at 1 of 10"
-        " lengths (256 at most), backward below length 1,024. SDPA cuDNN: forward nowhere, backward"
-        " at every measured length."
+        "One head (bf16, d_head 64) takes longer to launch than to run, Triton: forward at some"
+        " lengths up to 256, backward below length 1,024. SDPA cuDNN: forward nowhere, backward at"
+        " every measured length."
     )
 
 

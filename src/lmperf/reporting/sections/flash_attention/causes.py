@@ -9,7 +9,7 @@ from lmperf.reporting import host_time
 from lmperf.reporting.ceilings import achieved_tflops, balance, matmul_share, peak_words
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import Finding, NotMeasured, measured, rows_of
-from lmperf.reporting.numbers import Count, Spread, significant
+from lmperf.reporting.numbers import Spread, significant
 from lmperf.reporting.sections.flash_attention import kinds
 
 NOWHERE = "nowhere"
@@ -92,7 +92,7 @@ def _waiting(evidence: MachineEvidence) -> dict:
 def _waits(rows: pd.DataFrame) -> str:
     """Where the host takes longer than the device: ``below length 2,048``, ``nowhere``, ...
 
-    Below a length: at every shorter one. If a shorter length does not wait: at how many it does.
+    Below a length: at every shorter one. Some lengths: a shorter one does not wait.
     """
     rows = rows.sort_values("seq_len").drop_duplicates("seq_len")
     waits, end = rows["median_ms"] < rows["host_ms"], host_time.end_of_waiting(rows, "seq_len")
@@ -100,7 +100,7 @@ def _waits(rows: pd.DataFrame) -> str:
         return NOWHERE
     if not waits.is_monotonic_decreasing:
         longest = significant(rows.loc[waits, "seq_len"].iloc[-1])
-        return f"at {Count(int(waits.sum()), len(waits))} lengths ({longest} at most)"
+        return f"at some lengths up to {longest}"
     if end is not None:
         return f"below length {significant(end)}"
     only = f"at length {significant(rows['seq_len'].iloc[0])}"
