@@ -191,6 +191,7 @@ def test_stale_rows_have_their_sign_in_tables_without_times(gpu, stem):
     assert "stale" in signs_of(stem, replace(gpu, frames={**gpu.frames, stem: old}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("every", [False, True])
 def test_every_cell_of_a_stale_row_has_the_sign(gpu, every):
     """Also cells that a section makes without marks, and if all rows of a benchmark are stale."""

@@ -206,6 +206,7 @@ def test_head_table_has_a_line_per_size_and_seven_columns(gpu):
     ]
 
 
+@pytest.mark.slow
 def test_head_table_compares_two_times_of_a_size_at_least(gpu):
     frame = gpu.frames[ways.STEM]
     where = {"context_length": 1024, "batch": 4, "phase": "train_step", "implementation": EAGER}

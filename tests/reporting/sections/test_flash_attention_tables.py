@@ -95,6 +95,7 @@ def test_mean_of_one_cell_has_no_range_but_its_verdict(gpu):
     assert line["cells"] == 1 and line["over SDPA cuDNN"] == "1.00x same"
 
 
+@pytest.mark.slow
 def test_table_f2_uses_the_fastest_sdpa_backend_per_cell(gpu):
     quick = with_changed_rows(
         gpu, times_scaled(0.1), implementation="sdpa_flash", dtype="bfloat16", seq_len=1024

@@ -155,6 +155,7 @@ def with_gap(gpu) -> MachineEvidence:
     return partial
 
 
+@pytest.mark.slow
 def test_rung_after_a_gap_is_not_compared_with_the_line_above(gpu):
     table = {t.id: t for t in SECTION.tables}["E6"].make(with_gap(gpu))[0]
     over = table.frame.set_index("implementation")["over the rung above"]
@@ -252,6 +253,7 @@ def test_losses_that_rounding_scatters_decide_nothing():
     assert "was not measured" not in everywhere and "of float32's" not in everywhere
 
 
+@pytest.mark.slow
 def test_one_run_with_float32_weights_is_no_reference(gpu):
     frame = gpu.frames[losses.LOSS]
     few = having(frame, implementation=["float32", "graph"])

@@ -351,6 +351,7 @@ def test_cpu_section_mentions_nothing_of_a_gpu(cpu):
     assert section.head is not None and set(section.figures) == {"light", "dark"}
 
 
+@pytest.mark.slow
 def test_custom_model_adds_columns_and_changes_no_others(gpu):
     before = compose("memory", gpu, drawn=False)
     frame = gpu.frames["memory"]

@@ -266,6 +266,7 @@ def test_different_kernels_have_different_short_names():
     assert short[names[0]].endswith("(tilesize128x64, nn)")
 
 
+@pytest.mark.slow
 def test_stale_profiles_are_marked_in_every_table_and_sentence(gpu):
     frame = gpu.frames["profiles"]
     evidence = replace(gpu, frames={**gpu.frames, "profiles": frame.assign(stale=True)})

@@ -102,6 +102,7 @@ def test_bf16_weights_have_a_line_where_no_recipe_is_known(gpu):
     )
 
 
+@pytest.mark.slow
 def test_note_names_recipes_that_rules_left_out(gpu):
     assert "in bursts alone" not in recipes.tables(gpu)[0].notes
     where = {"size": "small", "dtype": BF16, "implementation": EAGER}
