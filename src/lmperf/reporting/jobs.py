@@ -50,25 +50,25 @@ def on_several_devices(evidence: MachineEvidence, benchmarks: Sequence[str]) -> 
     Of a ranked benchmark, several sets of GPUs. Empty if there is none, or if jobs did not record
     their devices.
     """
-    jobs = _known(evidence)
+    jobs = _with_gpus(evidence)
     sets = jobs.groupby("stem")["gpus"].nunique()
     several = [stem for stem in benchmarks if sets.get(stem, 0) > 1]
-    of = {stem: _gpus(evidence, [stem]) for stem in several}
+    of = {stem: _counted_gpus(evidence, [stem]) for stem in several}
     return listed([f"{load(stem).title} ({words})" for stem, words in of.items()]) if of else ""
 
 
 def gpus_words(evidence: MachineEvidence) -> str:
     """On how many GPUs the rows were measured, as ``at least 7 GPUs``; empty if not on several."""
-    several = len(_apart(_known(evidence))) > 1
-    return _gpus(evidence, jobs_of(evidence)["stem"].unique()) if several else ""
+    several = len(_gpus_of(_with_gpus(evidence))) > 1
+    return _counted_gpus(evidence, jobs_of(evidence)["stem"].unique()) if several else ""
 
 
-def _gpus(evidence: MachineEvidence, stems: Sequence[str]) -> str:
+def _counted_gpus(evidence: MachineEvidence, stems: Sequence[str]) -> str:
     """The number of GPUs of the jobs of some benchmarks, in words."""
-    known, every = _known(evidence), jobs_of(evidence)
+    known, every = _with_gpus(evidence), jobs_of(evidence)
     known, every = (jobs[jobs["stem"].isin(stems)] for jobs in (known, every))
     at_least = "at least " if len(known) < len(every) else ""
-    return f"{at_least}{counted(len(_apart(known)), 'GPU')}"
+    return f"{at_least}{counted(len(_gpus_of(known)), 'GPU')}"
 
 
 def apart_from_ceilings(evidence: MachineEvidence, benchmarks: Sequence[str]) -> Count:
@@ -76,25 +76,25 @@ def apart_from_ceilings(evidence: MachineEvidence, benchmarks: Sequence[str]) ->
 
     Rows of jobs that did not record their GPUs do not count. None is apart without ceilings.
     """
-    known = _known(evidence)
-    ceilings = _apart(known[known["stem"] == CEILINGS])
+    known = _with_gpus(evidence)
+    ceilings = _gpus_of(known[known["stem"] == CEILINGS])
     timed = [stem for stem in benchmarks if stem != CEILINGS and isinstance(load(stem), Timed)]
     jobs = known[known["stem"].isin(timed)]
-    elsewhere = [bool(ceilings) and ceilings.isdisjoint(_set(gpus)) for gpus in jobs["gpus"]]
+    elsewhere = [bool(ceilings) and ceilings.isdisjoint(_split(gpus)) for gpus in jobs["gpus"]]
     rows = rows_by_job(evidence)[jobs.index] if len(jobs) else pd.Series(dtype=int)
     return Count(int(rows[elsewhere].sum()), int(rows.sum()))
 
 
-def _known(evidence: MachineEvidence) -> pd.DataFrame:
+def _with_gpus(evidence: MachineEvidence) -> pd.DataFrame:
     """The jobs of rows that recorded their GPUs."""
     jobs = jobs_of(evidence)
     jobs = jobs if "gpus" in jobs else jobs.assign(gpus=None)
     return jobs[jobs["gpus"].notna() & (jobs["gpus"] != "")]
 
 
-def _apart(jobs: pd.DataFrame) -> set[str]:
-    return {gpu for gpus in jobs["gpus"] for gpu in _set(gpus)}
+def _gpus_of(jobs: pd.DataFrame) -> set[str]:
+    return {gpu for gpus in jobs["gpus"] for gpu in _split(gpus)}
 
 
-def _set(gpus: str) -> set[str]:
+def _split(gpus: str) -> set[str]:
     return set(gpus.split(";"))

@@ -82,19 +82,19 @@ def names_of(frame: pd.DataFrame) -> list[tuple[str, ...]]:
 def with_stale(cells: pd.Series, rows: pd.DataFrame) -> pd.Series:
     """The cells, with the mark of a stale row.
 
-    For numbers other than times, which the other marks do not concern.
+    For sums and other numbers of several rows, which ``of_stale_rows`` does not know.
     """
     if "stale" not in rows:
         return cells
-    return _with(cells, rows["stale"].eq(True).map({True: (STALE,), False: ()}))
+    return _replaced(cells, rows["stale"].eq(True).map({True: (STALE,), False: ()}))
 
 
 def with_marks(cells: pd.Series, rows: pd.DataFrame) -> pd.Series:
     """The cells, with all marks of their rows: for rates, which follow from times."""
-    return _with(cells, pd.Series(names_of(rows), rows.index, dtype=object))
+    return _replaced(cells, pd.Series(names_of(rows), rows.index, dtype=object))
 
 
-def _with(cells: pd.Series, names: pd.Series) -> pd.Series:
+def _replaced(cells: pd.Series, names: pd.Series) -> pd.Series:
     made = [
         cell if cell.value is None else replace(cell, marks=marks)
         for cell, marks in zip(cells, names.reindex(cells.index), strict=True)

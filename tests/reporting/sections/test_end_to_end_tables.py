@@ -58,7 +58,7 @@ def test_rates_have_the_marks_of_their_times(gpu):
     frame = gpu.frames[ways.STEM].assign(stale=False)
     marked = {"marks": "drift", "stale": True}
     evidence = with_values(with_rows(gpu, frame), marked, **where, implementation=EAGER)
-    for table in SECTION.tables[0].make(evidence)[:2]:
+    for table in compose("end_to_end", evidence, drawn=False).parts["E1"][:2]:
         columns = {c.name.removeprefix("train_step."): c.cells for c in table.columns}
         line = next(
             place

@@ -13,7 +13,7 @@ from synthetic import gpu_evidence, small_gpu_evidence
 
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.numbers import ratio, rounded, significant
-from lmperf.reporting.sections.end_to_end import recipes, ways
+from lmperf.reporting.sections.end_to_end import choice, recipes, ways
 from lmperf.reporting.speedup import resolved
 
 EAGER, BLOCKS, WHOLE, BF16 = ways.EAGER, ways.BLOCKS, ways.WHOLE, ways.BF16
@@ -23,7 +23,7 @@ CHUNKS = "bf16 autocast, Triton attention, compiled, loss in chunks"
 
 def implementations(evidence):
     """Size -> implementation of the recipe to run."""
-    best = recipes.fastest(evidence)
+    best = choice.fastest(evidence)
     return dict(zip(best["size"], best["implementation"], strict=True))
 
 
@@ -197,7 +197,7 @@ def test_simpler_recipe_stands_if_it_is_not_beaten(slower, chosen, tied):
     graph = having(evidence.frames[ways.STEM], **where, implementation="graph").iloc[0]
     ms = {"sustained_ms": slower * graph["sustained_ms"], "flops": None}
     evidence = with_values(evidence, ms, **where, implementation="sdpa")
-    row = recipes.fastest(evidence).set_index("size").loc["large"]
+    row = choice.fastest(evidence).set_index("size").loc["large"]
     assert (row["implementation"], row["tied"]) == (chosen, tied)
     said = "At large the lead over a simpler recipe is unresolved."
     assert (said in recipes.tables(evidence)[0].notes) == tied

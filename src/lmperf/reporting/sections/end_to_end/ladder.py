@@ -14,7 +14,6 @@ import pandas as pd
 from lmperf.names import implementation_words
 from lmperf.reporting.ceilings import SUSTAINED, matmul_ceiling, sheet_ceiling
 from lmperf.reporting.evidence import MachineEvidence, groups, having
-from lmperf.reporting.marks import with_stale
 from lmperf.reporting.sections.end_to_end import ways
 from lmperf.reporting.sections.end_to_end.losses import LOSS, loss_cell, loss_words, losses
 from lmperf.reporting.sections.end_to_end.ways import CELL, STEM, STEP
@@ -106,7 +105,7 @@ def _cell(evidence: MachineEvidence, rows: pd.DataFrame, losses: pd.DataFrame) -
         speedup("over the rung above", _over_previous(evidence, rows), f"{STEP}.over.previous"),
         *ways.rates(rows, STEP),
         ways.share_of_matmul(rows, STEP),
-        memory("peak memory", with_stale(peaks, rows), f"{STEP}.peak", "GiB"),
+        memory("peak memory", peaks, f"{STEP}.peak", "GiB"),
     ]
     replaces = "; autocast replaces TF32" if "tf32" in set(rows["implementation"]) else ""
     of = ways.denominators(evidence, _fastest_numerics(evidence))

@@ -1,11 +1,7 @@
-"""What to run: the fastest recipe for a train step of each model size.
+"""What to run: tables of the fastest recipe for a train step of each model size.
 
-A recipe is a way (implementation and dtype) to run the step. The recipes of a size are compared
-in one cell: that of the ladder if the size has one. One recipe beats another if its time is shorter
-and the speed-up has the verdict "faster". The tables name the fastest recipe, or a simpler one that
-it does not beat and that is as fast within ``CLOSE``. If there is a simpler one that is slower than
-that and not beaten either, the note says so. Rows on which no finding may rest take no part. If
-such a row is the fastest of its size, the size is left out: any other recipe would be slower.
+`choice` chooses the recipe. If there is a simpler one that is slower and not beaten either, the
+note says so, as it does of recipes that take no part.
 
 Recipes with float32 weights differ in rounding alone. bf16 weights change the loss, so that a
 table of their own shows them, with their loss.
@@ -15,35 +11,32 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import pandas as pd
 
-from lmperf.dtypes import dtype_of
 from lmperf.names import dtype_words, implementation_words, in_order
 from lmperf.reporting import gates
-from lmperf.reporting.custom import another_model
 from lmperf.reporting.evidence import MachineEvidence, having
-from lmperf.reporting.findings import NotMeasured, measured, sound
+from lmperf.reporting.findings import NotMeasured
 from lmperf.reporting.machine import newest
-from lmperf.reporting.marks import with_stale
 from lmperf.reporting.numbers import counted, listed, percent, precise, rounded, significant
-from lmperf.reporting.sections.end_to_end import ladder, losses, ways
-from lmperf.reporting.sections.end_to_end.ways import BASE, STEM, STEP, Way
-from lmperf.reporting.speedup import speedup_cells, speedups
+from lmperf.reporting.sections.end_to_end import losses, ways
+from lmperf.reporting.sections.end_to_end.choice import (
+    CLOSE,
+    beats,
+    fastest,
+    has_float32_weights,
+    is_sound,
+    steps,
+    way_of,
+)
+from lmperf.reporting.sections.end_to_end.ways import BASE, STEM, Way
+from lmperf.reporting.speedup import speedup_cells
 from lmperf.reporting.tables import number_cells, value_cells
 from lmperf.results import AXIS, DERIVED, EMPTY, HIGHER, LOWER, NO_ROW, TIME, Cell, Column, Table
-from lmperf.statistics import FASTER
 from lmperf.transformer.rungs import RUNGS
 
 TF32 = Way(ways.EAGER, ways.TF32)
-# Implementations from the simplest to run to the most elaborate one; others follow.
-SIMPLEST = (
-    *("eager", "compiled", "compiled_blocks"),
-    *("sdpa", "sdpa_compiled", "sdpa_compiled_blocks"),
-    *("triton", "triton_compiled", "triton_compiled_blocks"),
-    *("fused_loss", "fused_blocks", "graph"),
-)
 _COMPILED, _TRITON = "compiled by block", "Triton attention"
 _WHOLE_MODEL = ("compiled", "sdpa_compiled", "triton_compiled")
 # Words of a recipe -> what they mean, for the note below the table.
@@ -53,112 +46,6 @@ MEANINGS = {
     "fused blocks": "Fused blocks: one kernel each for RMSNorm, RoPE and SwiGLU.",
     "loss in chunks": "Loss in chunks: logits of a part of the tokens at a time.",
 }
-# A simpler recipe is preferred if its time is longer by at most this fraction.
-CLOSE = 0.02
-
-
-def steps(evidence: MachineEvidence) -> pd.DataFrame:
-    """The train steps that the tables on recipes compare: one context and batch for each size.
-
-    They are those of the ladder (its smallest batch), else ``ways.usual_steps``. Columns of
-    ``ways.with_rates`` are added. Raises NotMeasured without evidence.
-    """
-    return evidence.once((STEM, "recipes"), lambda: _steps(evidence))
-
-
-def _steps(evidence: MachineEvidence) -> pd.DataFrame:
-    usual = ways.usual_steps(evidence)
-    frame = having(evidence.frame(STEM), phase=STEP)
-    frame = frame[~another_model(frame)]
-    of_ladder = ladder.rungs(frame)
-    parts = []
-    for size in in_order("size", frame["size"]):
-        rungs = having(of_ladder, size=size)
-        if rungs.empty:
-            parts.append(having(usual, size=size))
-        else:
-            context, batch = min(zip(rungs["context_length"], rungs["batch"], strict=True))
-            parts.append(having(frame, size=size, context_length=context, batch=batch))
-    return ways.with_rates(evidence, measured(pd.concat(parts)))
-
-
-def fastest(evidence: MachineEvidence, any_weights: bool = False) -> pd.DataFrame:
-    """The row of the recipe to run for each size, from ``steps``; sizes without one are left out.
-
-    So are sizes at which a marked step is faster. Column ``tied``: whether a simpler recipe is
-    slower by more than ``CLOSE``, yet not beaten.
-
-    any_weights: whether recipes with bf16 weights take part.
-    """
-    every = steps(evidence)
-    if not any_weights:
-        every = every[_float32_weights(every)]
-    frame = every[_is_sound(evidence, every)]
-    parts = [having(frame, size=size) for size in in_order("size", frame["size"])]
-    found = dict(_choose(evidence, rows) for rows in parts)
-    best = frame.loc[list(found)].assign(tied=list(found.values()))
-    return best[[_faster_marked(evidence, every, row).empty for _, row in best.iterrows()]]
-
-
-def _is_sound(evidence: MachineEvidence, rows: pd.DataFrame) -> pd.Series:
-    return rows.index.to_series().isin(sound(evidence, STEM).index)
-
-
-def _faster_marked(evidence: MachineEvidence, every: pd.DataFrame, row: pd.Series) -> pd.DataFrame:
-    """The steps of a row's size that are marked, and faster than the row by more than ``CLOSE``."""
-    rows = having(every, size=row["size"])
-    rows = rows[gates.shown(rows) & ~_is_sound(evidence, rows)]
-    return rows[rows["step_ms"] < (1 - CLOSE) * row["step_ms"]]
-
-
-def _float32_weights(frame: pd.DataFrame) -> pd.Series:
-    return frame["dtype"].map(lambda dtype: dtype_of(dtype).storage == "float32").astype(bool)
-
-
-def _choose(evidence: MachineEvidence, rows: pd.DataFrame) -> tuple[Any, bool]:
-    """The label of the recipe to run, and whether a simpler one that is slower is not beaten.
-
-    Sustained times are compared if a row has one, else medians of burst times. Where eager float32
-    was timed, only recipes that beat it are compared with it.
-    """
-    if not rows["burst"].all():
-        rows = rows[~rows["burst"]]
-    base = BASE.rows(rows)
-    if len(base):
-        row = base.iloc[0]
-        rows = rows[[i == row.name or _beats(evidence, rows.loc[i], row) for i in rows.index]]
-    ms = rows["step_ms"]
-    best = ms.idxmin()
-    simpler = sorted(
-        (i for i in rows.index if _effort(rows.loc[i]) < _effort(rows.loc[best])),
-        key=lambda i: _effort(rows.loc[i]),
-    )
-    open_ = [i for i in simpler if not _beats(evidence, rows.loc[best], rows.loc[i])]
-    close = [i for i in open_ if ms[i] <= (1 + CLOSE) * ms[best]]
-    return (close[0], False) if close else (best, bool(open_))
-
-
-def _effort(row: pd.Series) -> tuple[int, int]:
-    """The place of a recipe among all recipes, the simplest first; unknown ones last."""
-    dtype, name = row["dtype"], row["implementation"]
-    places = (_numerics(), dtype), (SIMPLEST, name)
-    first, second = (known.index(one) if one in known else len(known) for known, one in places)
-    return first, second
-
-
-def _numerics() -> list[str]:
-    return list(dict.fromkeys(rung.dtype for rung in RUNGS))
-
-
-def _beats(evidence: MachineEvidence, other: pd.Series, row: pd.Series) -> bool:
-    found = speedups(evidence, STEM, _way(other).series, _way(row).series)
-    if other.name not in found.index:
-        return False
-    return found.at[other.name, "holds"] and found.at[other.name, "verdict"] == FASTER
-
-
-def _way(row: pd.Series) -> Way:
-    return Way(row["implementation"], row["dtype"])
 
 
 def words(evidence: MachineEvidence, row: pd.Series) -> str:
@@ -201,13 +88,13 @@ def _what_to_run(evidence: MachineEvidence, best: pd.DataFrame, every: pd.DataFr
         _times(best),
         _column(
             "tokens/s",
-            with_stale(value_cells(best, best["rate"], rounded), best),
+            value_cells(best, best["rate"], rounded),
             "best.tokens",
             ("tokens/s", "rounded", HIGHER, DERIVED),
         ),
         _column(
             "MFU (%)",
-            with_stale(value_cells(best, 100 * best["mfu"]), best),
+            value_cells(best, 100 * best["mfu"]),
             "best.mfu",
             ("%", "significant", HIGHER, DERIVED),
         ),
@@ -227,7 +114,7 @@ def _what_to_run(evidence: MachineEvidence, best: pd.DataFrame, every: pd.DataFr
 
 def _notes(evidence: MachineEvidence, best: pd.DataFrame, every: pd.DataFrame) -> list[str]:
     """The sentences below the first table, without that on the speed-up."""
-    left_out = gates.shown(every) & ~_is_sound(evidence, every)
+    left_out = gates.shown(every) & ~is_sound(evidence, every)
     burst = best["burst"].all()
     notes = [
         f"Times: {'single calls with pauses' if burst else 'steps back to back'}, median"
@@ -238,19 +125,19 @@ def _notes(evidence: MachineEvidence, best: pd.DataFrame, every: pd.DataFrame) -
     notes += [meaning for name, meaning in MEANINGS.items() if name in said]
     if "compiled" in said and not best["implementation"].isin(_WHOLE_MODEL).any():
         notes.append("Compiled: one block, which all layers share.")
-    rivals = having(every[gates.shown(every) & _float32_weights(every)], size=[*best["size"]])
+    rivals = having(every[gates.shown(every) & has_float32_weights(every)], size=[*best["size"]])
     number = rivals["size"].value_counts()
     if lone := in_order("size", number.index[number == 1]):
         notes.append(f"At {listed(lone)} no other recipe with float32 weights was measured.")
-    notes += _choices(best, rivals[_is_sound(evidence, rivals)])
+    notes += _choices(best, rivals[is_sound(evidence, rivals)])
     if best["tied"].any():
         tied = listed(best.loc[best["tied"], "size"])
         notes.append(f"At {tied} the lead over a simpler recipe is unresolved.")
-    if not _float32_weights(every).all() and _faster_rows(evidence, best).empty:
+    if not has_float32_weights(every).all() and _faster_rows(evidence, best).empty:
         notes.append("No recipe with bf16 weights is known to be faster.")
     if left_out.any():
         notes.append(f"Left out, since marked: {counted(int(left_out.sum()), 'step')}.")
-    marked = every[left_out & _float32_weights(every) & ~every["size"].isin(best["size"])]
+    marked = every[left_out & has_float32_weights(every) & ~every["size"].isin(best["size"])]
     for size in in_order("size", marked["size"]):
         row = marked.loc[having(marked, size=size)["step_ms"].idxmin()]
         said = f"{words(evidence, row)}, {significant(row['step_ms'])} ms"
@@ -279,7 +166,7 @@ def _over(evidence: MachineEvidence, best: pd.DataFrame) -> tuple[Way, pd.Series
     for base in (TF32, BASE):
         cells = pd.Series([_DASH] * len(best), best.index, dtype=object)
         for row in best.index:
-            way = _way(best.loc[row])
+            way = way_of(best.loc[row])
             if way != base:
                 found = speedup_cells(evidence, STEM, way.series, base.series)
                 cells[row] = found[row]
@@ -301,8 +188,8 @@ def _faster(evidence: MachineEvidence, best: pd.DataFrame) -> list[Table]:
         if row["size"] in alone:
             cells.append(_DASH)
             continue
-        other = _way(base.loc[row["size"]])
-        cells.append(speedup_cells(evidence, STEM, _way(row).series, other.series)[label])
+        other = way_of(base.loc[row["size"]])
+        cells.append(speedup_cells(evidence, STEM, way_of(row).series, other.series)[label])
     found = [loss(evidence, row["size"], rung_of(row)) for _, row in rows.iterrows()]
     at = rows.index
     columns = [
@@ -341,12 +228,12 @@ def _faster(evidence: MachineEvidence, best: pd.DataFrame) -> list[Table]:
 def _faster_rows(evidence: MachineEvidence, best: pd.DataFrame) -> pd.DataFrame:
     """The fastest recipes of all that have bf16 weights and beat the row of ``best``, if any."""
     every = fastest(evidence, any_weights=True)
-    rows, base = every[~_float32_weights(every)], best.set_index("size", drop=False)
-    beats = [
-        row["size"] not in base.index or _beats(evidence, row, base.loc[row["size"]])
+    rows, base = every[~has_float32_weights(every)], best.set_index("size", drop=False)
+    faster = [
+        row["size"] not in base.index or beats(evidence, row, base.loc[row["size"]])
         for _, row in rows.iterrows()
     ]
-    return rows[pd.Series(beats, rows.index, dtype=bool)]
+    return rows[pd.Series(faster, rows.index, dtype=bool)]
 
 
 def _loss_cell(found: float, base: float) -> Cell:
@@ -416,7 +303,7 @@ def _times(rows: pd.DataFrame) -> Column:
 def _peak(rows: pd.DataFrame, name: str) -> Column:
     """The column of peak memory in GiB."""
     kind = ("GiB", "significant", LOWER, "observed")
-    cells = with_stale(value_cells(rows, ways.peak(rows)), rows)
+    cells = value_cells(rows, ways.peak(rows))
     return _column("peak (GiB)", cells, name, kind)
 
 

@@ -16,9 +16,9 @@ from lmperf.names import dtype_words, in_order, phase_words
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import NotMeasured
 from lmperf.reporting.host_bound import HOST_BOUND, queued
-from lmperf.reporting.marks import with_marks, with_stale
+from lmperf.reporting.marks import with_marks
 from lmperf.reporting.numbers import percent
-from lmperf.reporting.sections.end_to_end import losses, recipes, ways
+from lmperf.reporting.sections.end_to_end import choice, losses, recipes, ways
 from lmperf.reporting.sections.end_to_end.ways import BASE, CELL, EAGER, FLOAT32, STEM, STEP, Way
 from lmperf.reporting.side_by_side import (
     Beside,
@@ -75,7 +75,7 @@ def head(evidence: MachineEvidence) -> Table | None:
     no line has two times to compare.
     """
     try:
-        steps, best = recipes.steps(evidence), recipes.fastest(evidence)
+        steps, best = choice.steps(evidence), choice.fastest(evidence)
     except NotMeasured:
         return None
     burst = not steps["sustained_ms"].notna().any()
@@ -126,13 +126,13 @@ def _steps(evidence: MachineEvidence, dtype: str) -> Table | None:
     peaks, first = (value_cells(step, n) for n in (ways.peak_mib(step), step["compile_s"]))
     columns += [
         *ways.rates(single, STEP),
-        memory("peak memory", with_stale(peaks, step), f"{STEP}.peak"),
+        memory("peak memory", peaks, f"{STEP}.peak"),
         share(
             "queued (% of the step)",
             with_marks(value_cells(step, 100 * queued(step)), step),
             *(f"{STEP}.queued", "%", "significant"),
         ),
-        time(FIRST_CALLS, with_stale(first, step), "first_calls", "s"),
+        time(FIRST_CALLS, first, "first_calls", "s"),
     ]
     note = f"{STEPS} Tokens/s, MFU and peak memory: of the train step"
     note += f"{ways.denominators(evidence, dtype)}.{_queued(step)}{_loss(evidence, step, dtype)}"

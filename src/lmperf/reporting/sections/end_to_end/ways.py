@@ -233,7 +233,7 @@ def _bracketed(ms: float, low: float | None, high: float | None) -> str:
 def stretch(rows: pd.DataFrame, name: str) -> list[Beside]:
     """Columns with the clock and the power of the device while the steps ran back to back."""
     clock, power = (
-        marks.with_stale(value_cells(rows, rows[column], "{:.0f}".format), rows)
+        value_cells(rows, rows[column], "{:.0f}".format)
         for column in ("sustained_mhz", "sustained_w")
     )
     return [

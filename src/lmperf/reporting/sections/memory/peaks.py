@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from lmperf.names import dtype_words, in_order, phase_words
-from lmperf.reporting import gates, marks
+from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.numbers import signed_percent, whole_percent
 from lmperf.reporting.side_by_side import Beside, each, memory, share, side_by_side
@@ -98,7 +98,7 @@ def over_float32(frame: pd.DataFrame) -> pd.Series:
 def peaks(frame: pd.DataFrame, mib: int = 1) -> pd.Series:
     """The measured peak of each row in units of ``mib`` MiB; its status if it may not be shown."""
     cells = value_cells(frame, frame["peak_mib"] / mib)
-    return marks.with_stale(cells, frame).where(gates.shown(frame), status_cells(frame))
+    return cells.where(gates.shown(frame), status_cells(frame))
 
 
 def peak_tables(evidence: MachineEvidence) -> list[Table]:
