@@ -208,6 +208,15 @@ def test_bound_finding_gives_shares_of_bytes_and_flops():
     assert set(SECTION.head(late).frame["bound by"]) == {"memory", "–"}  # of the device time
 
 
+def test_head_table_explains_bounds_only_if_it_shows_them():
+    evidence = synthetic.gpu_evidence()
+    assert "Bound by:" in SECTION.head(evidence).notes
+    del evidence.frames["ceilings"]
+    evidence.derived.clear()
+    head = SECTION.head(evidence)
+    assert "bound by" not in head.frame and "Bound by:" not in head.notes
+
+
 def test_bound_finding_names_head_widths_with_another_bound():
     evidence = with_floors(flops=0.1, bytes=0.5)
     assert "At d_head" not in sentence_of("attention_bound", evidence)

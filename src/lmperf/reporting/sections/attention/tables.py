@@ -102,13 +102,13 @@ def head(evidence: MachineEvidence) -> Table | None:
         Series.of(implementation=name, dtype=dtype) for name in ("eager", "compiled")
     )
     speeds = speedup_cells(evidence, STEM, compiled, eager)
-    columns = []
+    columns, bound = [], bounds(evidence)["bound"]
     for phase in in_order("phase", frame["phase"]):
         rows, words = having(frame, phase=phase), phase_words(phase)
         timed = eager.rows(rows).assign(requested_bytes=None, free_bytes=None)  # A3 has the sizes
         columns.append(time(words, medians(timed), f"{phase}.eager"))
         if phase == "forward":
-            columns.append(text("bound by", text_cells(bounds(evidence)["bound"]), "forward.bound"))
+            columns.append(text("bound by", text_cells(bound), "forward.bound"))
         over = speeds[speeds.index.intersection(rows.index)]
         columns.append(
             speedup(f"{words}, compiled over PyTorch", over, f"{phase}.compiled.over.eager")
@@ -116,7 +116,9 @@ def head(evidence: MachineEvidence) -> Table | None:
     backward = having(eager.rows(frame), phase="backward")
     peak = value_cells(backward, backward["peak_mib"])
     columns.append(memory("peak of the backward", peak, "backward.eager.peak"))
-    note = f"Times: medians. The peak includes the inputs. {note_on_bounds(evidence, dtype)}"
+    note = "Times: medians. The peak includes the inputs."
+    if bound.index.isin(frame.index).any():
+        note += f" {note_on_bounds(evidence, dtype)}"
     if (frame["status"] == "oom").any():
         note += " OOM: out of memory (sizes: A3)."
     if lengths[-1] > 2 * lengths[-2:][0]:
