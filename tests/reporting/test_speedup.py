@@ -353,6 +353,34 @@ def test_sustained_times_need_not_be_taken_in_turn():
     assert speedup_of(eager, {**apart, "phase": "forward"})[0].empty
 
 
+@pytest.mark.parametrize(
+    ("gpus", "together", "said"),
+    [
+        (("GPU-a", "GPU-a"), "p2", "1.50x (1.50-1.50)"),
+        (("GPU-a", "GPU-b"), "p2", "another GPU"),
+        (("", ""), "p2", "another GPU"),  # two jobs that did not record their GPUs
+        (("GPU-a", "GPU-b"), "p1", "1.50x (1.50-1.50)"),  # timed in turn, whatever jobs say
+    ],
+)
+def test_sustained_times_are_compared_on_one_gpu_only(gpus, together, said):
+    hours = ("2026-11-24T10", "2026-11-24T20")
+    rows = [
+        step(name, ms, [ms] * 10, together=of, measured_at=f"{hour}:00:30Z")
+        for name, ms, of, hour in zip(
+            *(("eager", "compiled"), (9.0, 6.0), ("p1", together), hours), strict=True
+        )
+    ]
+    jobs = [
+        {"stem": "topic", "gpus": gpu, "started_at": f"{h}:00:00Z", "finished_at": f"{h}:01:00Z"}
+        for gpu, h in zip(gpus, hours, strict=True)
+    ]
+    facts = {"environments": {"e1": {"kind": "cuda"}}}
+    frames = {"topic": pd.DataFrame(rows)}
+    evidence = MachineEvidence("m", facts, frames, cost=pd.DataFrame(jobs))
+    series = Series.of(implementation="compiled"), Series.of(implementation="eager")
+    assert [*map(str, speedup_cells(evidence, "topic", *series))] == [said]
+
+
 def test_host_bound_steps_of_two_groups_are_unresolved():
     eager, apart = (
         step(name, ms, [ms] * 10, together=name, host_ms=ms)

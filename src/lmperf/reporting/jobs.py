@@ -9,7 +9,7 @@ import pandas as pd
 from lmperf.benchmark import Timed
 from lmperf.benchmarks import load
 from lmperf.evidence.repeatability import STEM
-from lmperf.reporting.evidence import MachineEvidence
+from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.numbers import Count, counted, listed
 
 CEILINGS = "ceilings"
@@ -25,7 +25,7 @@ def jobs_of(evidence: MachineEvidence) -> pd.DataFrame:
 def rows_by_job(evidence: MachineEvidence) -> pd.Series:
     """For each job, the number of rows of its benchmark that were measured while it ran."""
     jobs = evidence.cost
-    begin, end = _at(jobs["started_at"]).dt.floor("s"), _at(jobs["finished_at"]).dt.ceil("s")
+    begin, end = _windows(jobs)
     counts = pd.Series(0, jobs.index)
     for stem, of_stem in jobs.groupby("stem"):
         if stem == STEM:
@@ -37,6 +37,31 @@ def rows_by_job(evidence: MachineEvidence) -> pd.Series:
             for job in of_stem.index:
                 counts[job] = int(((at >= begin[job]) & (at <= end[job])).sum())
     return counts
+
+
+def devices_of_rows(evidence: MachineEvidence, stem: str) -> pd.Series:
+    """What identifies the GPUs that measured each row of a benchmark: their UUIDs, else the job.
+
+    Missing where no job is recorded, or where jobs on different GPUs ran at the same time.
+    """
+    rows = evidence.frame(stem)
+    found = pd.Series(None, rows.index, dtype=object)
+    if evidence.cost is None or "measured_at" not in rows:
+        return found
+    at, several = _at(rows["measured_at"]), pd.Series(False, rows.index)
+    jobs = having(evidence.cost, stem=stem)
+    gpus = jobs.get("gpus", pd.Series(None, jobs.index, object)).replace("", None)
+    named = gpus.fillna(jobs["started_at"])
+    for device, begin, end in zip(named, *_windows(jobs), strict=True):
+        inside = (at >= begin) & (at <= end)
+        several |= inside & found.notna() & (found != device)
+        found[inside] = device
+    return found.mask(several, None)
+
+
+def _windows(jobs: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
+    """Begin and end of each job; its rows were measured in between."""
+    return _at(jobs["started_at"]).dt.floor("s"), _at(jobs["finished_at"]).dt.ceil("s")
 
 
 def _at(times: pd.Series) -> pd.Series:

@@ -8,6 +8,9 @@ verdict. This module decides which rows form a pair and which noise floor (`repo
 pair has. False discovery is controlled over all pairs of one call of ``speedups``. A pair is never
 compared more finely than the clock can tell: a step of the event timer is 10 % of 5 us.
 
+Sustained times are compared only if one device gave both (`reporting.jobs` knows the GPUs): at the
+power limit two GPUs of one kind reach different clocks.
+
 Rows that were measured while the machine was disturbed (`marks.disturbed`) have a ratio, but are
 never called faster, slower or the same. Neither are host-bound steps that were timed in different
 groups: the speed of a host changes from minute to minute.
@@ -25,10 +28,21 @@ from lmperf.names import dtype_words, implementation_words
 from lmperf.reporting import gates, marks
 from lmperf.reporting.evidence import MachineEvidence, axes, having
 from lmperf.reporting.host_bound import host_bound, host_bound_back_to_back
+from lmperf.reporting.jobs import devices_of_rows
+from lmperf.reporting.machine import newest
 from lmperf.reporting.noise import floors_of, noise_floors
 from lmperf.reporting.numbers import finite, interval, ratio, whole
 from lmperf.reporting.rounds import parse_rounds, resolution, round_counts, same_width
-from lmperf.results import EMPTY, NO_BASELINE, NO_TIME, NOT_IN_TURN, WITHHELD, Cell, joined
+from lmperf.results import (
+    EMPTY,
+    NO_BASELINE,
+    NO_TIME,
+    NOT_IN_TURN,
+    OTHER_GPU,
+    WITHHELD,
+    Cell,
+    joined,
+)
 from lmperf.statistics import (
     FALSE_DISCOVERY,
     SAME,
@@ -88,16 +102,17 @@ def speedups(evidence: MachineEvidence, stem: str, series: Series, base: Series)
     match if all other axes, the phase and (if not selected by) the implementation are equal.
 
     Returns:
-        One line for each row of the series that has a sustained time, as its base row has, or was
-        timed in turn with it, indexed like ``evidence.frame(stem)``. Columns: ratio (base time /
-        time), low and high (ends of its confidence interval), rounds (or blocks), p (adjusted for
-        false discovery over all lines; NaN if a row is ``marks.disturbed``), floor (the noise
-        floor: the higher one if the dtypes of the two rows have different floors), verdict, base_ms
-        (the base row's time in ms), and holds (whether neither row is ``marks.doubtful``).
+        One line for each row of the series that has a sustained time from the device of its base
+        row, or was timed in turn with it, indexed like ``evidence.frame(stem)``. Columns: ratio
+        (base time / time), low and high (ends of its confidence interval), rounds (or blocks), p
+        (adjusted for false discovery over all lines; NaN if a row is ``marks.disturbed``), floor
+        (the noise floor: the higher one if the dtypes of the two rows have different floors),
+        verdict, base_ms (the base row's time in ms), and holds (whether neither row is
+        ``marks.doubtful``).
     """
 
     def make() -> pd.DataFrame:
-        timed = evidence.once(("timed", stem), lambda: _timed(evidence.frame(stem), stem))
+        timed = evidence.once(("timed", stem), lambda: _timed(evidence, stem))
         return _speedups(timed, _paired(evidence, stem, timed, series, base))
 
     return evidence.once(("speedups", stem, series, base), make)
@@ -152,7 +167,8 @@ def speedup_cells(
     """A cell for each row of the series with its speed-up over the base: ``1.42x (1.38-1.45)``.
 
     The verdict follows if it is ``same`` or ``unresolved``. A row without a speed-up gets the
-    reason (``withheld``, ``not timed in turn``), or a dash if it has no base row or no time.
+    reason (``withheld``, ``another GPU``, ``not timed in turn``), or a dash if it has no base row
+    or no time.
 
     brackets: whether the words include the interval.
     """
@@ -164,13 +180,16 @@ def _cells(
     evidence: MachineEvidence, stem: str, series: Series, base: Series, brackets: bool
 ) -> pd.Series:
     frame = evidence.frame(stem)
-    told = evidence.once(("told", stem), lambda: _told(frame))
+    told = evidence.once(("told", stem), lambda: _told(evidence, stem))
     index = series.rows(frame).index
     cells = pd.Series([_NO_BASELINE] * len(index), index, dtype=object)
     base_rows = _paired(evidence, stem, frame, series, base)
     ours, bases = told.loc[base_rows.index], told.loc[base_rows]
     cells[ours.index] = _NO_TIME
-    cells[ours.index[ours["ok"].to_numpy() & bases["ok"].to_numpy()]] = _NOT_IN_TURN
+    both = ours["ok"].to_numpy() & bases["ok"].to_numpy()
+    cells[ours.index[both]] = _NOT_IN_TURN
+    lasting = ours["lasting"].to_numpy() & bases["lasting"].to_numpy()
+    cells[ours.index[both & lasting & on_other_devices(ours, bases)]] = _OTHER_GPU
     cells[ours.index[_either(ours, bases, "red")]] = _WITHHELD
     found = speedups(evidence, stem, series, base)
     ours, bases = told.loc[found.index], told.loc[base_rows.loc[found.index]]
@@ -183,9 +202,16 @@ def _cells(
     return cells
 
 
-def _told(frame: pd.DataFrame) -> pd.DataFrame:
-    """What cells tell of each row: whether it is ``ok`` and ``red``, its ``key`` and ``marks``."""
+def _told(evidence: MachineEvidence, stem: str) -> pd.DataFrame:
+    """What cells tell of each row: whether it is ``ok`` and ``red``, its ``key`` and ``marks``.
+
+    Further columns say why a pair is not compared: ``lasting`` (whether the row has a sustained
+    time), ``together`` and ``device``.
+    """
+    frame = evidence.frame(stem)
     known = {"ok": frame["status"] == "ok", "red": gates.red(frame)}
+    known |= {"lasting": sustains(frame), "device": devices(evidence, stem)}
+    known["together"] = frame.get("together", pd.Series(None, frame.index, object))
     known["key"] = frame.get("key", pd.Series(None, frame.index, object))
     known["marks"] = pd.Series(marks.names_of(frame), frame.index, object)
     return pd.DataFrame(known)
@@ -194,6 +220,7 @@ def _told(frame: pd.DataFrame) -> pd.DataFrame:
 _NO_BASELINE = Cell(EMPTY, state=NO_BASELINE)
 _NO_TIME = Cell(EMPTY, state=NO_TIME)
 _NOT_IN_TURN = Cell("not timed in turn", state=NOT_IN_TURN)
+_OTHER_GPU = Cell("another GPU", state=OTHER_GPU)
 _WITHHELD = Cell("withheld", state=WITHHELD)
 
 
@@ -237,12 +264,14 @@ def speedup_cell(
     )
 
 
-def _timed(frame: pd.DataFrame, stem: str) -> pd.DataFrame:
+def _timed(evidence: MachineEvidence, stem: str) -> pd.DataFrame:
     """What comparisons need of each row that has a time, as few columns to select rows of.
 
     Columns besides those of the rows: whether a row is ``disturbed``, ``doubtful`` and
-    ``host_bound``, its noise ``floor``, and ``count``: its number of rounds.
+    ``host_bound``, its noise ``floor``, ``count``: its number of rounds, and ``device``, which
+    identifies the GPU.
     """
+    frame = evidence.frame(stem)
     columns = ("sustained_rounds_ms", "sustained_ms", "environment", "host_ms")
     frame = frame.assign(**{name: None for name in columns if name not in frame})
     floors = noise_floors(frame)["floor"]
@@ -254,7 +283,18 @@ def _timed(frame: pd.DataFrame, stem: str) -> pd.DataFrame:
         host_bound=host_bound(timed) | host_bound_back_to_back(timed),
         floor=floors_of(timed, floors),
         count=round_counts(timed),
+        device=devices(evidence, stem),
     )
+
+
+def devices(evidence: MachineEvidence, stem: str) -> pd.Series:
+    """What identifies the device that measured each row: see ``devices_of_rows``.
+
+    All rows of a machine without a GPU were measured on the same device.
+    """
+    if newest(evidence).get("kind") == "cuda":
+        return devices_of_rows(evidence, stem)
+    return pd.Series("", evidence.frame(stem).index)
 
 
 def _speedups(timed: pd.DataFrame, base_rows: pd.Series) -> pd.DataFrame:
@@ -291,11 +331,31 @@ def _either(ours: pd.DataFrame, theirs: pd.DataFrame, name: str) -> np.ndarray:
 
 
 def _lasting(ours: pd.DataFrame, theirs: pd.DataFrame) -> np.ndarray:
-    """Whether both rows of each pair have a sustained time, from the same environment."""
-    both = (ours["phase"] == STEP).to_numpy()
-    for rows in (ours, theirs):
-        both = both & rows["sustained_rounds_ms"].notna().to_numpy()
-    return both & (ours["environment"].to_numpy() == theirs["environment"].to_numpy())
+    """Whether both rows of each pair have a sustained time, in one environment and on one device.
+
+    Two GPUs of one kind reach different clocks at the power limit. Two H200s with the same code
+    were up to 4 % apart, which is more than a noise floor.
+    """
+    both = sustains(ours).to_numpy() & sustains(theirs).to_numpy()
+    same = ours["environment"].to_numpy() == theirs["environment"].to_numpy()
+    return both & same & ~on_other_devices(ours, theirs)
+
+
+def sustains(rows: pd.DataFrame) -> pd.Series:
+    """Whether each row is a train step with a sustained time."""
+    if "sustained_rounds_ms" not in rows:
+        return pd.Series(False, rows.index)
+    return (rows["phase"] == STEP) & rows["sustained_rounds_ms"].notna()
+
+
+def on_other_devices(ours: pd.DataFrame, theirs: pd.DataFrame) -> np.ndarray:
+    """Whether the rows of each pair may be from different devices; not if timed in turn.
+
+    ours, theirs: frames with columns ``device`` (from ``devices``) and ``together``.
+    """
+    known = ours["device"].notna().to_numpy()
+    same = known & (ours["device"].to_numpy() == theirs["device"].to_numpy())
+    return ~(same | (ours["together"].to_numpy() == theirs["together"].to_numpy()))
 
 
 def compared_apart(*sides: pd.DataFrame) -> list[pd.DataFrame]:

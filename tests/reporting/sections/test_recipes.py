@@ -111,6 +111,24 @@ def test_note_names_recipes_that_rules_left_out(gpu):
     assert "At small other recipes were timed in bursts alone: not compared." in notes
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "way", [{"implementation": "fused_blocks", "dtype": BF16}, {"dtype": "tf32"}]
+)
+def test_recipe_timed_on_another_gpu_is_not_compared(gpu, way):
+    said = "At small other recipes were timed on another GPU: not compared."
+    assert said not in recipes.tables(gpu)[0].notes
+    # No job was running at this time: the GPU is unknown.
+    apart = {"together": "another", "measured_at": "2027-01-01T00:00:00.000+00:00"}
+    found = with_values(gpu, apart, size="small", **way)
+    table = recipes.tables(found)[0]
+    assert said in table.notes
+    over = line_of(table, size="small")["over TF32"]
+    assert (over == "another GPU") == (way == {"dtype": "tf32"})
+    kept = implementations(found)["small"] == implementations(gpu)["small"]
+    assert kept == (way == {"dtype": "tf32"})
+
+
 def test_recipe_without_a_rival_is_no_winner_and_has_no_speedup(gpu):
     frame = gpu.frames[ways.STEM]
     alone = having(frame, size="small", dtype=BF16, implementation="fused_blocks")

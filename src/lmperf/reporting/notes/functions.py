@@ -213,7 +213,9 @@ def _compared(
     found = speedups(evidence, stem, Series.of(**ours), Series.of(**differing))
     peer = listed(differing.values())
     if row.index[0] not in found.index:
-        raise Unsound(f"{name_of(stem, row)}: not timed in turn with {peer}")
+        raise Unsound(
+            f"{name_of(stem, row)}: not timed in turn with {peer}, nor back to back on one GPU"
+        )
     if found.loc[row.index[0], "verdict"] == UNRESOLVED:
         raise Unsound(f"{name_of(stem, row)}: unresolved over {peer}")
     return found.loc[row.index[0]]

@@ -5,6 +5,7 @@ in one cell: that of the ladder if the size has one. One recipe beats another if
 and the speed-up has the verdict "faster". Chosen is the fastest recipe, or a simpler one that it
 does not beat and that is as fast within ``CLOSE``. Rows on which no finding may rest take no part.
 If such a row is the fastest of its size, the size is left out: any other recipe would be slower.
+Steps from another GPU than the chosen one's are not compared with it (`reporting.speedup`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import measured, sound
 from lmperf.reporting.sections.end_to_end import ladder, ways
 from lmperf.reporting.sections.end_to_end.ways import BASE, STEM, STEP, Way
-from lmperf.reporting.speedup import speedups
+from lmperf.reporting.speedup import devices, on_other_devices, speedups
 from lmperf.statistics import FASTER
 from lmperf.transformer.rungs import RUNGS
 
@@ -89,6 +90,17 @@ def _faster_marked(evidence: MachineEvidence, every: pd.DataFrame, row: pd.Serie
     rows = having(every, size=row["size"])
     rows = rows[gates.shown(rows) & ~is_sound(evidence, rows)]
     return rows[rows["step_ms"] < (1 - CLOSE) * row["step_ms"]]
+
+
+def elsewhere(evidence: MachineEvidence, rows: pd.DataFrame, chosen: pd.DataFrame) -> pd.Series:
+    """Whether each row was measured on another GPU than the row of ``chosen`` for its size.
+
+    False where ``chosen`` has no row of the size.
+    """
+    both = [frame.assign(device=devices(evidence, STEM)) for frame in (rows, chosen)]
+    ours, theirs = both[0][both[0]["size"].isin(chosen["size"])], both[1].set_index("size")
+    apart = on_other_devices(ours, theirs.loc[ours["size"]])
+    return pd.Series(apart, ours.index).reindex(rows.index, fill_value=False)
 
 
 def has_float32_weights(frame: pd.DataFrame) -> pd.Series:

@@ -24,6 +24,7 @@ from lmperf.reporting.sections.end_to_end import losses, ways
 from lmperf.reporting.sections.end_to_end.choice import (
     CLOSE,
     beats,
+    elsewhere,
     fastest,
     has_float32_weights,
     is_sound,
@@ -129,7 +130,7 @@ def _notes(evidence: MachineEvidence, best: pd.DataFrame, every: pd.DataFrame) -
     number = rivals["size"].value_counts()
     if lone := in_order("size", number.index[number == 1]):
         notes.append(f"At {listed(lone)} no other recipe with float32 weights was measured.")
-    notes += _choices(best, rivals[is_sound(evidence, rivals)])
+    notes += _choices(evidence, best, rivals[is_sound(evidence, rivals)])
     if best["tied"].any():
         tied = listed(best.loc[best["tied"], "size"])
         notes.append(f"At {tied} the lead over a simpler recipe is unresolved.")
@@ -145,11 +146,13 @@ def _notes(evidence: MachineEvidence, best: pd.DataFrame, every: pd.DataFrame) -
     return notes
 
 
-def _choices(best: pd.DataFrame, rivals: pd.DataFrame) -> list[str]:
+def _choices(evidence: MachineEvidence, best: pd.DataFrame, rivals: pd.DataFrame) -> list[str]:
     """Sentences on recipes that the first table leaves out by its rules, not by their times.
 
     rivals: the sound steps with float32 weights of the sizes of ``best``.
     """
+    apart = elsewhere(evidence, rivals, best) & ~rivals["burst"]
+    elsewhere_at, rivals = in_order("size", rivals["size"][apart]), rivals[~apart]
     both = rivals.merge(best[["size", "burst", "step_ms"]], on="size", suffixes=("", "_best"))
     faster = both[(both["burst"] == both["burst_best"]) & (both["step_ms"] < both["step_ms_best"])]
     single = both[both["burst"] & ~both["burst_best"]]
@@ -158,6 +161,9 @@ def _choices(best: pd.DataFrame, rivals: pd.DataFrame) -> list[str]:
         notes.append(f"At {listed(sizes)} a simpler recipe within {percent(CLOSE, 0)} stands.")
     if sizes := in_order("size", single["size"]):
         notes.append(f"At {listed(sizes)} other recipes were timed in bursts alone: not compared.")
+    if elsewhere_at:
+        at = listed(elsewhere_at)
+        notes.append(f"At {at} other recipes were timed on another GPU: not compared.")
     return notes
 
 
@@ -217,6 +223,11 @@ def _faster(evidence: MachineEvidence, best: pd.DataFrame) -> list[Table]:
     ]
     common = f"{_common(evidence)}, {implementation_words('fused_blocks')}"
     note = f"All: {common}, compiled AdamW. {losses.trained_on(evidence, rows['size'])}"
+    every = steps(evidence)
+    every = every[is_sound(evidence, every) & ~has_float32_weights(every)]
+    apart = every[elsewhere(evidence, every, best) & ~every["burst"]]
+    if sizes := in_order("size", apart["size"]):
+        note += f" At {listed(sizes)} recipes were timed on another GPU: not compared."
     if alone:
         note += (
             f" At {listed(alone)} no fastest step with float32 weights is known to compare with."

@@ -17,7 +17,7 @@ from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import NotMeasured
 from lmperf.reporting.host_bound import HOST_BOUND, queued
 from lmperf.reporting.marks import with_marks
-from lmperf.reporting.numbers import percent
+from lmperf.reporting.numbers import listed, percent
 from lmperf.reporting.sections.end_to_end import choice, losses, recipes, ways
 from lmperf.reporting.sections.end_to_end.ways import BASE, CELL, EAGER, FLOAT32, STEM, STEP, Way
 from lmperf.reporting.side_by_side import (
@@ -30,7 +30,7 @@ from lmperf.reporting.side_by_side import (
     step_time,
     time,
 )
-from lmperf.reporting.speedup import speedup_cells
+from lmperf.reporting.speedup import devices, speedup_cells
 from lmperf.reporting.tables import (
     STEPS,
     Owed,
@@ -91,6 +91,10 @@ def head(evidence: MachineEvidence) -> Table | None:
         note += " bf16: autocast."
     if len(best):
         note += " Best: the recipe of the first table."
+    shown = pd.concat([rows for rows, _ in parts.values()])
+    several = devices(evidence, STEM)[shown.index].groupby(shown["size"]).nunique() > 1
+    if sizes := in_order("size", several.index[several]):
+        note += f" At {listed(sizes)} the times are from several GPUs."
     if any(cell.words.endswith(" burst") for column in columns for cell in column.cells):
         note += SINGLE
     found = side_by_side(phase_words(STEP).capitalize(), steps, CELL, columns, note)
