@@ -49,19 +49,23 @@ def test_benchmarks_on_several_devices_are_named(gpus, measured_at, said):
     assert on_several_devices(evidence(jobs, measured_at), ["lrpe", "memory"]) == said
 
 
+def devices_of(found):
+    return devices_of_rows(found, found.frame("lrpe"), "lrpe")
+
+
 def test_device_of_a_row_is_that_of_its_job():
     at = [FIRST, "2026-11-24T15:00:30Z", SECOND, "2026-11-24T22:00:30Z"]
     hours = {"10": "GPU-a", "20": "GPU-b;GPU-c", "22": ""}
     jobs = [job("lrpe", hour, gpus) for hour, gpus in hours.items()]
-    found = devices_of_rows(evidence([*jobs, job("memory", "15", "GPU-d")], at), "lrpe")
+    found = devices_of(evidence([*jobs, job("memory", "15", "GPU-d")], at))
     started = "2026-11-24T22:00:00.000+00:00"  # identifies a job that did not record its GPUs
     assert [*found.fillna("")] == ["GPU-a", "", "GPU-b;GPU-c", started]
 
 
 def test_device_is_unknown_where_jobs_on_two_gpus_overlap():
     jobs = [job("lrpe", "10", gpus) for gpus in ("GPU-a", "GPU-b")]
-    assert devices_of_rows(evidence(jobs, [FIRST]), "lrpe").isna().all()
-    assert [*devices_of_rows(evidence([jobs[0]] * 2, [FIRST]), "lrpe")] == ["GPU-a"]
+    assert devices_of(evidence(jobs, [FIRST])).isna().all()
+    assert [*devices_of(evidence([jobs[0]] * 2, [FIRST]))] == ["GPU-a"]
 
 
 def test_machine_of_several_gpus_is_not_described_by_one():

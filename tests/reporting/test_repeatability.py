@@ -1,5 +1,6 @@
 """Table R1 and its sentence: how far the second times of rows are from the first."""
 
+import pandas as pd
 import pytest
 import synthetic
 
@@ -84,6 +85,23 @@ def test_sustained_times_are_compared_too(gpu):
     assert "device-bound steps within 6 %" in sentence(made)
     _, each = repeatability.tables(made)
     assert "sustained, second (ms)" in each.frame
+
+
+@pytest.mark.parametrize(
+    ("gpu_of_second", "said"), [("GPU-a", False), ("GPU-b", True), ("", False)]
+)
+def test_rows_repeated_on_another_gpu_are_counted(gpu, gpu_of_second, said):
+    made = repeated(gpu, measured_at="2027-01-01T10:00:30Z")
+    made.cost = pd.DataFrame(
+        {
+            "stem": [STEPS, STEM],
+            "gpus": ["GPU-a", gpu_of_second],
+            "started_at": ["2020-01-01T00:00:00Z", "2027-01-01T10:00:00Z"],
+            "finished_at": ["2026-12-31T00:00:00Z", "2027-01-01T11:00:00Z"],
+        }
+    )
+    notes = repeatability.tables(made)[0].notes
+    assert ("On another GPU the second time: 4 rows." in notes) == said
 
 
 def test_nothing_is_said_without_second_times(gpu):

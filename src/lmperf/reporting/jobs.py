@@ -39,12 +39,13 @@ def rows_by_job(evidence: MachineEvidence) -> pd.Series:
     return counts
 
 
-def devices_of_rows(evidence: MachineEvidence, stem: str) -> pd.Series:
-    """What identifies the GPUs that measured each row of a benchmark: their UUIDs, else the job.
+def devices_of_rows(evidence: MachineEvidence, rows: pd.DataFrame, stem: str) -> pd.Series:
+    """What identifies the GPUs that measured each row: their UUIDs, else the start of the job.
 
     Missing where no job is recorded, or where jobs on different GPUs ran at the same time.
+
+    stem: of the jobs, as in ``cost.csv``.
     """
-    rows = evidence.frame(stem)
     found = pd.Series(None, rows.index, dtype=object)
     if evidence.cost is None or "measured_at" not in rows:
         return found
@@ -57,6 +58,11 @@ def devices_of_rows(evidence: MachineEvidence, stem: str) -> pd.Series:
         several |= inside & found.notna() & (found != device)
         found[inside] = device
     return found.mask(several, None)
+
+
+def recorded_gpus(evidence: MachineEvidence) -> set[str]:
+    """The GPUs of each job that recorded them, as text like that in ``cost.csv``."""
+    return set(_with_gpus(evidence)["gpus"])
 
 
 def _windows(jobs: pd.DataFrame) -> tuple[pd.Series, pd.Series]:

@@ -18,7 +18,7 @@ import pandas as pd
 from lmperf.benchmarks import load
 from lmperf.evidence.repeatability import MOST_COMPILED, STEM
 from lmperf.names import UNSETTLED, mark_words
-from lmperf.reporting import gates, marks
+from lmperf.reporting import gates, jobs, marks
 from lmperf.reporting.evidence import MachineEvidence, row_names
 from lmperf.reporting.findings import NotMeasured
 from lmperf.reporting.host_bound import host_bound
@@ -44,8 +44,8 @@ _TIMES = {"median_ms": "", "sustained_ms": ", sustained"}
 def compared(evidence: MachineEvidence) -> pd.DataFrame:
     """A line for each row that was measured a second time.
 
-    Columns: `row` (its name), `key`, `kind`, `marks` (of either time), `state` (why it is left out;
-    empty for a row that counts), and for median_ms and sustained_ms `<time>.first`, `<time>.again`
+    Columns: `row` (its name), `key`, `kind`, `marks` (of either time), `elsewhere` (whether another
+    GPU gave the second time), `state` (why it is left out; empty for a row that counts), and for median_ms and sustained_ms `<time>.first`, `<time>.again`
     and `<time>.difference`, which are NaN if one of the two is unknown.
     """
     return evidence.once((STEM,), lambda: _compared(evidence))
@@ -74,6 +74,7 @@ def _of_benchmark(evidence: MachineEvidence, stem: str) -> pd.DataFrame:
             "key": again["key"],
             "kind": _kinds(evidence, stem, beside),
             "marks": noted,
+            "elsewhere": _elsewhere(evidence, stem, beside, again),
             "state": np.select(
                 [~known, ~valid, disturbed], ["no first time", "no valid time", "marked"], ""
             ),
@@ -85,6 +86,16 @@ def _of_benchmark(evidence: MachineEvidence, stem: str) -> pd.DataFrame:
         found[f"{name}.first"], found[f"{name}.again"] = one, other
         found[f"{name}.difference"] = (other / one - 1).abs()
     return found
+
+
+def _elsewhere(
+    evidence: MachineEvidence, stem: str, first: pd.DataFrame, again: pd.DataFrame
+) -> pd.Series:
+    """Whether the GPUs of both times of a row are recorded, and differ."""
+    one = jobs.devices_of_rows(evidence, first, stem)
+    other = jobs.devices_of_rows(evidence, again, STEM)
+    known = jobs.recorded_gpus(evidence)
+    return one.isin(known) & other.isin(known) & (one != other)
 
 
 def _kinds(evidence: MachineEvidence, stem: str, rows: pd.DataFrame) -> Sequence[str]:
@@ -158,9 +169,11 @@ def _note(evidence: MachineEvidence) -> str:
         if (number := int((rows["state"] == state).sum()))
     ]
     left_out += [f"{counted(missing, 'row')} not measured again"] if missing else []
+    elsewhere = int((rows["elsewhere"] & (rows["state"] == "")).sum())
     return (
         "Difference: |second / first - 1|. The rows are the same in every run; at most"
         f" {MOST_COMPILED} of them are compiled steps."
+        + (f" On another GPU the second time: {counted(elsewhere, 'row')}." if elsewhere else "")
         + (f" Left out: {'; '.join(left_out)}." if left_out else "")
     )
 

@@ -292,9 +292,10 @@ def devices(evidence: MachineEvidence, stem: str) -> pd.Series:
 
     All rows of a machine without a GPU were measured on the same device.
     """
+    frame = evidence.frame(stem)
     if newest(evidence).get("kind") == "cuda":
-        return devices_of_rows(evidence, stem)
-    return pd.Series("", evidence.frame(stem).index)
+        return devices_of_rows(evidence, frame, stem)
+    return pd.Series("", frame.index)
 
 
 def _speedups(timed: pd.DataFrame, base_rows: pd.Series) -> pd.DataFrame:
