@@ -21,6 +21,7 @@ IMPOSSIBLE = "impossible"  # faster than the machine can be
 WITHHELD = "withheld"  # a row of the pair failed its gate
 NOT_IN_TURN = "not_in_turn"  # both rows were measured, but not in the same rounds
 OTHER_GPU = "other_gpu"  # both rows were measured, but on different GPUs
+OTHER_RUN = "other_run"  # both rows were measured, but not in one run, and a GPU is not recorded
 NO_BASELINE = "no_baseline"  # no row to compare with
 NO_TIME = "no_time"  # one of the rows of the pair has no time
 NOT_RECORDED = "not_recorded"  # the row exists but lacks this number

@@ -19,7 +19,7 @@ from lmperf.reporting.sections.flash_attention.tables import filled_tables
 from lmperf.reporting.sections.lrpe.tables import head as lrpe_head
 from lmperf.reporting.speedup import Series, speedup_cells
 from lmperf.reporting.tables import from_frame, kernel_times, medians, step_times
-from lmperf.results import SIGNS, Cell
+from lmperf.results import OTHER_GPU, OTHER_RUN, SIGNS, Cell
 
 TIMED = {
     **{"status": "ok", "implementation": "eager", "median_ms": 1.25, "mean_ms": 1.25},
@@ -204,3 +204,10 @@ def test_every_cell_of_a_stale_row_has_the_sign(gpu, every):
     cells = [cell for table in tables for cell in table.cells if cell.value is not None]
     assert any(cell.row in stale for cell in cells)
     assert all("stale" in cell.marks for cell in cells if cell.row in stale)
+
+
+def test_legend_explains_cells_of_steps_from_two_gpus():
+    assert marks.legend([Cell("another GPU", state=OTHER_GPU)]).startswith("Another GPU: not")
+    both = [Cell("1.0", marks=("stale",)), Cell("another run", state=OTHER_RUN)]
+    assert "Another run: not compared" in marks.legend(both)
+    assert marks.legend(both).endswith("(1 cell).") and marks.legend([Cell("1.0")]) == ""

@@ -358,7 +358,7 @@ def test_sustained_times_need_not_be_taken_in_turn():
     [
         (("GPU-a", "GPU-a"), "p2", "1.50x (1.50-1.50)"),
         (("GPU-a", "GPU-b"), "p2", "another GPU"),
-        (("", ""), "p2", "another GPU"),  # two jobs that did not record their GPUs
+        (("", ""), "p2", "another run"),  # two jobs that did not record their GPUs
         (("GPU-a", "GPU-b"), "p1", "1.50x (1.50-1.50)"),  # timed in turn, whatever jobs say
     ],
 )

@@ -45,8 +45,9 @@ def compared(evidence: MachineEvidence) -> pd.DataFrame:
     """A line for each row that was measured a second time.
 
     Columns: `row` (its name), `key`, `kind`, `marks` (of either time), `elsewhere` (whether another
-    GPU gave the second time), `state` (why it is left out; empty for a row that counts), and for median_ms and sustained_ms `<time>.first`, `<time>.again`
-    and `<time>.difference`, which are NaN if one of the two is unknown.
+    GPU gave the second time), `state` (why it is left out; empty for a row that counts). Also, for
+    median_ms and sustained_ms, `<time>.first`, `<time>.again` and `<time>.difference`, which are
+    NaN if one of the two is unknown.
     """
     return evidence.once((STEM,), lambda: _compared(evidence))
 

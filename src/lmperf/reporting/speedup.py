@@ -28,7 +28,7 @@ from lmperf.names import dtype_words, implementation_words
 from lmperf.reporting import gates, marks
 from lmperf.reporting.evidence import MachineEvidence, axes, having
 from lmperf.reporting.host_bound import host_bound, host_bound_back_to_back
-from lmperf.reporting.jobs import devices_of_rows
+from lmperf.reporting.jobs import devices_of_rows, recorded_gpus
 from lmperf.reporting.machine import newest
 from lmperf.reporting.noise import floors_of, noise_floors
 from lmperf.reporting.numbers import finite, interval, ratio, whole
@@ -39,6 +39,7 @@ from lmperf.results import (
     NO_TIME,
     NOT_IN_TURN,
     OTHER_GPU,
+    OTHER_RUN,
     WITHHELD,
     Cell,
     joined,
@@ -167,8 +168,8 @@ def speedup_cells(
     """A cell for each row of the series with its speed-up over the base: ``1.42x (1.38-1.45)``.
 
     The verdict follows if it is ``same`` or ``unresolved``. A row without a speed-up gets the
-    reason (``withheld``, ``another GPU``, ``not timed in turn``), or a dash if it has no base row
-    or no time.
+    reason (``withheld``, ``another GPU``, ``another run``, ``not timed in turn``), or a dash if it
+    has no base row or no time.
 
     brackets: whether the words include the interval.
     """
@@ -189,7 +190,10 @@ def _cells(
     both = ours["ok"].to_numpy() & bases["ok"].to_numpy()
     cells[ours.index[both]] = _NOT_IN_TURN
     lasting = ours["lasting"].to_numpy() & bases["lasting"].to_numpy()
-    cells[ours.index[both & lasting & on_other_devices(ours, bases)]] = _OTHER_GPU
+    apart = both & lasting & on_other_devices(ours, bases)
+    known = [rows["device"].isin(recorded_gpus(evidence)).to_numpy() for rows in (ours, bases)]
+    cells[ours.index[apart]] = _OTHER_RUN
+    cells[ours.index[apart & known[0] & known[1]]] = _OTHER_GPU
     cells[ours.index[_either(ours, bases, "red")]] = _WITHHELD
     found = speedups(evidence, stem, series, base)
     ours, bases = told.loc[found.index], told.loc[base_rows.loc[found.index]]
@@ -221,6 +225,7 @@ _NO_BASELINE = Cell(EMPTY, state=NO_BASELINE)
 _NO_TIME = Cell(EMPTY, state=NO_TIME)
 _NOT_IN_TURN = Cell("not timed in turn", state=NOT_IN_TURN)
 _OTHER_GPU = Cell("another GPU", state=OTHER_GPU)
+_OTHER_RUN = Cell("another run", state=OTHER_RUN)
 _WITHHELD = Cell("withheld", state=WITHHELD)
 
 

@@ -74,6 +74,34 @@ def test_rates_have_the_marks_of_their_times(gpu):
         assert {"tokens", "burst.tokens"} & {*found} and {"peak", "sustained.clock"} & {*found}
 
 
+def test_mfu_of_old_rows_with_other_flops_is_not_shown(gpu):
+    """Rows measured before `full_flops` existed count all scores of causal attention."""
+    where = {**CELL, "dtype": "float32", "implementation": EAGER, "phase": "train_step"}
+
+    def cells(full_flops):
+        frame = gpu.frames[ways.STEM].assign(stale=False, full_flops=full_flops)
+        old = with_values(
+            with_rows(gpu, frame), {"stale": True, "full_flops": float("nan")}, **where
+        )
+        line = line_of(
+            SECTION.tables[0].make(old)[0], size="small", context=512, implementation="eager"
+        )
+        return line["MFU, burst (%)"], line["tokens/s, burst"]
+
+    assert cells(1e30)[0] == "–" and cells(1e30)[1] != "–"
+    assert cells(float("nan"))[0] != "–", "no row has another count"
+
+
+@pytest.mark.slow
+def test_head_table_names_columns_of_another_gpu(gpu):
+    assert "another GPU" not in head(gpu).notes
+    apart = {"together": "another", "measured_at": "2027-01-01T00:00:00.000+00:00"}
+    where = {"size": "small", "context_length": 1024, "phase": "train_step", "dtype": "tf32"}
+    assert head(with_values(gpu, apart, **where)).notes.endswith(
+        "At small eager TF32 is from another run, on another GPU or one not recorded."
+    )
+
+
 def test_sustained_steps_have_their_rates_in_a_table_of_their_own(gpu):
     where = {**CELL, "context_length": 1024, "dtype": "float32", "implementation": EAGER}
     row = having(gpu.frame(ways.STEM), **where, phase="train_step").iloc[0]

@@ -201,7 +201,9 @@ def test_ladder_finding_states_total_speedup_and_loss(gpu):
     gain = compared(gpu, ladder.STEM, *series).set_index("size")["ratio"]
     ends = ranged(Spread.of(gain), ratio)
     assert f"makes a step {ends} as fast at small, large and 3.4B." in sentence
-    assert "% (burst)" not in sentence and sentence.endswith("stays within 1 % of float32's.")
+    assert "% (burst)" not in sentence and sentence.endswith(
+        "within 1 % of the mean with float32 weights."
+    )
     loss = sentence_of("ladder_loss", gpu)
     assert "within 0.26 %" in loss and loss.endswith(
         "of those with float32 weights, which are up to 0.05 % apart."
@@ -232,7 +234,7 @@ def test_losses_on_other_tokens_are_not_compared(gpu):
     assert math.isnan(found.loc["autocast", "base"]), "one run is no reference"
     alike = found.drop(index="autocast")
     assert alike["base"].nunique() == 1 and alike["base"].iloc[0] < 7
-    assert sentence_of("ladder", mixed).endswith("stays within 1 % of float32's.")
+    assert sentence_of("ladder", mixed).endswith("within 1 % of the mean with float32 weights.")
     assert "within 0.26 %" in sentence_of("ladder_loss", mixed)
     notes = {t.id: t for t in SECTION.tables}["E6"].make(mixed)[-1].notes
     assert "other tokens are compared among themselves" in notes
@@ -278,7 +280,8 @@ def test_ladder_finding_states_a_loss_that_falls(gpu):
         gpu, {"loss": 6.0}, losses.LOSS, size="3.4B", step=100, implementation="graph"
     )
     assert sentence_of("ladder", fallen).endswith(
-        "Its loss exceeds float32's by at most 1 %, and is up to 7.7 % lower (3.4B)."
+        "Its loss exceeds the mean with float32 weights by at most 1 %,"
+        " and is up to 7.7 % lower (3.4B)."
     )
 
 

@@ -174,10 +174,11 @@ _MFU = (
     "{% if growth is none and (scattered or lone) %}"
     "{% elif growth is none %} Its loss was not measured."
     "{% elif grows %} But its bf16 weights raise the loss after {{ steps }} steps by"
-    " up to {{ growth | percent }} ({{ grows_at }}).{% elif falls %} Its loss exceeds float32's by"
-    " at most {{ near | percent(0) }}, and is up to {{ fall | percent }} lower ({{ falls_at }})."
+    " up to {{ growth | percent }} ({{ grows_at }}).{% elif falls %} Its loss exceeds the"
+    " mean with float32 weights by at most {{ near | percent(0) }}, and is up to"
+    " {{ fall | percent }} lower ({{ falls_at }})."
     "{% else %} Its loss stays within"
-    " {{ near | percent(0) }} of float32's.{% endif %}"
+    " {{ near | percent(0) }} of the mean with float32 weights.{% endif %}"
     "{% if lone %} At {{ lone }} its loss has no reference: " + TOO_FEW + ".{% endif %}" + _SCATTER
 )
 _LOSS = (

@@ -7,12 +7,13 @@ plain attention. A ``Way`` is an implementation in a dtype.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import pandas as pd
 
 from lmperf.names import dtype_words, in_order, phase_words
+from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import NotMeasured
 from lmperf.reporting.host_bound import HOST_BOUND, queued
@@ -57,6 +58,9 @@ SINGLE = (
     " Burst: single calls with pauses, in which the device may clock higher: not comparable with"
     " steps back to back."
 )
+_LASTING_RATIOS = (
+    " Where both steps have sustained times (E1), the speed-up is of these, not of the times shown."
+)
 FIRST_CALLS = "first calls, compilation and execution"
 COMPILED = (ways.WHOLE, ways.BLOCKS)
 COMPARED_PHASES = (STEP, "forward", "backward")
@@ -91,10 +95,9 @@ def head(evidence: MachineEvidence) -> Table | None:
         note += " bf16: autocast."
     if len(best):
         note += " Best: the recipe of the first table."
-    shown = pd.concat([rows for rows, _ in parts.values()])
-    several = devices(evidence, STEM)[shown.index].groupby(shown["size"]).nunique() > 1
-    if sizes := in_order("size", several.index[several]):
-        note += f" At {listed(sizes)} the times are from several GPUs."
+        if best["size"].nunique() < steps["size"].nunique():
+            note += " Without one, the fastest step is marked."
+    note += _apart(evidence, {words: rows for words, (rows, _) in parts.items() if len(rows)})
     if any(cell.words.endswith(" burst") for column in columns for cell in column.cells):
         note += SINGLE
     found = side_by_side(phase_words(STEP).capitalize(), steps, CELL, columns, note)
@@ -102,6 +105,22 @@ def head(evidence: MachineEvidence) -> Table | None:
         return None
     sizes = recipes.size_cells(steps.drop_duplicates("size"))  # in the order of the lines
     return replace(found, columns=(sizes, *(c for c in found.columns if c.role != AXIS)))
+
+
+def _apart(evidence: MachineEvidence, parts: Mapping[str, pd.DataFrame]) -> str:
+    """For the note of the head table: which columns other GPUs timed than most of their line."""
+    shown, device = pd.concat(parts.values()), devices(evidence, STEM)
+    most = device[shown.index].groupby(shown["size"]).agg(lambda of: of.mode().min())
+    other = {
+        words: device[rows.index] != most.reindex(rows["size"]).to_numpy()
+        for words, rows in parts.items()
+    }
+    columns = [words for words, apart in other.items() if apart.any()]
+    sizes = {size for words in columns for size in parts[words]["size"][other[words]]}
+    if not columns:
+        return ""
+    at = listed(in_order("size", [*sizes]))
+    return f" At {at} {listed(columns)} is from another run, on another GPU or one not recorded."
 
 
 def _compares(table: Table) -> bool:
@@ -245,7 +264,9 @@ def _against(
     ]
     caption = f"{_burst_words(phase).capitalize()}, over {base.words}"
     rows = pd.concat([based, timed])
-    return side_by_side(caption, rows, CELL, columns, STEPS + _left_out(evidence, rows, others))
+    lasting = _LASTING_RATIOS if (rows["sustained_ms"].notna() & gates.shown(rows)).any() else ""
+    note = STEPS + lasting + _left_out(evidence, rows, others)
+    return side_by_side(caption, rows, CELL, columns, note)
 
 
 def _at(rows: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:

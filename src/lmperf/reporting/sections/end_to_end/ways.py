@@ -112,8 +112,12 @@ def with_rates(evidence: MachineEvidence, frame: pd.DataFrame) -> pd.DataFrame:
 
     ``step_ms`` is the sustained time; the median burst time if ``burst``, which means that the row
     has no sustained time. ``mfu`` is over the data sheet's dense rate, ``share`` over the sustained
-    matmul ceiling, both for the numerics of the row's dtype.
+    matmul ceiling, both for the numerics of the row's dtype. A stale row without ``full_flops``
+    beside rows with it has neither: its ``flops`` include all scores of causal attention.
     """
+    if "stale" in frame and evidence.frame(STEM)["full_flops"].notna().any():
+        counted = ~frame["stale"].astype(bool) | frame["full_flops"].notna()
+        frame = frame.assign(flops=frame["flops"].where(counted))
     burst = frame["sustained_ms"].isna()
     step_ms = frame["sustained_ms"].fillna(frame["median_ms"]).astype(float)
     timed = frame.assign(median_ms=step_ms)

@@ -44,7 +44,7 @@ EDGE = 0.27
 ROOM = 1.3  # above the highest peak, and at the end of the longest bar
 INCHES_OF_CURVES, INCHES_AROUND_RUNGS, INCHES_OF_TITLE = 3.0, 1.2, 0.45
 MOST_SIZES = 3
-KEPT = "before the step: weights, optimizer"
+KEPT = "before the step: weights, optimizer, old gradients"
 ADDED = "rise to the peak"
 
 
