@@ -50,7 +50,8 @@ def devices_of_rows(evidence: MachineEvidence, stem: str) -> pd.Series:
         return found
     at, several = _at(rows["measured_at"]), pd.Series(False, rows.index)
     jobs = having(evidence.cost, stem=stem)
-    gpus = jobs.get("gpus", pd.Series(None, jobs.index, object)).replace("", None)
+    # A column without any text is one of numbers, which takes no text in.
+    gpus = jobs.get("gpus", pd.Series(None, jobs.index)).astype(object).replace("", None)
     named = gpus.fillna(jobs["started_at"])
     for device, begin, end in zip(named, *_windows(jobs), strict=True):
         inside = (at >= begin) & (at <= end)
