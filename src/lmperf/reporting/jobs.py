@@ -83,6 +83,15 @@ def on_several_devices(evidence: MachineEvidence, benchmarks: Sequence[str]) -> 
     return listed([f"{load(stem).title} ({words})" for stem, words in of.items()]) if of else ""
 
 
+def sets_of_gpus(evidence: MachineEvidence, benchmarks: Sequence[str]) -> set[str]:
+    """The sets of GPUs that measured rows of these benchmarks, each as ``UUID;UUID``.
+
+    Jobs that did not record their GPUs do not count.
+    """
+    jobs = _with_gpus(evidence)
+    return {*jobs["gpus"][jobs["stem"].isin(benchmarks)]}
+
+
 def gpus_words(evidence: MachineEvidence) -> str:
     """On how many GPUs the rows were measured, as ``at least 7 GPUs``; empty if not on several."""
     several = len(_gpus_of(_with_gpus(evidence))) > 1
