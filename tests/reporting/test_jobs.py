@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from lmperf.reporting.evidence import MachineEvidence
+from lmperf.reporting.evidence import MachineEvidence, typed_rows
 from lmperf.reporting.health import notices_of
 from lmperf.reporting.jobs import (
     apart_from_ceilings,
@@ -60,6 +60,15 @@ def test_device_of_a_row_is_that_of_its_job():
     found = devices_of(evidence([*jobs, job("memory", "15", "GPU-d")], at))
     started = "2026-11-24T22:00:00.000+00:00"  # identifies a job that did not record its GPUs
     assert [*found.fillna("")] == ["GPU-a", "", "GPU-b;GPU-c", started]
+
+
+@pytest.mark.filterwarnings("error")
+def test_each_job_is_a_device_if_none_recorded_its_gpus():
+    jobs = pd.DataFrame([job("lrpe", hour, "") for hour in ("10", "20")])
+    found = evidence([], [FIRST, SECOND])
+    found.cost = typed_rows(jobs.to_dict("records"), {}, "cost")
+    assert found.cost["gpus"].dtype == float
+    assert [*devices_of_rows(found, "lrpe")] == [*jobs["started_at"]]
 
 
 def test_device_is_unknown_where_jobs_on_two_gpus_overlap():

@@ -51,7 +51,8 @@ def devices_of_rows(evidence: MachineEvidence, rows: pd.DataFrame, stem: str) ->
         return found
     at, several = _at(rows["measured_at"]), pd.Series(False, rows.index)
     jobs = having(evidence.cost, stem=stem)
-    gpus = jobs.get("gpus", pd.Series(None, jobs.index, object)).replace("", None)
+    # A column without any text is one of numbers, which takes no text in.
+    gpus = jobs.get("gpus", pd.Series(None, jobs.index)).astype(object).replace("", None)
     named = gpus.fillna(jobs["started_at"])
     for device, begin, end in zip(named, *_windows(jobs), strict=True):
         inside = (at >= begin) & (at <= end)
@@ -86,6 +87,15 @@ def on_several_devices(evidence: MachineEvidence, benchmarks: Sequence[str]) -> 
     several = [stem for stem in benchmarks if sets.get(stem, 0) > 1]
     of = {stem: _counted_gpus(evidence, [stem]) for stem in several}
     return listed([f"{load(stem).title} ({words})" for stem, words in of.items()]) if of else ""
+
+
+def sets_of_gpus(evidence: MachineEvidence, benchmarks: Sequence[str]) -> set[str]:
+    """The sets of GPUs that measured rows of these benchmarks, each as ``UUID;UUID``.
+
+    Jobs that did not record their GPUs do not count.
+    """
+    jobs = _with_gpus(evidence)
+    return {*jobs["gpus"][jobs["stem"].isin(benchmarks)]}
 
 
 def gpus_words(evidence: MachineEvidence) -> str:

@@ -191,8 +191,8 @@ def _table(one: MachineEvidence, other: MachineEvidence, stem: str) -> Table | N
     times = TIMES + (LASTING if (rows["phase"] == STEP).any() else "")
     note = (
         f"{times} Above one, the first machine is faster. Intervals: of the rounds of both runs;"
-        " they do not cover how runs differ. Bound by: on the first machine, then on the second if"
-        f" that differs.{_meanings(*bounds)}"
+        " they do not cover how runs differ, nor how two GPUs of one kind do. Bound by: on the"
+        f" first machine, then on the second if that differs.{_meanings(*bounds)}"
     )
     if None not in (data_sheet(one), data_sheet(other)):
         note += (

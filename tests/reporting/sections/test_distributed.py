@@ -215,6 +215,57 @@ def test_no_strategy_is_called_the_best_beside_an_unresolved_one():
     assert state(scaling.FINDINGS[0], evidence(distributed=one_is_marked)) is None
 
 
+def on_two_pairs(moved=(), profiled="GPU-a;GPU-b", eager=False):
+    """Evidence of jobs on two pairs of GPUs, in which no steps were timed in turn.
+
+    moved: strategies that were timed on the second pair; profiled: the GPUs of the ledger;
+    eager: whether there are eager steps.
+    """
+    first, second = "2026-11-24T10", "2026-11-24T20"
+
+    def timed(frame):
+        frame = frame[frame["implementation"].str.endswith("_compiled") | eager]
+        hours = frame["implementation"].isin(moved).map({False: first, True: second})
+        together = [f"p{row}" for row in range(len(frame))]
+        return frame.assign(together=together, measured_at=hours + ":00:30Z")
+
+    def ledger(frame):
+        return frame.assign(measured_at=f"{first}:00:30Z")
+
+    jobs = [
+        ("distributed", first, "GPU-a;GPU-b"),
+        ("distributed", second, "GPU-c;GPU-d"),
+        ("distributed_overlap", first, profiled),
+    ]
+    columns = ("stem", "started_at", "finished_at", "gpus")
+    found = evidence(distributed=timed, distributed_overlap=ledger)
+    found.cost = pd.DataFrame(
+        [(stem, f"{hour}:00:00Z", f"{hour}:01:00Z", gpus) for stem, hour, gpus in jobs],
+        columns=columns,
+    )
+    return found
+
+
+def test_shorter_steps_of_other_gpus_are_named_beside_the_scaling():
+    (finding,) = (one for one in scaling.FINDINGS if one.name == "distributed_scaling")
+    best = "overlapped_compiled"
+    same = state(finding, on_two_pairs()).sentence
+    assert f"({implementation_words(best)})" in same and "not compared" not in same
+    apart = state(finding, on_two_pairs([best])).sentence
+    assert f"not compared: {implementation_words(best)}." in apart
+    assert f"({implementation_words(best)})" not in apart and limits.faults(apart) == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "is_known"),
+    [({}, True), ({"profiled": "GPU-c;GPU-d"}, False), ({"eager": True}, False)],
+)
+def test_limit_of_scaling_is_that_of_compiled_steps_on_one_pair_of_gpus(changed, is_known):
+    (finding,) = (one for one in scaling.FINDINGS if one.name == "distributed_scaling")
+    said = state(finding, on_two_pairs(**changed)).sentence
+    assert ("hiding all communication" in said) == is_known
+
+
 @pytest.mark.slow
 def test_larger_batch_is_named_with_what_it_hides():
     def ledgers(frame):

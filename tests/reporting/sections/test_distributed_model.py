@@ -2,6 +2,7 @@
 
 import functools
 
+import pandas as pd
 import pytest
 from finding_checks import assert_answers_reached
 from synthetic import gpu_evidence, provenance, with_frames
@@ -58,6 +59,15 @@ def test_d7_uses_the_ledger_without_a_step_of_one_rank():
     measured = predicted(evidence())
     assert found["one by one"] == pytest.approx(measured["one by one"], rel=0.02)
     assert found["overlapped by hooks, compiled"] is None
+
+
+@pytest.mark.parametrize(("gpus", "is_said"), [("GPU-a;GPU-b", False), ("GPU-c;GPU-d", True)])
+def test_d7_says_if_several_sets_of_gpus_gave_its_times(gpus, is_said):
+    window = {"started_at": "2026-01-02T03:00:00Z", "finished_at": "2026-01-02T03:30:00Z"}
+    jobs = {"distributed": "GPU-a;GPU-b", "collectives": gpus}
+    made = with_frames(evidence())
+    made.cost = pd.DataFrame([{"stem": stem, **window, "gpus": of} for stem, of in jobs.items()])
+    assert ("Several sets of GPUs" in model.steps(made)[0].notes) == is_said
 
 
 def test_marked_rows_fill_tables_but_no_finding():

@@ -186,6 +186,14 @@ def test_largest_speedup_of_a_rung_spans_no_gap(gpu):
     assert "CUDA graph" not in sentence_of("ladder_most", partial)
 
 
+def test_largest_speedup_is_of_sizes_at_which_all_rungs_were_compared(gpu):
+    assert "at small, large and 3.4B: " in sentence_of("ladder_most", gpu)
+    # No job was running at this time: the GPU is unknown.
+    elsewhere = {"together": "another", "measured_at": "2027-01-01T00:00:00.000+00:00"}
+    apart = with_values(gpu, elsewhere, ladder.STEM, size="small", **rung("tf32"))
+    assert "at large and 3.4B: " in sentence_of("ladder_most", apart)
+
+
 def test_rung_after_an_oom_rung_has_no_speedup(gpu):
     full = {"status": "oom", "requested_bytes": 2 * 2**30, "free_bytes": 2**30, "rounds_ms": None}
     failed = with_values(gpu, full, ladder.STEM, size="small", batch=4, **rung("autocast"))

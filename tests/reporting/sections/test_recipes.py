@@ -19,6 +19,8 @@ from lmperf.reporting.speedup import resolved
 EAGER, BLOCKS, WHOLE, BF16 = ways.EAGER, ways.BLOCKS, ways.WHOLE, ways.BF16
 RECIPE = "recipe, float32 weights"
 CHUNKS = "bf16 autocast, Triton attention, compiled, loss in chunks"
+# No job was running at this time: the GPU is unknown.
+APART = {"together": "another", "measured_at": "2027-01-01T00:00:00.000+00:00"}
 
 
 def implementations(evidence):
@@ -118,15 +120,40 @@ def test_note_names_recipes_that_rules_left_out(gpu):
 def test_recipe_timed_on_another_gpu_is_not_compared(gpu, way):
     said = "At small other recipes were timed on another GPU: not compared."
     assert said not in recipes.tables(gpu)[0].notes
-    # No job was running at this time: the GPU is unknown.
-    apart = {"together": "another", "measured_at": "2027-01-01T00:00:00.000+00:00"}
-    found = with_values(gpu, apart, size="small", **way)
+    found = with_values(gpu, APART, size="small", **way)
     table = recipes.tables(found)[0]
     assert said in table.notes
     over = line_of(table, size="small")["over TF32"]
     assert (over == "another run") == (way == {"dtype": "tf32"})
     kept = implementations(found)["small"] == implementations(gpu)["small"]
     assert kept == (way == {"dtype": "tf32"})
+
+
+@pytest.mark.slow
+def test_eager_float32_alone_on_its_gpu_is_not_the_recipe_to_run(gpu):
+    where = {"size": "small", "dtype": "float32", "implementation": EAGER, "phase": "train_step"}
+    assert implementations(with_values(gpu, APART, **where)) == implementations(gpu)
+
+
+@pytest.mark.slow
+def test_recipes_of_two_gpus_are_not_called_tied(gpu):
+    gpu = without_rows(gpu, dtype="float32", implementation=EAGER)
+    where = {"size": "small", "dtype": BF16, "implementation": "fused_blocks"}
+    found = with_values(gpu, APART, **where, phase="train_step")
+    best = choice.fastest(found).set_index("size").loc["small"]
+    assert best["implementation"] == "fused_blocks" and not best["tied"]
+    notes = recipes.tables(found)[0].notes
+    assert "At small other recipes were timed on another GPU: not compared." in notes
+
+
+@pytest.mark.slow
+def test_bf16_weights_on_another_gpu_are_not_said_to_be_slower(gpu):
+    found = with_values(gpu, APART, dtype=ways.BF16_WEIGHTS, phase="train_step")
+    (table,) = recipes.tables(found)
+    assert (
+        "No recipe with bf16 weights is known to be faster. At small, large and 3.4B recipes with"
+        " bf16 weights were timed on another GPU: not compared." in table.notes
+    )
 
 
 def test_recipe_without_a_rival_is_no_winner_and_has_no_speedup(gpu):

@@ -28,6 +28,7 @@ from lmperf.names import implementation_words, in_order
 from lmperf.reporting import ceilings, gates
 from lmperf.reporting.evidence import MachineEvidence, groups, having
 from lmperf.reporting.findings import PAGE, Finding, measured, sound
+from lmperf.reporting.jobs import sets_of_gpus
 from lmperf.reporting.numbers import Spread, percent, signed_percent, whole_percent
 from lmperf.reporting.sections.distributed import links
 from lmperf.reporting.sections.distributed.links import ALL_REDUCE, lines_of
@@ -172,10 +173,10 @@ def steps(evidence: MachineEvidence) -> list[Table]:
     if frame["predicted_ms"].isna().all():
         return []
     parts = groups(frame, "size", "dtype", "ranks")
-    return each(*(_steps(part) for *_, part in parts), _buckets(evidence, frame))
+    return each(*(_steps(evidence, part) for *_, part in parts), _buckets(evidence, frame))
 
 
-def _steps(frame: pd.DataFrame) -> Table | None:
+def _steps(evidence: MachineEvidence, frame: pd.DataFrame) -> Table | None:
     lasting = _lasting_ms(frame)
     change = frame["predicted_ms"] / lasting - 1
     communication = number_cells(frame["predicted_communication_ms"])
@@ -199,6 +200,8 @@ def _steps(frame: pd.DataFrame) -> Table | None:
         "Communication and steps are predicted from the fitted all-reduce (D1) and the computation"
         " of one rank. Measured: back to back, or else the median of single steps."
     )
+    if len(sets_of_gpus(evidence, (STEM, LEDGER, COLLECTIVES))) > 1:
+        note += " Several sets of GPUs gave these times, so a difference includes theirs."
     return side_by_side("Predicted steps", frame, [*CELL, "implementation"], columns, note)
 
 

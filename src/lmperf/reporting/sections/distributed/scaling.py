@@ -14,7 +14,7 @@ from lmperf.reporting.findings import SECTION, SHORT, Finding, NotMeasured, meas
 from lmperf.reporting.sections.distributed import overlap, rows
 from lmperf.reporting.sections.distributed.rows import COMPILED, ONE, STEM
 from lmperf.reporting.sections.distributed.steps import cell_words, head_cell
-from lmperf.reporting.speedup import every, resolved
+from lmperf.reporting.speedup import devices, every, resolved
 from lmperf.statistics import FASTER, UNRESOLVED
 
 TABLES = ()
@@ -36,14 +36,33 @@ def _scaling(evidence: MachineEvidence) -> dict:
     best = _best_over_one(evidence, head_cell(sound(evidence, STEM)))
     if best["verdict"] != FASTER and _has_unresolved(evidence):
         raise NotMeasured
+    faster = _faster_elsewhere(evidence, best)
+    if best["verdict"] != FASTER and faster:
+        raise NotMeasured
     return {
         **cell_words(best.to_frame().T),
         "best": implementation_words(best["implementation"]),
         "ratio": best["ratio"],
         "share": best["ratio"] / best["ranks"],
         "verdict": best["verdict"],
+        "elsewhere": [implementation_words(name) for name in faster],
         **_limit(evidence, best),
     }
+
+
+def _faster_elsewhere(evidence: MachineEvidence, best: pd.Series) -> list[str]:
+    """Strategies with a shorter step than ``best`` that other GPUs timed than those of one rank.
+
+    best: a row with a speed-up over one rank; the others have none.
+    """
+    cell = {name: best[name] for name in rows.CELL}
+    frame = having(sound(evidence, STEM), **cell)
+    frame = frame[frame["sustained_ms"] < best["sustained_ms"]]
+    compared = [every(evidence, STEM, *pair).index for pair in rows.pairs(frame, ONE)]
+    for labels in compared:
+        frame = frame.drop(labels, errors="ignore")
+    device = devices(evidence, STEM)
+    return [*frame.loc[device[frame.index] != device[best.name], "implementation"]]
 
 
 def _has_unresolved(evidence: MachineEvidence) -> bool:
@@ -58,20 +77,32 @@ def _limit(evidence: MachineEvidence, best: pd.Series) -> dict:
 
     A rank then takes as long as it computes (D5): its part of the batch, and the update of all
     weights, which does not become shorter. Communication beside it makes the computation slower, so
-    the speed-up is no bound.
+    the speed-up is no bound. Like ``best``, it is that of compiled steps over a compiled one. It is
+    unknown if other GPUs profiled the step than timed that of one rank.
     """
+    if not best["implementation"].endswith(COMPILED):
+        return {"all_hidden": None}
     cell = {name: best[name] for name in rows.CELL}
     strategy = overlap.OVERLAPPED + COMPILED
     ledger = having(sound(evidence, rows.LEDGER), table="ledger", implementation=strategy, **cell)
     one = having(sound(evidence, STEM), implementation=ONE + COMPILED, **{**cell, "ranks": 1})
     if ledger.empty or one["sustained_ms"].isna().all():
         return {"all_hidden": None}
+    timed, profiled = (
+        devices(evidence, stem)[part.index[0]]
+        for stem, part in ((STEM, one), (rows.LEDGER, ledger))
+    )
+    if pd.isna(timed) or profiled != timed:
+        return {"all_hidden": None}
     computing = float(ledger["compute_ms"].iloc[0])
     return {"computing": computing, "all_hidden": float(one["sustained_ms"].iloc[0]) / computing}
 
 
 def _batches(evidence: MachineEvidence) -> dict:
-    """Scaling and hidden share at the batch of the head table and at the largest one."""
+    """Scaling and hidden share at the batch of the head table and at the largest one.
+
+    Raises NotMeasured if the best strategy is unknown at one of the two: see `_faster_elsewhere`.
+    """
     frame = sound(evidence, STEM)
     few = _best_over_one(evidence, head_cell(frame))
     same = {name: few[name] for name in ("size", "context_length", "dtype")}
@@ -80,6 +111,8 @@ def _batches(evidence: MachineEvidence) -> dict:
     several = frame[(frame["ranks"] > 1) & (frame["batch"] > few["batch"])]
     batch = measured(several)["batch"].max()
     many = _best_over_one(evidence, having(frame, batch=batch))
+    if _faster_elsewhere(evidence, few) or _faster_elsewhere(evidence, many):
+        raise NotMeasured
     hidden = [_hidden(evidence, few, one) for one in (few["batch"], batch)]
     return {
         "size": few["size"],
@@ -118,6 +151,10 @@ _HIDES = (
     " {{ hidden_of_many | percent(0) }} of the communication is hidden then, at batch {{ few }}"
     " {{ hidden_of_few | percent(0) }}.{% endif %}"
 )
+_ELSEWHERE = (
+    "{% if elsewhere %} Shorter, but timed on other GPUs than one rank and not compared:"
+    " {{ elsewhere | join('; ') }}.{% endif %}"
+)
 _ON = "On {{ ranks }} ranks a {{ size }} step is {{ ratio | ratio }}"
 _HIDDEN = (
     "{% if all_hidden %} Data parallel, hiding all communication would give about"
@@ -132,7 +169,7 @@ FINDINGS = (
         answer=lambda v: "faster" if v["verdict"] == FASTER else "no_faster",
         answers={
             "faster": _ON + " as fast as on one ({{ best }}): a scaling efficiency of"
-            " {{ share | percent(0) }}." + _HIDDEN,
+            " {{ share | percent(0) }}." + _ELSEWHERE + _HIDDEN,
             "no_faster": _ON + " as fast as on one with the best strategy ({{ best }})." + _HIDDEN,
         },
         place=SHORT,

@@ -5,7 +5,7 @@ in one cell: that of the ladder if the size has one. One recipe beats another if
 and the speed-up has the verdict "faster". Chosen is the fastest recipe, or a simpler one that it
 does not beat and that is as fast within ``CLOSE``. Rows on which no finding may rest take no part.
 If such a row is the fastest of its size, the size is left out: any other recipe would be slower.
-Steps from another GPU than the chosen one's are not compared with it (`reporting.speedup`).
+Recipes are compared on one GPU only (`_of_one_device`); those of another GPU take no part.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def _choose(evidence: MachineEvidence, rows: pd.DataFrame) -> tuple[Any, bool]:
     was timed, only recipes that beat it are compared with it.
     """
     if not rows["burst"].all():
-        rows = rows[~rows["burst"]]
+        rows = _of_one_device(evidence, rows[~rows["burst"]])
     base = BASE.rows(rows)
     if len(base):
         row = base.iloc[0]
@@ -129,6 +129,19 @@ def _choose(evidence: MachineEvidence, rows: pd.DataFrame) -> tuple[Any, bool]:
     open_ = [i for i in simpler if not beats(evidence, rows.loc[best], rows.loc[i])]
     close = [i for i in open_ if ms[i] <= (1 + CLOSE) * ms[best]]
     return (close[0], False) if close else (best, bool(open_))
+
+
+def _of_one_device(evidence: MachineEvidence, rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the GPU that timed eager float32, else of that with the shortest step.
+
+    A GPU that timed eager float32 alone does not count. Rows of an unknown GPU belong together if
+    they were timed in turn.
+    """
+    device = devices(evidence, STEM)[rows.index].fillna(rows["together"])
+    base, fastest_row = BASE.rows(rows).index, rows["step_ms"].idxmin()
+    if len(base) and (device == device[base[0]]).sum() > 1:
+        return rows[device == device[base[0]]]
+    return rows[device == device[fastest_row]]
 
 
 def _effort(row: pd.Series) -> tuple[int, int]:

@@ -7,7 +7,7 @@ import pandas as pd
 from lmperf.benchmarks import load
 from lmperf.names import implementation_words, in_order
 from lmperf.reporting import gates
-from lmperf.reporting.evidence import MachineEvidence
+from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import PAGE, SHORT, Finding, all_rows, measured, verdicts
 from lmperf.reporting.numbers import (
     Spread,
@@ -18,6 +18,7 @@ from lmperf.reporting.numbers import (
 )
 from lmperf.reporting.sections.end_to_end.ladder import (
     BASE,
+    adjacent,
     compared_rungs,
     pairs_of,
     rungs,
@@ -35,7 +36,7 @@ from lmperf.reporting.sections.end_to_end.losses import (
     without_reference,
 )
 from lmperf.reporting.sections.end_to_end.ways import CELL, STEM
-from lmperf.reporting.speedup import resolved
+from lmperf.reporting.speedup import resolved, speedups
 from lmperf.statistics import FASTER
 from lmperf.transformer.rungs import RUNGS
 
@@ -93,19 +94,25 @@ def _sizes(rows: pd.DataFrame) -> str:
 
 
 def _most(evidence: MachineEvidence) -> dict:
-    """The rung with the largest resolved speed-up over the previous rung, for each size."""
-    cells, rows = _top(evidence)[CELL], _shown(evidence)
+    """The rung with the largest resolved speed-up over the previous rung, for each size.
+
+    Left out are sizes at which two adjacent rungs could not be compared, as if two GPUs timed them:
+    their speed-up might be the largest.
+    """
+    cells, rows = _top(evidence), _shown(evidence)
+    cells = measured(cells[~cells["size"].isin(_not_compared(evidence, rows))])[CELL]
     steps = [
         compared_rungs(evidence, rows, *pair, of=resolved) for pair in pairs_of(evidence, rows)
     ]
     found = measured(pd.concat(steps).merge(cells, on=CELL))
     found = found[found["verdict"] == FASTER]
     if found.empty:
-        return {"which": [], "by_size": [], "where": _where(cells)}
+        return {"which": [], "by_size": [], "where": _where(cells), "sizes": _sizes(cells)}
     best = found.loc[found.groupby("size", sort=False)["ratio"].idxmax()]
     words = [implementation_words(name) for name in best["implementation"]]
     return {
         "where": _where(cells),
+        "sizes": _sizes(cells),
         "which": list(dict.fromkeys(words)),
         "by_size": [
             f"{name} at {size} ({ratio(gain)})"
@@ -113,6 +120,21 @@ def _most(evidence: MachineEvidence) -> dict:
         ],
         "gain": Spread.of(best["ratio"]),
     }
+
+
+def _not_compared(evidence: MachineEvidence, rows: pd.DataFrame) -> set[str]:
+    """Sizes at which a rung and the rung before it were both timed, but have no speed-up.
+
+    rows: the valid rows of the ladder.
+    """
+    found = set()
+    for rung, base in adjacent(evidence, rows):
+        ours, theirs = (having(rows, implementation=one.name) for one in (rung, base))
+        cells = pd.MultiIndex.from_frame(theirs[CELL])
+        both = ours[pd.MultiIndex.from_frame(ours[CELL]).isin(cells)]
+        known = speedups(evidence, STEM, series_of(rung), series_of(base)).index
+        found |= set(both.loc[~both.index.isin(known), "size"])
+    return found
 
 
 def _most_answer(values: dict) -> str:
@@ -212,10 +234,11 @@ FINDINGS = (
         answer=_most_answer,
         answers={
             "one": "The largest speed-up of a ladder rung over the rung before it ({{ where }}) is"
-            " that of {{ which | join }} at every size: {{ gain | range('ratio') }}.",
+            " that of {{ which | join }} at {{ sizes }}: {{ gain | range('ratio') }}.",
             "by_size": "The largest speed-up of a ladder rung over the rung before it"
             " ({{ where }}): {{ by_size | join(', ') }}.",
-            "none": "No rung of the ladder ({{ where }}) is faster than the rung before it.",
+            "none": "No rung of the ladder ({{ where }}) is faster than the rung before it at"
+            " {{ sizes }}.",
         },
         place=PAGE,
     ),

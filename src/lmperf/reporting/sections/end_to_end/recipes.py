@@ -136,6 +136,10 @@ def _notes(evidence: MachineEvidence, best: pd.DataFrame, every: pd.DataFrame) -
         notes.append(f"At {tied} the lead over a simpler recipe is unresolved.")
     if not has_float32_weights(every).all() and _faster_rows(evidence, best).empty:
         notes.append("No recipe with bf16 weights is known to be faster.")
+        narrow = every[~has_float32_weights(every)]
+        notes += _on_another_gpu(
+            narrow[_apart(evidence, narrow, best)], "recipes with bf16 weights"
+        )
     if left_out.any():
         notes.append(f"Left out, since marked: {counted(int(left_out.sum()), 'step')}.")
     marked = every[left_out & has_float32_weights(every) & ~every["size"].isin(best["size"])]
@@ -151,8 +155,8 @@ def _choices(evidence: MachineEvidence, best: pd.DataFrame, rivals: pd.DataFrame
 
     rivals: the sound steps with float32 weights of the sizes of ``best``.
     """
-    apart = elsewhere(evidence, rivals, best) & ~rivals["burst"]
-    elsewhere_at, rivals = in_order("size", rivals["size"][apart]), rivals[~apart]
+    apart = _apart(evidence, rivals, best)
+    another, rivals = rivals[apart], rivals[~apart]
     both = rivals.merge(best[["size", "burst", "step_ms"]], on="size", suffixes=("", "_best"))
     faster = both[(both["burst"] == both["burst_best"]) & (both["step_ms"] < both["step_ms_best"])]
     single = both[both["burst"] & ~both["burst_best"]]
@@ -161,10 +165,18 @@ def _choices(evidence: MachineEvidence, best: pd.DataFrame, rivals: pd.DataFrame
         notes.append(f"At {listed(sizes)} a simpler recipe within {percent(CLOSE, 0)} stands.")
     if sizes := in_order("size", single["size"]):
         notes.append(f"At {listed(sizes)} other recipes were timed in bursts alone: not compared.")
-    if elsewhere_at:
-        at = listed(elsewhere_at)
-        notes.append(f"At {at} other recipes were timed on another GPU: not compared.")
-    return notes
+    return notes + _on_another_gpu(another, "other recipes")
+
+
+def _apart(evidence: MachineEvidence, rows: pd.DataFrame, best: pd.DataFrame) -> pd.Series:
+    """Whether each row is sound, but another GPU timed it back to back than the row of ``best``."""
+    return elsewhere(evidence, rows, best) & ~rows["burst"] & is_sound(evidence, rows)
+
+
+def _on_another_gpu(rows: pd.DataFrame, which: str) -> list[str]:
+    """The sentence that rows (from ``_apart``) are not compared; none without rows."""
+    sizes = in_order("size", rows["size"])
+    return [f"At {listed(sizes)} {which} were timed on another GPU: not compared."] * bool(sizes)
 
 
 def _over(evidence: MachineEvidence, best: pd.DataFrame) -> tuple[Way, pd.Series]:
@@ -224,10 +236,9 @@ def _faster(evidence: MachineEvidence, best: pd.DataFrame) -> list[Table]:
     common = f"{_common(evidence)}, {implementation_words('fused_blocks')}"
     note = f"All: {common}, compiled AdamW. {losses.trained_on(evidence, rows['size'])}"
     every = steps(evidence)
-    every = every[is_sound(evidence, every) & ~has_float32_weights(every)]
-    apart = every[elsewhere(evidence, every, best) & ~every["burst"]]
-    if sizes := in_order("size", apart["size"]):
-        note += f" At {listed(sizes)} recipes were timed on another GPU: not compared."
+    every = every[~has_float32_weights(every)]
+    for said in _on_another_gpu(every[_apart(evidence, every, best)], "recipes with bf16 weights"):
+        note += f" {said}"
     if alone:
         note += (
             f" At {listed(alone)} no fastest step with float32 weights is known to compare with."
