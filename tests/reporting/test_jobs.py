@@ -68,7 +68,7 @@ def test_each_job_is_a_device_if_none_recorded_its_gpus():
     found = evidence([], [FIRST, SECOND])
     found.cost = typed_rows(jobs.to_dict("records"), {}, "cost")
     assert found.cost["gpus"].dtype == float
-    assert [*devices_of_rows(found, "lrpe")] == [*jobs["started_at"]]
+    assert [*devices_of(found)] == [*jobs["started_at"]]
 
 
 def test_device_is_unknown_where_jobs_on_two_gpus_overlap():

@@ -61,11 +61,6 @@ def devices_of_rows(evidence: MachineEvidence, rows: pd.DataFrame, stem: str) ->
     return found.mask(several, None)
 
 
-def recorded_gpus(evidence: MachineEvidence) -> set[str]:
-    """The GPUs of each job that recorded them, as text like that in ``cost.csv``."""
-    return set(_with_gpus(evidence)["gpus"])
-
-
 def _windows(jobs: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
     """Begin and end of each job; its rows were measured in between."""
     return _at(jobs["started_at"]).dt.floor("s"), _at(jobs["finished_at"]).dt.ceil("s")
@@ -89,13 +84,15 @@ def on_several_devices(evidence: MachineEvidence, benchmarks: Sequence[str]) -> 
     return listed([f"{load(stem).title} ({words})" for stem, words in of.items()]) if of else ""
 
 
-def sets_of_gpus(evidence: MachineEvidence, benchmarks: Sequence[str]) -> set[str]:
-    """The sets of GPUs that measured rows of these benchmarks, each as ``UUID;UUID``.
+def sets_of_gpus(evidence: MachineEvidence, benchmarks: Sequence[str] | None = None) -> set[str]:
+    """The sets of GPUs that measured rows, each as ``UUID;UUID``.
 
     Jobs that did not record their GPUs do not count.
+
+    benchmarks: those whose rows count; None: all.
     """
     jobs = _with_gpus(evidence)
-    return {*jobs["gpus"][jobs["stem"].isin(benchmarks)]}
+    return {*jobs["gpus"]} if benchmarks is None else {*jobs["gpus"][jobs["stem"].isin(benchmarks)]}
 
 
 def gpus_words(evidence: MachineEvidence) -> str:

@@ -95,7 +95,7 @@ def _elsewhere(
     """Whether the GPUs of both times of a row are recorded, and differ."""
     one = jobs.devices_of_rows(evidence, first, stem)
     other = jobs.devices_of_rows(evidence, again, STEM)
-    known = jobs.recorded_gpus(evidence)
+    known = jobs.sets_of_gpus(evidence)
     return one.isin(known) & other.isin(known) & (one != other)
 
 

@@ -28,7 +28,7 @@ from lmperf.names import dtype_words, implementation_words
 from lmperf.reporting import gates, marks
 from lmperf.reporting.evidence import MachineEvidence, axes, having
 from lmperf.reporting.host_bound import host_bound, host_bound_back_to_back
-from lmperf.reporting.jobs import devices_of_rows, recorded_gpus
+from lmperf.reporting.jobs import devices_of_rows, sets_of_gpus
 from lmperf.reporting.machine import newest
 from lmperf.reporting.noise import floors_of, noise_floors
 from lmperf.reporting.numbers import finite, interval, ratio, whole
@@ -191,7 +191,7 @@ def _cells(
     cells[ours.index[both]] = _NOT_IN_TURN
     lasting = ours["lasting"].to_numpy() & bases["lasting"].to_numpy()
     apart = both & lasting & on_other_devices(ours, bases)
-    known = [rows["device"].isin(recorded_gpus(evidence)).to_numpy() for rows in (ours, bases)]
+    known = [rows["device"].isin(sets_of_gpus(evidence)).to_numpy() for rows in (ours, bases)]
     cells[ours.index[apart]] = _OTHER_RUN
     cells[ours.index[apart & known[0] & known[1]]] = _OTHER_GPU
     cells[ours.index[_either(ours, bases, "red")]] = _WITHHELD

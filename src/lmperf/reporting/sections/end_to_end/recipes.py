@@ -113,9 +113,13 @@ def _what_to_run(evidence: MachineEvidence, best: pd.DataFrame, every: pd.DataFr
     return Table(f"Fastest train step{_where(best)}", _shown(columns), " ".join(notes))
 
 
+# A step in a burst is ahead of the same step back to back by at most about this fraction.
+_BURST_AHEAD = 0.15
+
+
 def _notes(evidence: MachineEvidence, best: pd.DataFrame, every: pd.DataFrame) -> list[str]:
     """The sentences below the first table, without that on the speed-up."""
-    left_out = gates.shown(every) & ~is_sound(evidence, every)
+    left_out = gates.shown(every) & ~is_sound(evidence, every) & has_float32_weights(every)
     burst = best["burst"].all()
     notes = [
         f"Times: {'single calls with pauses' if burst else 'steps back to back'}, median"
@@ -137,17 +141,22 @@ def _notes(evidence: MachineEvidence, best: pd.DataFrame, every: pd.DataFrame) -
     if not has_float32_weights(every).all() and _faster_rows(evidence, best).empty:
         notes.append("No recipe with bf16 weights is known to be faster.")
         narrow = every[~has_float32_weights(every)]
-        notes += _on_another_gpu(
-            narrow[_apart(evidence, narrow, best)], "recipes with bf16 weights"
-        )
+        notes += _on_another_gpu(evidence, narrow, best)
     if left_out.any():
         notes.append(f"Left out, since marked: {counted(int(left_out.sum()), 'step')}.")
-    marked = every[left_out & has_float32_weights(every) & ~every["size"].isin(best["size"])]
-    for size in in_order("size", marked["size"]):
-        row = marked.loc[having(marked, size=size)["step_ms"].idxmin()]
-        said = f"{words(evidence, row)}, {significant(row['step_ms'])} ms"
-        notes.append(f"At {size} the fastest step is marked: {said}.")
+    marked = every[left_out & ~every["size"].isin(best["size"])]
+    for size, said in _shortest(evidence, marked).items():
+        notes.append(f"No line for {size}: its fastest step is marked ({said}).")
     return notes
+
+
+def _shortest(evidence: MachineEvidence, rows: pd.DataFrame) -> dict[str, str]:
+    """Size -> the recipe and the time of the shortest step, in words."""
+    found = {}
+    for size in in_order("size", rows["size"]):
+        row = rows.loc[having(rows, size=size)["step_ms"].idxmin()]
+        found[size] = f"{words(evidence, row)}, {significant(row['step_ms'])} ms"
+    return found
 
 
 def _choices(evidence: MachineEvidence, best: pd.DataFrame, rivals: pd.DataFrame) -> list[str]:
@@ -155,17 +164,19 @@ def _choices(evidence: MachineEvidence, best: pd.DataFrame, rivals: pd.DataFrame
 
     rivals: the sound steps with float32 weights of the sizes of ``best``.
     """
-    apart = _apart(evidence, rivals, best)
-    another, rivals = rivals[apart], rivals[~apart]
+    another = _on_another_gpu(evidence, rivals, best)
+    rivals = rivals[~_apart(evidence, rivals, best)]
     both = rivals.merge(best[["size", "burst", "step_ms"]], on="size", suffixes=("", "_best"))
     faster = both[(both["burst"] == both["burst_best"]) & (both["step_ms"] < both["step_ms_best"])]
     single = both[both["burst"] & ~both["burst_best"]]
+    single = single[single["step_ms"] < (1 + _BURST_AHEAD) * single["step_ms_best"]]
     notes = ["Burst: single calls with pauses."] if best["burst"].nunique() > 1 else []
     if sizes := in_order("size", faster["size"]):
-        notes.append(f"At {listed(sizes)} a simpler recipe within {percent(CLOSE, 0)} stands.")
+        near = percent(CLOSE, 0)
+        notes.append(f"At {listed(sizes)} the simplest recipe within {near} of the fastest stands.")
     if sizes := in_order("size", single["size"]):
         notes.append(f"At {listed(sizes)} other recipes were timed in bursts alone: not compared.")
-    return notes + _on_another_gpu(another, "other recipes")
+    return notes + another
 
 
 def _apart(evidence: MachineEvidence, rows: pd.DataFrame, best: pd.DataFrame) -> pd.Series:
@@ -173,10 +184,18 @@ def _apart(evidence: MachineEvidence, rows: pd.DataFrame, best: pd.DataFrame) ->
     return elsewhere(evidence, rows, best) & ~rows["burst"] & is_sound(evidence, rows)
 
 
-def _on_another_gpu(rows: pd.DataFrame, which: str) -> list[str]:
-    """The sentence that rows (from ``_apart``) are not compared; none without rows."""
-    sizes = in_order("size", rows["size"])
-    return [f"At {listed(sizes)} {which} were timed on another GPU: not compared."] * bool(sizes)
+def _on_another_gpu(evidence: MachineEvidence, rows: pd.DataFrame, best: pd.DataFrame) -> list[str]:
+    """A sentence for each size on the shortest of these steps that another GPU timed.
+
+    Steps that are longer than that of ``best`` by more than ``CLOSE`` are not named.
+    """
+    rows = rows[_apart(evidence, rows, best)]
+    ms = best.set_index("size")["step_ms"]
+    rows = rows[rows["step_ms"] < (1 + CLOSE) * rows["size"].map(ms)]
+    return [
+        f"Not compared, since another GPU (or one not recorded) timed it: {said} ({size})."
+        for size, said in _shortest(evidence, rows).items()
+    ]
 
 
 def _over(evidence: MachineEvidence, best: pd.DataFrame) -> tuple[Way, pd.Series]:
@@ -227,7 +246,7 @@ def _faster(evidence: MachineEvidence, best: pd.DataFrame) -> list[Table]:
             ("", "precise", LOWER, "observed"),
         ),
         _column(
-            "float32 weights' loss",
+            "mean loss, float32 weights",
             number_cells(pd.Series([base for _, base in found], at, dtype=float), precise),
             "float32.loss",
             ("", "precise", LOWER, "observed"),
@@ -237,8 +256,8 @@ def _faster(evidence: MachineEvidence, best: pd.DataFrame) -> list[Table]:
     note = f"All: {common}, compiled AdamW. {losses.trained_on(evidence, rows['size'])}"
     every = steps(evidence)
     every = every[~has_float32_weights(every)]
-    for said in _on_another_gpu(every[_apart(evidence, every, best)], "recipes with bf16 weights"):
-        note += f" {said}"
+    shown = pd.concat([rows, best[~best["size"].isin(rows["size"])]])
+    note += "".join(f" {said}" for said in _on_another_gpu(evidence, every, shown))
     if alone:
         note += (
             f" At {listed(alone)} no fastest step with float32 weights is known to compare with."
