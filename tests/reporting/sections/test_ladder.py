@@ -162,8 +162,8 @@ def test_rung_after_a_gap_is_not_compared_with_the_line_above(gpu):
     assert over["fused blocks"] == over["CUDA graph"] == "–" and over["bf16 autocast"] != "–"
     assert "adds a technique to the rung before it" in table.notes
     assert (
-        "Rungs without a line are not measured: compiled by block; flash attention; loss in chunks;"
-        " bf16 weights, compiled AdamW. The line after them has no speed-up" in table.notes
+        "Not measured, so without a line: compiled by block; flash attention; loss in chunks;"
+        " bf16 weights, compiled AdamW. The next line has no speed-up" in table.notes
     )
     assert "not measured:" not in {t.id: t for t in SECTION.tables}["E6"].make(gpu)[0].notes
 

@@ -31,7 +31,7 @@ MOST_COLUMNS = 3
 INCHES_A_RUNG, INCHES_A_ROW, INCHES_AROUND = 0.31, 0.75, 0.9
 BAR = 0.72
 ROOM = 1.4  # of the longest bar, for the number at its end
-STEP, SAVED, LOST, UNCLEAR = "train step", "saved", "lost", "change unclear"
+STEP, SAVED, LOST, UNCLEAR = "train step", "saved", "lost", "unclear or not compared"
 
 
 def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:

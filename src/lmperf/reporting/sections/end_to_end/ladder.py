@@ -113,10 +113,8 @@ def _cell(evidence: MachineEvidence, rows: pd.DataFrame, losses: pd.DataFrame) -
     above = "rung before it" if (gaps := unmeasured(evidence, rows)) else "one above it"
     note += f"Each line adds a technique to the {above}{replaces}{of}."
     if gaps:
-        note += (
-            f" Rungs without a line are not measured: {'; '.join(map(implementation_words, gaps))}."
-        )
-        note += " The line after them has no speed-up: it adds several techniques."
+        note += f" Not measured, so without a line: {'; '.join(map(implementation_words, gaps))}."
+        note += " The next line has no speed-up, since it adds several techniques."
     if set(rows["implementation"]) & {rung.name for rung in FLOAT8}:
         note += f" {_FLOAT8_WORDS}"
     size = rows["size"].iloc[0]
