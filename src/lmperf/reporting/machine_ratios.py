@@ -22,6 +22,7 @@ from lmperf.reporting import gates, machine, marks
 from lmperf.reporting.bound import COMPUTE, HOST, MEMORY, NEITHER, bounds_of
 from lmperf.reporting.ceilings import STEM as CEILINGS
 from lmperf.reporting.ceilings import data_sheet
+from lmperf.reporting.comparable import STEP, compared_apart
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.machine import FACTS
 from lmperf.reporting.noise import floors_of, noise_floors
@@ -29,7 +30,7 @@ from lmperf.reporting.numbers import absent, interval, ratio
 from lmperf.reporting.rounds import parse_rounds, resolution
 from lmperf.reporting.sections.attention import bound as attention
 from lmperf.reporting.side_by_side import share, side_by_side, speedup, text, time
-from lmperf.reporting.speedup import STEP, compared_apart, speedup_cell
+from lmperf.reporting.speedup import speedup_cell
 from lmperf.reporting.tables import (
     as_cell,
     from_frame,

@@ -8,8 +8,7 @@ verdict. This module decides which rows form a pair and which noise floor (`repo
 pair has. False discovery is controlled over all pairs of one call of ``speedups``. A pair is never
 compared more finely than the clock can tell: a step of the event timer is 10 % of 5 us.
 
-Sustained times are compared only if one device gave both (`reporting.jobs` knows the GPUs): at the
-power limit two GPUs of one kind reach different clocks.
+`reporting.comparable` decides which rows may form a pair.
 
 Rows that were measured while the machine was disturbed (`marks.disturbed`) have a ratio, but are
 never called faster, slower or the same. Neither are host-bound steps that were timed in different
@@ -26,10 +25,17 @@ import pandas as pd
 
 from lmperf.names import dtype_words, implementation_words
 from lmperf.reporting import gates, marks
+from lmperf.reporting.comparable import (
+    both_host_bound_apart,
+    both_in_turn,
+    both_lasting,
+    devices,
+    on_other_devices,
+    sustains,
+)
 from lmperf.reporting.evidence import MachineEvidence, axes, having
 from lmperf.reporting.host_bound import host_bound, host_bound_back_to_back
-from lmperf.reporting.jobs import devices_of_rows, sets_of_gpus
-from lmperf.reporting.machine import newest
+from lmperf.reporting.jobs import sets_of_gpus
 from lmperf.reporting.noise import floors_of, noise_floors
 from lmperf.reporting.numbers import finite, interval, ratio, whole
 from lmperf.reporting.rounds import parse_rounds, resolution, round_counts, same_width
@@ -50,15 +56,12 @@ from lmperf.statistics import (
     UNRESOLVED,
     Ratio,
     adjusted,
-    medians,
     paired,
     unpaired,
     verdict,
 )
 
 COLUMNS = ["ratio", "low", "high", "rounds", "p", "floor", "verdict", "base_ms", "holds"]
-# The phase whose sustained times are compared; kernels are compared by single calls.
-STEP = "train_step"
 # A mean over cells includes unresolved ones whose interval is within this distance of the ratio.
 PRECISE = 0.10
 
@@ -292,24 +295,13 @@ def _timed(evidence: MachineEvidence, stem: str) -> pd.DataFrame:
     )
 
 
-def devices(evidence: MachineEvidence, stem: str) -> pd.Series:
-    """What identifies the device that measured each row: see ``devices_of_rows``.
-
-    All rows of a machine without a GPU were measured on the same device.
-    """
-    frame = evidence.frame(stem)
-    if newest(evidence).get("kind") == "cuda":
-        return devices_of_rows(evidence, frame, stem)
-    return pd.Series("", frame.index)
-
-
 def _speedups(timed: pd.DataFrame, base_rows: pd.Series) -> pd.DataFrame:
     """The speed-ups of pairs of timed rows: see ``speedups``, which has these columns.
 
     base_rows: label of a row -> label of its base row.
     """
     ours, theirs = timed.loc[base_rows.index], timed.loc[base_rows]
-    lasting, in_turn = _lasting(ours, theirs), _in_turn(ours, theirs)
+    lasting, in_turn = both_lasting(ours, theirs), both_in_turn(ours, theirs)
     parts = [
         _ratios(ours[chosen], theirs[chosen], *columns, how)
         for chosen, columns, how in (
@@ -322,7 +314,7 @@ def _speedups(timed: pd.DataFrame, base_rows: pd.Series) -> pd.DataFrame:
         return pd.DataFrame(columns=COLUMNS, dtype=float).astype({"holds": bool})
     found = pd.concat(parts)
     ours, theirs = timed.loc[found.index], timed.loc[base_rows.loc[found.index]]
-    disturbed = _either(ours, theirs, "disturbed") | _host_bound_apart(ours, theirs)
+    disturbed = _either(ours, theirs, "disturbed") | both_host_bound_apart(ours, theirs)
     p = adjusted(np.where(disturbed, np.nan, found["p"]))
     floor = np.fmax(ours["floor"].to_numpy(), theirs["floor"].to_numpy())
     floor = np.fmax(floor, found["resolution"].to_numpy())
@@ -334,68 +326,6 @@ def _speedups(timed: pd.DataFrame, base_rows: pd.Series) -> pd.DataFrame:
 
 def _either(ours: pd.DataFrame, theirs: pd.DataFrame, name: str) -> np.ndarray:
     return ours[name].to_numpy() | theirs[name].to_numpy()
-
-
-def _lasting(ours: pd.DataFrame, theirs: pd.DataFrame) -> np.ndarray:
-    """Whether both rows of each pair have a sustained time, in one environment and on one device.
-
-    Two GPUs of one kind reach different clocks at the power limit. Two H200s with the same code
-    were up to 4 % apart, which is more than a noise floor.
-    """
-    both = sustains(ours).to_numpy() & sustains(theirs).to_numpy()
-    same = ours["environment"].to_numpy() == theirs["environment"].to_numpy()
-    return both & same & ~on_other_devices(ours, theirs)
-
-
-def sustains(rows: pd.DataFrame) -> pd.Series:
-    """Whether each row is a train step with a sustained time."""
-    if "sustained_rounds_ms" not in rows:
-        return pd.Series(False, rows.index)
-    return (rows["phase"] == STEP) & rows["sustained_rounds_ms"].notna()
-
-
-def on_other_devices(ours: pd.DataFrame, theirs: pd.DataFrame) -> np.ndarray:
-    """Whether the rows of each pair may be from different devices; not if timed in turn.
-
-    ours, theirs: frames with columns ``device`` (from ``devices``) and ``together``.
-    """
-    known = ours["device"].notna().to_numpy()
-    same = known & (ours["device"].to_numpy() == theirs["device"].to_numpy())
-    return ~(same | (ours["together"].to_numpy() == theirs["together"].to_numpy()))
-
-
-def compared_apart(*sides: pd.DataFrame) -> list[pd.DataFrame]:
-    """Matching rows of two runs with the rounds to compare, which are not timed in turn.
-
-    Two train steps with sustained times are compared by these. ``rounds_ms``, ``rounds_mhz`` and
-    ``clock_mhz`` are replaced accordingly; ``median_ms`` is the median of these rounds, so that the
-    ratio of two rows is that of their ``median_ms``.
-
-    sides: two frames with the same index.
-    """
-    lasting = sides[0]["phase"] == STEP
-    for rows in sides:
-        lasting &= rows["sustained_rounds_ms"].notna()
-    return [
-        rows.assign(
-            rounds_ms=(rounds := rows["rounds_ms"].where(~lasting, rows["sustained_rounds_ms"])),
-            rounds_mhz=rows["rounds_mhz"].mask(lasting),
-            clock_mhz=rows["clock_mhz"].where(~lasting, rows["sustained_mhz"]),
-            median_ms=medians(parse_rounds(rounds)),
-        )
-        for rows in sides
-    ]
-
-
-def _in_turn(ours: pd.DataFrame, theirs: pd.DataFrame) -> np.ndarray:
-    counts = ours["count"].to_numpy()
-    alike = (counts == theirs["count"].to_numpy()) & (counts > 0)
-    return alike & (ours["together"].to_numpy() == theirs["together"].to_numpy())
-
-
-def _host_bound_apart(ours: pd.DataFrame, theirs: pd.DataFrame) -> np.ndarray:
-    apart = ours["together"].to_numpy() != theirs["together"].to_numpy()
-    return apart & ours["host_bound"].to_numpy() & theirs["host_bound"].to_numpy()
 
 
 def _ratios(

@@ -260,7 +260,7 @@ def test_shorter_steps_of_other_gpus_are_named_beside_the_scaling():
     ("changed", "is_known"),
     [({}, True), ({"profiled": "GPU-c;GPU-d"}, False), ({"eager": True}, False)],
 )
-def test_limit_of_scaling_is_that_of_compiled_steps_on_one_pair_of_gpus(changed, is_known):
+def test_scaling_limit_is_of_compiled_steps_on_one_gpu_pair(changed, is_known):
     (finding,) = (one for one in scaling.FINDINGS if one.name == "distributed_scaling")
     said = state(finding, on_two_pairs(**changed)).sentence
     assert ("hiding all communication" in said) == is_known

@@ -95,10 +95,12 @@ def test_mfu_of_old_rows_with_other_flops_is_not_shown(gpu):
 @pytest.mark.slow
 def test_head_table_names_columns_of_another_gpu(gpu):
     assert "another GPU" not in head(gpu).notes
+    lost = MachineEvidence(gpu.machine, gpu.facts, gpu.frames)
+    assert "another run" not in head(lost).notes, "steps that were timed in turn"
     apart = {"together": "another", "measured_at": "2027-01-01T00:00:00.000+00:00"}
     where = {"size": "small", "context_length": 1024, "phase": "train_step", "dtype": "tf32"}
     assert head(with_values(gpu, apart, **where)).notes.endswith(
-        "At small eager TF32 is from another run, on another GPU or one not recorded."
+        "At small, from another run, on another GPU or one not recorded: eager TF32."
     )
 
 

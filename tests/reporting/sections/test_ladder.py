@@ -186,7 +186,7 @@ def test_largest_speedup_of_a_rung_spans_no_gap(gpu):
     assert "CUDA graph" not in sentence_of("ladder_most", partial)
 
 
-def test_largest_speedup_is_of_sizes_at_which_all_rungs_were_compared(gpu):
+def test_largest_speedup_needs_all_rungs_compared(gpu):
     assert "at small, large and 3.4B: " in sentence_of("ladder_most", gpu)
     # No job was running at this time: the GPU is unknown.
     elsewhere = {"together": "another", "measured_at": "2027-01-01T00:00:00.000+00:00"}

@@ -25,12 +25,12 @@ import pandas as pd
 
 from lmperf.errors import UserError
 from lmperf.reporting import marks
+from lmperf.reporting.comparable import compared_apart
 from lmperf.reporting.diff.results import Result
 from lmperf.reporting.evidence import axes
 from lmperf.reporting.noise import floor_words, noise_floors
 from lmperf.reporting.numbers import counted, listed
 from lmperf.reporting.rounds import parse_rounds, resolution
-from lmperf.reporting.speedup import compared_apart
 from lmperf.statistics import (
     FALSE_DISCOVERY,
     FASTER,

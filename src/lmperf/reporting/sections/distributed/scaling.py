@@ -9,12 +9,13 @@ from __future__ import annotations
 import pandas as pd
 
 from lmperf.names import implementation_words
+from lmperf.reporting.comparable import devices
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import SECTION, SHORT, Finding, NotMeasured, measured, sound
 from lmperf.reporting.sections.distributed import overlap, rows
 from lmperf.reporting.sections.distributed.rows import COMPILED, ONE, STEM
 from lmperf.reporting.sections.distributed.steps import cell_words, head_cell
-from lmperf.reporting.speedup import devices, every, resolved
+from lmperf.reporting.speedup import every, resolved
 from lmperf.statistics import FASTER, UNRESOLVED
 
 TABLES = ()
@@ -92,7 +93,7 @@ def _limit(evidence: MachineEvidence, best: pd.Series) -> dict:
         devices(evidence, stem)[part.index[0]]
         for stem, part in ((STEM, one), (rows.LEDGER, ledger))
     )
-    if pd.isna(timed) or profiled != timed:
+    if profiled != timed:
         return {"all_hidden": None}
     computing = float(ledger["compute_ms"].iloc[0])
     return {"computing": computing, "all_hidden": float(one["sustained_ms"].iloc[0]) / computing}

@@ -17,12 +17,13 @@ import pandas as pd
 from lmperf.dtypes import dtype_of
 from lmperf.names import in_order
 from lmperf.reporting import gates
+from lmperf.reporting.comparable import devices, on_other_devices
 from lmperf.reporting.custom import another_model
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import measured, sound
 from lmperf.reporting.sections.end_to_end import ladder, ways
 from lmperf.reporting.sections.end_to_end.ways import BASE, STEM, STEP, Way
-from lmperf.reporting.speedup import devices, on_other_devices, speedups
+from lmperf.reporting.speedup import speedups
 from lmperf.statistics import FASTER
 from lmperf.transformer.rungs import RUNGS
 
@@ -134,10 +135,9 @@ def _choose(evidence: MachineEvidence, rows: pd.DataFrame) -> tuple[Any, bool]:
 def _of_one_device(evidence: MachineEvidence, rows: pd.DataFrame) -> pd.DataFrame:
     """The rows of the GPU that timed eager float32, else of that with the shortest step.
 
-    A GPU that timed eager float32 alone does not count. Rows of an unknown GPU belong together if
-    they were timed in turn.
+    A GPU that timed eager float32 alone does not count.
     """
-    device = devices(evidence, STEM)[rows.index].fillna(rows["together"])
+    device = devices(evidence, STEM)[rows.index]
     base, fastest_row = BASE.rows(rows).index, rows["step_ms"].idxmin()
     if len(base) and (device == device[base[0]]).sum() > 1:
         return rows[device == device[base[0]]]

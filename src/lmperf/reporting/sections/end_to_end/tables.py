@@ -14,6 +14,7 @@ import pandas as pd
 
 from lmperf.names import dtype_words, in_order, phase_words
 from lmperf.reporting import gates
+from lmperf.reporting.comparable import devices
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import NotMeasured
 from lmperf.reporting.host_bound import HOST_BOUND, queued
@@ -31,7 +32,7 @@ from lmperf.reporting.side_by_side import (
     step_time,
     time,
 )
-from lmperf.reporting.speedup import devices, speedup_cells
+from lmperf.reporting.speedup import speedup_cells
 from lmperf.reporting.tables import (
     STEPS,
     Owed,
@@ -120,7 +121,7 @@ def _apart(evidence: MachineEvidence, parts: Mapping[str, pd.DataFrame]) -> str:
     if not columns:
         return ""
     at = listed(in_order("size", [*sizes]))
-    return f" At {at} {listed(columns)} is from another run, on another GPU or one not recorded."
+    return f" At {at}, from another run, on another GPU or one not recorded: {listed(columns)}."
 
 
 def _compares(table: Table) -> bool:
