@@ -22,6 +22,7 @@ WITHHELD = "withheld"  # a row of the pair failed its gate
 NOT_IN_TURN = "not_in_turn"  # both rows were measured, but not in the same rounds
 OTHER_GPU = "other_gpu"  # both rows were measured, but on different GPUs
 OTHER_RUN = "other_run"  # both rows were measured, but not in one run, and a GPU is not recorded
+NOT_DECIDED = "not_decided"  # measured, but it may differ in the step that the cell is about
 NO_BASELINE = "no_baseline"  # no row to compare with
 NO_TIME = "no_time"  # one of the rows of the pair has no time
 NOT_RECORDED = "not_recorded"  # the row exists but lacks this number

@@ -10,6 +10,8 @@ from lmperf.reporting.jobs import (
     devices_of_rows,
     gpus_words,
     on_several_devices,
+    rows_by_job,
+    side_by_side,
 )
 from lmperf.reporting.machine import facts_table
 from lmperf.reporting.sections.method import cost_table
@@ -75,6 +77,29 @@ def test_device_is_unknown_where_jobs_on_two_gpus_overlap():
     jobs = [job("lrpe", "10", gpus) for gpus in ("GPU-a", "GPU-b")]
     assert devices_of(evidence(jobs, [FIRST])).isna().all()
     assert [*devices_of(evidence([jobs[0]] * 2, [FIRST]))] == ["GPU-a"]
+
+
+def test_a_row_counts_for_one_of_two_jobs_that_follow_each_other_within_a_second():
+    jobs = [job("lrpe", "10", "GPU-a"), job("lrpe", "10", "GPU-b")]
+    jobs[0]["finished_at"] = "2026-11-24T10:00:30.400+00:00"
+    jobs[1]["started_at"] = "2026-11-24T10:00:30.600+00:00"
+    of_first, of_second = "2026-11-24T10:00:30.300+00:00", "2026-11-24T10:00:30.700+00:00"
+    found = evidence(jobs, [of_first, of_second])
+    assert [*rows_by_job(found)] == [1, 1] and [*devices_of(found)] == ["GPU-a", "GPU-b"]
+    whole_second = evidence([jobs[0]], ["2026-11-24T10:00:31+00:00"])
+    assert [*rows_by_job(whole_second)] == [1]
+
+
+@pytest.mark.parametrize(
+    ("hour", "gpus", "said"),
+    [("10", "GPU-b", "md_lrpe_cosine"), ("10", "GPU-a", ""), ("20", "GPU-b", "")],
+)
+def test_benchmarks_are_named_that_ran_beside_a_job_on_other_gpus(hour, gpus, said):
+    jobs = [job("lrpe", "10", "GPU-a"), job("memory", hour, gpus)]
+    at = {"10": FIRST, "20": SECOND}[hour]
+    found = evidence(jobs, [FIRST], memory=[at])
+    assert side_by_side(found, ["lrpe"]) == said
+    assert notices_of(found, ["lrpe"])["side_by_side"] == said
 
 
 def test_machine_of_several_gpus_is_not_described_by_one():

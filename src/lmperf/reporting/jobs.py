@@ -18,14 +18,16 @@ CEILINGS = "ceilings"
 def jobs_of(evidence: MachineEvidence) -> pd.DataFrame:
     """The measuring jobs that ran while a row of the evidence was measured."""
     if evidence.cost is None:
-        return pd.DataFrame(columns=["stem", "wall_s"])
+        return pd.DataFrame(columns=["stem", "started_at", "finished_at", "wall_s"])
     return evidence.cost[rows_by_job(evidence) > 0]
 
 
 def rows_by_job(evidence: MachineEvidence) -> pd.Series:
-    """For each job, the number of rows of its benchmark that were measured while it ran."""
+    """For each job, the number of rows of its benchmark that were measured while it ran.
+
+    Of jobs of one benchmark that ran at the same time, the first has the rows.
+    """
     jobs = evidence.cost
-    begin, end = _windows(jobs)
     counts = pd.Series(0, jobs.index)
     for stem, of_stem in jobs.groupby("stem"):
         if stem == STEM:
@@ -33,9 +35,9 @@ def rows_by_job(evidence: MachineEvidence) -> pd.Series:
         else:
             frame = evidence.frame(str(stem))
         if frame is not None:
-            at = _at(frame["measured_at"])
-            for job in of_stem.index:
-                counts[job] = int(((at >= begin[job]) & (at <= end[job])).sum())
+            inside = _inside(_at(frame["measured_at"]), of_stem)
+            first = inside[inside.any(axis=1)].idxmax(axis=1)
+            counts.update(first.value_counts())
     return counts
 
 
@@ -49,21 +51,33 @@ def devices_of_rows(evidence: MachineEvidence, rows: pd.DataFrame, stem: str) ->
     found = pd.Series(None, rows.index, dtype=object)
     if evidence.cost is None or "measured_at" not in rows:
         return found
-    at, several = _at(rows["measured_at"]), pd.Series(False, rows.index)
+    several = pd.Series(False, rows.index)
     jobs = having(evidence.cost, stem=stem)
+    inside = _inside(_at(rows["measured_at"]), jobs)
     # A column without any text is one of numbers, which takes no text in.
     gpus = jobs.get("gpus", pd.Series(None, jobs.index)).astype(object).replace("", None)
     named = gpus.fillna(jobs["started_at"])
-    for device, begin, end in zip(named, *_windows(jobs), strict=True):
-        inside = (at >= begin) & (at <= end)
-        several |= inside & found.notna() & (found != device)
-        found[inside] = device
+    for job, device in named.items():
+        several |= inside[job] & found.notna() & (found != device)
+        found[inside[job]] = device
     return found.mask(several, None)
 
 
-def _windows(jobs: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
-    """Begin and end of each job; its rows were measured in between."""
-    return _at(jobs["started_at"]).dt.floor("s"), _at(jobs["finished_at"]).dt.ceil("s")
+def _inside(at: pd.Series, jobs: pd.DataFrame) -> pd.DataFrame:
+    """Whether each time lies in the window of each job; a column for each job.
+
+    Older rows and jobs have whole seconds: a time in no window counts as in one that is longer by
+    up to a second at both ends.
+    """
+    begin, end = _at(jobs["started_at"]), _at(jobs["finished_at"])
+    exact = _between(at, begin, end)
+    outside = ~exact.any(axis=1)
+    return exact.where(~outside, _between(at, begin.dt.floor("s"), end.dt.ceil("s")))
+
+
+def _between(at: pd.Series, begin: pd.Series, end: pd.Series) -> pd.DataFrame:
+    found = {job: (at >= begin[job]) & (at <= end[job]) for job in begin.index}
+    return pd.DataFrame(found, index=at.index, dtype=bool)
 
 
 def _at(times: pd.Series) -> pd.Series:
@@ -82,6 +96,19 @@ def on_several_devices(evidence: MachineEvidence, benchmarks: Sequence[str]) -> 
     several = [stem for stem in benchmarks if sets.get(stem, 0) > 1]
     of = {stem: _counted_gpus(evidence, [stem]) for stem in several}
     return listed([f"{load(stem).title} ({words})" for stem, words in of.items()]) if of else ""
+
+
+def side_by_side(evidence: MachineEvidence, benchmarks: Sequence[str]) -> str:
+    """Those of the benchmarks that were measured while a job ran on other GPUs, in words."""
+    jobs = _with_gpus(evidence)
+    begin, end = _at(jobs["started_at"]), _at(jobs["finished_at"])
+    apart = [
+        stem
+        for job, stem, gpus in zip(jobs.index, jobs["stem"], jobs["gpus"], strict=True)
+        if ((begin < end[job]) & (end > begin[job]) & (jobs["gpus"] != gpus)).any()
+    ]
+    found = [load(stem).title for stem in benchmarks if stem in apart]
+    return listed(found) if found else ""
 
 
 def sets_of_gpus(evidence: MachineEvidence, benchmarks: Sequence[str] | None = None) -> set[str]:

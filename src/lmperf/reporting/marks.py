@@ -22,7 +22,7 @@ from lmperf.benchmarks import load, stems
 from lmperf.measuring.state import CAPPED
 from lmperf.names import MARKS, UNSETTLED, in_order, mark_words
 from lmperf.reporting.numbers import Count, counted, listed
-from lmperf.results import EMPTY, OTHER_GPU, OTHER_RUN, SIGNS, STALE, Cell, Table
+from lmperf.results import EMPTY, NOT_DECIDED, OTHER_GPU, OTHER_RUN, SIGNS, STALE, Cell, Table
 from lmperf.statistics import UNRESOLVED
 
 CONTRADICTS = "contradicts"
@@ -119,7 +119,8 @@ def both(one: Iterable[str], other: Iterable[str]) -> tuple[str, ...]:
     return tuple([*in_order("marks", names - {STALE}), *([STALE] if STALE in names else [])])
 
 
-_APART = {
+_STATES = {
+    NOT_DECIDED: "Not decided: a profiled rank was idle for long, or the share varied (D5).",
     OTHER_GPU: "Another GPU: not compared, since GPUs of one kind reach different clocks.",
     OTHER_RUN: "Another run: not compared, since the GPU of a step is not recorded.",
 }
@@ -129,11 +130,11 @@ def legend(cells: Iterable[Cell]) -> str:
     """The meaning of each sign in the cells and how many cells have it; empty without signs.
 
     Says as well which signs make a comparison unresolved or keep it out of findings, if there is
-    one, and what a cell without a comparison means whose two steps are not from one GPU.
+    one, and what the words of a cell without a value mean.
     """
     cells = [*cells]
     states = {cell.state for cell in cells}
-    apart = [words for state, words in _APART.items() if state in states]
+    explained = [words for state, words in _STATES.items() if state in states]
     cells = [cell for cell in cells if cell.marks]
     marked = [cell.marks for cell in cells]
     counts = {name: sum(name in marks for marks in marked) for name in SIGNS}
@@ -144,7 +145,7 @@ def legend(cells: Iterable[Cell]) -> str:
     if CONTRADICTS in compared:
         why += f" Marked {SIGNS[CONTRADICTS]}: no finding rests on it."
     signs = f"{'. '.join(said)}.{why}" if said else ""
-    return " ".join(filter(None, (*apart, signs)))
+    return " ".join(filter(None, (*explained, signs)))
 
 
 def unresolved(tables: Iterable[Table]) -> Count:

@@ -15,6 +15,7 @@ from lmperf.names import implementation_words
 from lmperf.reporting import coverage, figures
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.findings import state
+from lmperf.reporting.marks import legend
 from lmperf.reporting.sections import compose
 from lmperf.reporting.sections.distributed import (
     memory,
@@ -215,11 +216,11 @@ def test_no_strategy_is_called_the_best_beside_an_unresolved_one():
     assert state(scaling.FINDINGS[0], evidence(distributed=one_is_marked)) is None
 
 
-def on_two_pairs(moved=(), profiled="GPU-a;GPU-b", eager=False):
+def on_two_pairs(moved=(), profiled="GPU-a;GPU-b", eager=False, sending=1.0):
     """Evidence of jobs on two pairs of GPUs, in which no steps were timed in turn.
 
     moved: strategies that were timed on the second pair; profiled: the GPUs of the ledger;
-    eager: whether there are eager steps.
+    eager: whether there are eager steps; sending: a factor of the communication's time.
     """
     first, second = "2026-11-24T10", "2026-11-24T20"
 
@@ -230,7 +231,8 @@ def on_two_pairs(moved=(), profiled="GPU-a;GPU-b", eager=False):
         return frame.assign(together=together, measured_at=hours + ":00:30Z")
 
     def ledger(frame):
-        return frame.assign(measured_at=f"{first}:00:30Z")
+        longer = sending * frame["communication_ms"]
+        return frame.assign(measured_at=f"{first}:00:30Z", communication_ms=longer)
 
     jobs = [
         ("distributed", first, "GPU-a;GPU-b"),
@@ -266,6 +268,14 @@ def test_scaling_limit_is_of_compiled_steps_on_one_gpu_pair(changed, is_known):
     assert ("hiding all communication" in said) == is_known
 
 
+def test_scaling_limit_is_that_of_communication_where_it_takes_longer():
+    (finding,) = (one for one in scaling.FINDINGS if one.name == "distributed_scaling")
+    assert "A rank still computes for" in state(finding, on_two_pairs()).sentence
+    longer = state(finding, on_two_pairs(sending=100.0)).sentence
+    assert "ms of computation" in longer and "A rank still computes" not in longer
+    assert limits.faults(longer) == []
+
+
 @pytest.mark.slow
 def test_larger_batch_is_named_with_what_it_hides():
     def ledgers(frame):
@@ -298,10 +308,28 @@ def host_bound():
     return of("distributed_overlap", change)
 
 
-def test_hidden_share_of_an_idle_device_is_not_shown_beside_steps():
-    sound, idle = evidence(), host_bound()()
-    assert rows.beside(sound, sound.frame("distributed"))["hidden_share"].notna().any()
-    assert rows.beside(idle, idle.frame("distributed"))["hidden_share"].isna().all()
+def test_what_an_idle_device_hides_is_not_decided_but_its_communication_is_known():
+    parts = compose("distributed", host_bound()(), drawn=False).parts
+    known = compose("distributed", evidence(), drawn=False).parts
+    (steps,), (volume,) = parts["D4"], parts["D10"]
+    for name in ("hidden", "exposed", "communication.share"):
+        assert column(known["D4"][0], name, "overlapped by hooks").value is not None
+        assert column(steps, name, "overlapped by hooks").words == "not decided"
+    assert column(steps, "communication", "overlapped by hooks").value > 0
+    assert column(volume, "sent.launched", "overlapped by hooks").value > 0
+    assert "Not decided: a profiled rank was idle for long" in legend(
+        [column(steps, "hidden", "overlapped by hooks")]
+    )
+
+
+def test_memory_of_steps_on_a_slow_host_counts():
+    def smaller(frame):
+        is_it = frame["implementation"] == "fsdp2"
+        peak = frame["peak_mib"].where(~is_it, 0.5 * frame["peak_mib"])
+        return frame.assign(peak_mib=peak, marks=is_it.map({True: "host", False: ""}))
+
+    (finding,) = (one for one in memory.FINDINGS if one.name == "distributed_peaks")
+    assert "The furthest is FSDP2" in state(finding, evidence(distributed=smaller)).sentence
 
 
 def test_memory_leads_to_every_answer():

@@ -25,7 +25,7 @@ from lmperf.reporting.side_by_side import Beside, each, side_by_side, speedup, t
 from lmperf.reporting.speedup import Series, resolved, speedup_cells
 from lmperf.reporting.tables import Owed, TableGroup, kernel_note, kernel_times, number_cells
 from lmperf.results import LOWER, TIME, Table
-from lmperf.statistics import FASTER, SAME
+from lmperf.statistics import FASTER, SAME, SLOWER
 
 PARTS, ROUND = "scatter_gather", "pass_round"
 
@@ -91,27 +91,29 @@ def _passed_round(evidence: MachineEvidence) -> dict:
         "predicted": whole / parts if faster else parts / whole,
         "answer": {SAME: "same", FASTER: "parts"}.get(best["verdict"], "whole"),
         "library": implementation_words(LIBRARY),
-        "wins": _wins(evidence, best),
+        **_library(evidence, best),
     }
 
 
-def _wins(evidence: MachineEvidence, like: pd.Series) -> Count:
-    """At how many sizes the library's all-reduce is faster than both others."""
+def _library(evidence: MachineEvidence, like: pd.Series) -> dict:
+    """At how many sizes the library's all-reduce is faster than both others, or slower than one."""
     same = {name: like[name] for name in ("operation", "dtype", "ranks")}
     frame = having(evidence.frame(STEM), **same, implementation=LIBRARY)
-    wins = pd.Series(True, frame.index)
+    wins, loses = pd.Series(True, frame.index), pd.Series(False, frame.index)
     for name in (PARTS, ROUND):
         pair = (Series.of(implementation=one) for one in (LIBRARY, name))
         found = resolved(evidence, STEM, *pair)
-        faster = found[found["verdict"] == FASTER].index
-        wins &= wins.index.isin(faster)
-    return Count(int(wins.sum()), len(wins))
+        wins &= wins.index.isin(found[found["verdict"] == FASTER].index)
+        loses |= loses.index.isin(found[found["verdict"] == SLOWER].index)
+    return {"wins": Count(int(wins.sum()), len(wins)), "loses": int(loses.sum())}
 
 
 _OVER = "An all-reduce of {{ message }} over {{ ranks }} ranks"
 _PREDICTED = (
     " The fits of their parts (D1) predict {{ predicted | ratio }}. {{ library }}'s own all-reduce"
-    " is faster than both at {{ wins.k }} of {{ wins.n }} sizes."
+    " is faster than both at {{ wins.k }} of {{ wins.n }} sizes"
+    "{% if wins.k < wins.n %}, and slower than one of them at"
+    " {{ loses if loses else 'none' }}{% endif %}."
 )
 
 FINDINGS = (

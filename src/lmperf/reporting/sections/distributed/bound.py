@@ -191,11 +191,11 @@ FINDINGS = (
         values=_bound,
         answer=always,
         answers={
-            "is": "In {{ dtype }}, a layer on {{ ranks }} devices hides its communication from"
-            " {{ least[0] | rounded }} tokens a device on (fully sharded {{ least[1] | rounded }})."
-            "{% if devices %} On {{ devices }} devices that is {{ of_many[0] | rounded }}"
-            " ({{ of_many[1] | rounded }}).{% endif %} Tensor parallelism hides it on up to"
-            " {{ tensor | count('device') }} ({{ size }}; D14)."
+            "is": "In closed form (D14, {{ dtype }}), a layer on {{ ranks }} devices hides its"
+            " communication from {{ least[0] | rounded }} tokens a device on (fully sharded"
+            " {{ least[1] | rounded }}).{% if devices %} On {{ devices }} devices with the same"
+            " rate that is {{ of_many[0] | rounded }} ({{ of_many[1] | rounded }}).{% endif %}"
+            " Tensor parallelism hides it on up to {{ tensor | count('device') }} ({{ size }})."
         },
         place=SECTION,
     ),

@@ -147,7 +147,7 @@ def _reached(evidence: MachineEvidence) -> dict:
 
 _REACH = (
     "All-reduces of {{ message }} over {{ ranks }} ranks reach {{ bus | sig }} GB/s (bus)."
-    " That is {{ share | percent }} of a copy's rate"
+    " That is {{ share | percent }} of the rate of a copy between two ranks"
 )
 _CALL = (
     " Below {{ half }}, the fixed overhead of a call ({{ overhead | sig }} us) exceeds the"

@@ -21,7 +21,7 @@ TIMELINES = ("flat", "overlapped")
 LANES = {"communication": ("orange", "xx"), "computation": ("blue", "")}
 REST, EXPOSED = "rest of the step", "exposed communication"
 BAR, LANE = 0.62, 0.8
-ROOM = 1.45  # for the number at the end of the longest bar
+ROOM = 1.6  # for the number at the end of the longest bar
 INCHES_A_TIMELINE, INCHES_A_BAR, INCHES_AROUND = 1.0, 0.24, 0.9
 
 
@@ -44,11 +44,14 @@ def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
 
 
 def largest(frame: pd.DataFrame) -> pd.DataFrame:
-    """The valid rows at the largest size, with most ranks, in one dtype."""
+    """The valid rows at the largest size, of the batch with most strategies, in one dtype."""
     frame = frame[gates.shown(frame)]
     for name in ("size", "context_length", "batch", "ranks", "dtype"):
         if len(frame):
-            frame = having(frame, **{name: in_order(name, frame[name])[-1]})
+            known = in_order(name, frame[name])
+            count = {value: len(having(frame, **{name: value})) for value in known}
+            most = max(reversed(known), key=count.__getitem__) if name == "batch" else known[-1]
+            frame = having(frame, **{name: most})
     return frame
 
 
@@ -104,7 +107,7 @@ def _draw_bars(part, pen: Pen, frame: pd.DataFrame, names: list[str]) -> None:
 def title(frame: pd.DataFrame) -> str:
     """The cell, and the strategy that hides most of its communication, if that is decided."""
     first = frame.iloc[0]
-    where = f"{first['size']} on {first['ranks']:g} ranks"
+    where = f"{first['size']}, batch {first['batch']:g}, on {first['ranks']:g} ranks"
     shares = rows.decided(frame).set_index("implementation")["hidden_share"].dropna()
     if shares.empty:
         return f"Train steps of {where}"

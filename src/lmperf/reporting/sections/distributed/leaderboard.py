@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
+from lmperf.names import implementation_words
 from lmperf.reporting import gates
 from lmperf.reporting.ceilings import achieved_tflops, sheet_share
 from lmperf.reporting.evidence import MachineEvidence, having
@@ -40,7 +41,11 @@ def tables(evidence: MachineEvidence) -> list[Table]:
         memory("peak memory of a GPU", value_cells(frame, _peak(frame)), "peak", "GiB"),
     ]
     beside = "" if one is None else f" One GPU: the fastest step of E8, {one['median_ms']:,.0f} ms."
-    note = f"{STEPS} FLOPs: those of the model, without recomputation.{beside} {alone.PUBLISHED}"
+    note = (
+        f"{STEPS} Blocks that do not keep the results of their matmuls compute them again in the"
+        " backward. FLOPs: those of the model, without recomputation."
+        f"{beside} {alone.PUBLISHED}"
+    )
     return each(side_by_side("One train step", frame, [*CELL, "implementation"], columns, note))
 
 
@@ -74,7 +79,8 @@ def _step(evidence: MachineEvidence) -> dict:
         "context": f"{best['context_length']:,.0f}",
         "batch": f"{best['batch']:g}",
         "ranks": int(best["ranks"]),
-        "seconds": best["median_ms"] / alone.MS_PER_S,
+        "name": implementation_words(best["implementation"]),
+        "seconds": best["mean_ms"] / alone.MS_PER_S,
         "over": least / best["median_ms"] if least else None,
         "peak": best["peak_mib"] / MIB_PER_GIB,
     }
@@ -83,7 +89,7 @@ def _step(evidence: MachineEvidence) -> dict:
 _WORDS = (
     "A train step of {{ size }} parameters at context {{ context }}, batch {{ batch }}, takes"
     " {{ seconds | sig }} s on {{ ranks | count('GPU') }}{% if over %}, {{ over | ratio }} as fast"
-    " as on one{% endif %} ({{ peak | sig }} GiB each)"
+    " as on one{% endif %} ({{ name }}, {{ peak | sig }} GiB each)"
 )
 FINDING = Finding(
     name="distributed_leaderboard",

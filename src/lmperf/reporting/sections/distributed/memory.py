@@ -14,7 +14,15 @@ from lmperf.distributed.memory import COMPONENTS, MOMENTS, predicted_bytes
 from lmperf.names import implementation_words, in_order
 from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, having
-from lmperf.reporting.findings import PAGE, SECTION, Finding, NotMeasured, measured, sound
+from lmperf.reporting.findings import (
+    PAGE,
+    SECTION,
+    Finding,
+    NotMeasured,
+    all_rows,
+    measured,
+    sound,
+)
 from lmperf.reporting.machine import newest
 from lmperf.reporting.numbers import MIB, percent, signed_percent, significant
 from lmperf.reporting.sections.distributed import rows
@@ -161,7 +169,8 @@ def _prediction(evidence: MachineEvidence) -> dict:
 
 def _peaks(evidence: MachineEvidence) -> dict:
     """The strategies whose peak differs between timed steps and the run that measures memory."""
-    timed = sound(evidence, rows.STEM).dropna(subset=["peak_mib"])
+    timed = all_rows(evidence, rows.STEM)  # no mark of a time concerns a peak
+    timed = timed[gates.shown(timed)].dropna(subset=["peak_mib"])
     alone = measured(having(sound(evidence, MEMORY), moment="peak"))
     both = measured(timed.merge(alone, on=LINES, suffixes=("", "_alone")))
     apart = (both["peak_mib"] / both[f"{TOTAL}_mib"] - 1).abs()
@@ -178,8 +187,8 @@ def _peaks(evidence: MachineEvidence) -> dict:
 
 TOLERANCE = 0.05
 _PEAK = (
-    " the peak of a {{ size }} step on {{ ranks }} ranks is {{ peak | gib }} a rank instead of"
-    " {{ before | gib }} ({{ base }})"
+    " a {{ size }} step on {{ ranks }} ranks peaks at {{ peak | gib }} a rank, not"
+    " {{ before | gib }} ({{ base }}; D8, D11)"
 )
 FINDINGS = (
     Finding(
@@ -216,8 +225,8 @@ FINDINGS = (
         answers={
             "agree": "Of {{ n | count('strategy') }}, timed steps have the same peak as the run"
             f" that measures memory (D8, D11), within {percent(TOLERANCE, 0)}.",
-            "differ": "In {{ far }} of {{ n | count('strategy') }}, the peak of timed steps (first"
-            f" table) is more than {percent(TOLERANCE, 0)} from that of the run that measures"
+            "differ": "In {{ far }} of {{ n | count('strategy') }}, the peak of timed steps is"
+            f" more than {percent(TOLERANCE, 0)} from that of the run that measures"
             " memory (D8, D11). The furthest is {{ name }}: {{ timed | gib }} and {{ alone | gib }}"
             " a rank. Plan with the larger one.",
         },

@@ -29,8 +29,9 @@ from lmperf.reporting import ceilings, gates
 from lmperf.reporting.evidence import MachineEvidence, groups, having
 from lmperf.reporting.findings import PAGE, Finding, measured, sound
 from lmperf.reporting.jobs import sets_of_gpus
+from lmperf.reporting.marks import with_marks
 from lmperf.reporting.numbers import Spread, percent, signed_percent, whole_percent
-from lmperf.reporting.sections.distributed import links
+from lmperf.reporting.sections.distributed import links, rows
 from lmperf.reporting.sections.distributed.links import ALL_REDUCE, lines_of
 from lmperf.reporting.side_by_side import each, share, side_by_side, text, time
 from lmperf.reporting.tables import (
@@ -120,21 +121,21 @@ def _computing_s(
     suffix = "_compiled" if compiled else ""
     same = {"size": cell.size, "context_length": cell.context_length, "dtype": cell.dtype}
     alone = {"ranks": 1, "batch": cell.batch // cell.ranks, "implementation": "one_rank" + suffix}
-    rows = having(frame, **same, **alone)
-    if len(rows):
-        return float(_lasting_ms(rows).iloc[-1]) / MS_PER_S
+    single = having(frame, **same, **alone)
+    if len(single):
+        return float(_lasting_ms(single).iloc[-1]) / MS_PER_S
     ledger = evidence.frame(LEDGER)
     if ledger is None:
         return None
-    rows = having(ledger[gates.shown(ledger)], **same, batch=cell.batch, ranks=cell.ranks)
-    alone_ms = rows.dropna(subset=["compute_ms"]).set_index("implementation")["compute_ms"]
+    several = having(ledger[gates.shown(ledger)], **same, batch=cell.batch, ranks=cell.ranks)
+    alone_ms = several.dropna(subset=["compute_ms"]).set_index("implementation")["compute_ms"]
     known = [name + suffix for name in WITHOUT_EXPOSED if name + suffix in alone_ms]
     return float(alone_ms[known[0]]) / MS_PER_S if known else None
 
 
-def _lasting_ms(rows: pd.DataFrame) -> pd.Series:
+def _lasting_ms(frame: pd.DataFrame) -> pd.Series:
     """The sustained time of each step, or its median if it was not timed back to back."""
-    return rows["sustained_ms"].fillna(rows["median_ms"])
+    return frame["sustained_ms"].fillna(frame["median_ms"])
 
 
 def with_predictions(
@@ -172,16 +173,21 @@ def steps(evidence: MachineEvidence) -> list[Table]:
     frame = with_predictions(evidence, frame)
     if frame["predicted_ms"].isna().all():
         return []
-    parts = groups(frame, "size", "dtype", "ranks")
-    return each(*(_steps(evidence, part) for *_, part in parts), _buckets(evidence, frame))
+    parts = [part for *_, part in groups(frame, "size", "dtype", "ranks")]
+    parts = [part for part in parts if part["predicted_ms"].notna().any()]
+    return each(*(_steps(evidence, part) for part in parts), _buckets(evidence, frame))
 
 
 def _steps(evidence: MachineEvidence, frame: pd.DataFrame) -> Table | None:
     lasting = _lasting_ms(frame)
     change = frame["predicted_ms"] / lasting - 1
     communication = number_cells(frame["predicted_communication_ms"])
+
+    def marked(cells: pd.Series) -> pd.Series:
+        return with_marks(cells, frame)
+
     columns = [
-        text("calls", number_cells(frame["predicted_calls"], "{:g}".format), "calls"),
+        text("calls", number_cells(frame["predicted_calls"], rows.count), "calls"),
         time("communication", communication, "communication.predicted"),
         share(
             "of it hidden (%)",
@@ -189,16 +195,18 @@ def _steps(evidence: MachineEvidence, frame: pd.DataFrame) -> Table | None:
             *("hidden.predicted", "%", "whole_percent"),
         ),
         time("predicted step", number_cells(frame["predicted_ms"]), "train_step.predicted"),
-        time("measured step", value_cells(frame, lasting), "train_step"),
+        time("measured step", marked(value_cells(frame, lasting)), "train_step"),
         share(
             "difference",
-            value_cells(frame, change, signed_percent),
+            marked(value_cells(frame, change, signed_percent)),
             *("difference", "", "signed_percent"),
         ),
     ]
     note = (
-        "Communication and steps are predicted from the fitted all-reduce (D1) and the computation"
-        " of one rank. Measured: back to back, or else the median of single steps."
+        "Communication and steps are predicted from the fitted all-reduce (D1) and from the"
+        " computation of a rank: the step of one rank at this part of the batch, or else that in"
+        " the ledger (D5), eager of one by one, compiled of overlapped by hooks. Measured: back to"
+        " back, or else the median of single steps."
     )
     if len(sets_of_gpus(evidence, (STEM, LEDGER, COLLECTIVES))) > 1:
         note += " Several sets of GPUs gave these times, so a difference includes theirs."
@@ -234,23 +242,24 @@ def _words(implementation: str | None) -> str:
     return implementation_words(implementation) if implementation else EMPTY
 
 
-def _fastest(rows: pd.DataFrame) -> str | None:
-    rows = rows[gates.shown(rows) & rows["implementation"].str.startswith("bucket")]
-    return None if rows.empty else rows.loc[_lasting_ms(rows).idxmin(), "implementation"]
+def _fastest(frame: pd.DataFrame) -> str | None:
+    frame = frame[gates.shown(frame) & frame["implementation"].str.startswith("bucket")]
+    return None if frame.empty else frame.loc[_lasting_ms(frame).idxmin(), "implementation"]
 
 
 def _accuracy(evidence: MachineEvidence) -> dict:
     """How far predicted steps are from measured ones, and the best bucket of the largest cell."""
-    rows = sound(evidence, STEM)
-    rows = with_predictions(evidence, rows, trusted=True)
-    rows = measured(rows[rows["predicted_ms"].notna()])
-    errors = (rows["predicted_ms"] / _lasting_ms(rows) - 1).abs()
-    size = in_order("size", rows["size"])[-1]
-    largest = having(rows, size=size)
+    predicted = with_predictions(evidence, sound(evidence, STEM), trusted=True)
+    predicted = measured(predicted[predicted["predicted_ms"].notna()])
+    errors = (predicted["predicted_ms"] / _lasting_ms(predicted) - 1).abs()
+    shown = with_predictions(evidence, evidence.frame(STEM))
+    size = in_order("size", predicted["size"])[-1]
+    largest = having(predicted, size=size)
     cell = tuple(largest.iloc[-1][name] for name in CELL)
     causes = _causes(evidence, compiled=False, trusted=True)
     return {
-        "n": len(rows),
+        "n": len(predicted),
+        "left": int((shown["predicted_ms"].notna() & gates.shown(shown)).sum()) - len(predicted),
         "error": errors.median(),
         "errors": Spread.of(errors),
         "size": size,
@@ -261,6 +270,8 @@ def _accuracy(evidence: MachineEvidence) -> dict:
 _SAID = (
     "{{ n | count('step') }} predicted from the times of collectives (D7) are"
     " {{ error | percent }} from the measured ones (median; at most {{ errors.high | percent }})."
+    "{% if left %} {{ left | count('marked step') }} {{ 'is' if left == 1 else 'are' }} left out."
+    "{% endif %}"
 )
 _BEST = (
     "{% if best %} Buckets of {{ (best.message / 1e6) | rounded }} MB should be best for"
@@ -275,7 +286,7 @@ FINDINGS = (
         answers={
             "good": _SAID + _BEST,
             "poor": _SAID
-            + " The model knows neither the host nor what communication takes from computation."
+            + " The model does not know the host, and a line fits collectives roughly (D1)."
             + _BEST,
         },
         place=PAGE,

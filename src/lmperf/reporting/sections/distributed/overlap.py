@@ -16,14 +16,22 @@ from lmperf.results import LOWER, Table
 
 SHARDED = ("fully_sharded", "fsdp2", "fully_sharded_checkpointed", "fsdp2_checkpointed")
 OVERLAPPED, DDP = "overlapped", "ddp"
+_SAMPLES = (
+    "Median over {} steps under the profiler, each one sample (interval of the median). The rank"
+    " with most exposed communication decides a step."
+)
+_POINTS = f"{100 * rows.WIDEST:g} points"
 NOTE = (
-    "Median over steps under the profiler, each one sample (interval of the median); medians of"
-    " parts need not add up to that of the whole. The rank with"
-    " most exposed communication decides a step. A collective begins when its last rank begins it;"
-    " what a rank waits for that, computing nothing, is *waited* and no communication. *Idle*: the"
-    " share of a step in which a rank neither computes nor communicates. Where it exceeds a fifth,"
-    f" or where the interval of *hidden* is wider than {percent(rows.WIDEST, 0)}, what is hidden in"
-    " a timed step is not decided, and other tables do not show it."
+    " Medians of parts need not add up to that of the whole. A collective begins when its last rank"
+    " begins it; what a rank waits for that, computing nothing, is *waited* and no communication."
+    " *Idle*: the share of a step in which a rank neither computes nor communicates. Where it"
+    f" exceeds {percent(rows.MOST_IDLE, 0)}, or where the interval of *hidden* is wider than"
+    f" {_POINTS}, what is hidden in a timed step is not decided, and other tables say so."
+)
+GATHERS_NOTE = (
+    " An all-gather is *in time* as far as the rank computes meanwhile, else *late*. Where a rank"
+    f" is idle for more than {percent(rows.MOST_IDLE, 0)} of the step (D5), or where the interval"
+    f" of *in time* is wider than {_POINTS}, the share in a timed step is not decided."
 )
 
 
@@ -42,7 +50,12 @@ def ledger_table(evidence: MachineEvidence) -> list[Table]:
         text("collectives", number_cells(frame["calls"], rows.count), "calls"),
         text("trace", frame["trace"], "trace"),
     ]
-    return each(side_by_side("The overlap ledger", frame, LINES, columns, NOTE))
+    return each(side_by_side("The overlap ledger", frame, LINES, columns, _samples(frame) + NOTE))
+
+
+def _samples(frame: pd.DataFrame) -> str:
+    steps = {f"{number:g}" for number in frame["steps"].dropna()}
+    return _SAMPLES.format(" or ".join(sorted(steps)))
 
 
 def _ms(frame: pd.DataFrame, what: str, name: str, better: str = "") -> Beside:
@@ -65,9 +78,8 @@ def gathers_table(evidence: MachineEvidence) -> list[Table]:
             "percent_digits",
         ),
         Beside("late (ms)", value_cells(frame, late), "gathers.late", "ms", "significant", LOWER),
-        rate("hidden", rows.share_cells(frame), "hidden.share", "%", "percent_digits"),
     ]
-    note = f"{NOTE} An all-gather is in time as far as the rank computes meanwhile."
+    note = _samples(frame) + GATHERS_NOTE
     return each(side_by_side("All-gathers of weights", frame, LINES, columns, note))
 
 
@@ -102,6 +114,7 @@ def _hidden(evidence: MachineEvidence) -> dict:
         "exposed": ours["exposed_ms"],
         "step": ours["step_ms"],
         "size": ours["size"],
+        "batch": f"{ours['batch']:g}",
         "ranks": f"{ours['ranks']:g}",
         "name": implementation_words(ours["implementation"]),
         "ddp": ddp["hidden_share"].iloc[0] if len(ddp) else None,
@@ -135,23 +148,32 @@ def _in_time(evidence: MachineEvidence) -> dict:
         "late": ours["gathers_ms"] - ours["gathers_hidden_ms"],
         "idle": _idle(ours),
         "size": ours["size"],
+        "batch": f"{ours['batch']:g}",
         "ranks": f"{ours['ranks']:g}",
         "name": implementation_words(ours["implementation"]),
     }
 
 
+_AT = "At batch {{ batch }}, "
 _CELL = " ({{ name }}, size {{ size }}, {{ ranks }} ranks)"
 _DDP = "{% if ddp is not none %} DistributedDataParallel hides {{ ddp | percent(0) }}.{% endif %}"
-_LEFT = (
-    "{{ share | percent(0) }} of {{ communication | sig }} ms is hidden under computation" + _CELL
+_HIDDEN = (
+    " of the communication is hidden under computation" + _CELL + ": {{ share | percent(0) }}."
 )
+_EXPOSED = " The exposed {{ exposed | sig }} of {{ communication | sig }} ms lengthen the step."
 _IDLE = (
-    " is not decided. Under the profiler a rank waits for {{ idle | percent(0) }} of the step, for"
-    " its host or another rank" + _CELL + "."
+    " is not decided" + _CELL + ". Under the profiler a rank waits for {{ idle | percent(0) }} of"
+    " the step, for its host or another rank."
 )
 _VARIES = (
-    " is not decided: {{ low | percent(0) }} to {{ high | percent(0) }}, the interval of the"
-    " median" + _CELL + "."
+    " is not decided" + _CELL + ". The interval of the median is {{ low | percent(0) }} to"
+    " {{ high | percent(0) }}."
+)
+_GATHERED = (
+    " of the all-gathers of weights is in time"
+    + _CELL
+    + ": {{ share | percent(0) }}. The step waits for"
+    " {{ late | sig }} of their {{ gathers | sig }} ms."
 )
 FINDINGS = (
     Finding(
@@ -160,18 +182,11 @@ FINDINGS = (
         values=_hidden,
         answer=_by_share,
         answers={
-            "most": "Nearly all communication is hidden: " + _LEFT + "." + _DDP,
-            "part": "Part of the communication is hidden: "
-            + _LEFT
-            + "; {{ exposed | sig }} ms of it lengthen the step."
-            + _DDP,
-            "hardly": "Hardly any communication is hidden: "
-            + _LEFT
-            + "; {{ exposed | sig }} ms lengthen the step of {{ step | sig }} ms."
-            + _DDP,
-            "varies": "How much communication is hidden" + _VARIES,
-            "idle": "How much of the {{ communication | sig }} ms of communication is hidden"
-            + _IDLE,
+            "most": _AT + "nearly all" + _HIDDEN + _DDP,
+            "part": _AT + "a part" + _HIDDEN + _EXPOSED + _DDP,
+            "hardly": _AT + "hardly any" + _HIDDEN + _EXPOSED + _DDP,
+            "varies": _AT + "how much of the communication is hidden" + _VARIES,
+            "idle": _AT + "how much of the communication is hidden" + _IDLE,
         },
         place=SHORT,
     ),
@@ -181,14 +196,11 @@ FINDINGS = (
         values=_in_time,
         answer=_by_share,
         answers={
-            "most": "Weights are gathered in time: {{ share | percent(0) }} of the all-gathers'"
-            " {{ gathers | sig }} ms is hidden" + _CELL + ".",
-            "part": "Weights are gathered in time in part: {{ share | percent(0) }} of the"
-            " all-gathers' {{ gathers | sig }} ms is hidden" + _CELL + ".",
-            "hardly": "Weights are gathered late: the step waits for {{ late | sig }} ms of the"
-            " all-gathers' {{ gathers | sig }} ms" + _CELL + ".",
-            "varies": "What share of weights is gathered in time" + _VARIES,
-            "idle": "Whether weights are gathered in time" + _IDLE,
+            "most": _AT + "nearly all" + _GATHERED,
+            "part": _AT + "a part" + _GATHERED,
+            "hardly": _AT + "hardly any" + _GATHERED,
+            "varies": _AT + "what share of the weights is gathered in time" + _VARIES,
+            "idle": _AT + "what share of the weights is gathered in time" + _IDLE,
         },
         place=SECTION,
     ),

@@ -14,7 +14,7 @@ from lmperf.reporting.sections.end_to_end.ways import sustained
 from lmperf.reporting.side_by_side import Beside, rate, share, speedup, step_time, time
 from lmperf.reporting.speedup import Series, every, speedup_cells
 from lmperf.reporting.tables import keys_of, number_cells, or_status, step_times
-from lmperf.results import DERIVED, EMPTY, HIGHER, LOWER, Cell
+from lmperf.results import DERIVED, EMPTY, HIGHER, LOWER, NOT_DECIDED, Cell
 
 STEM, LEDGER, MEMORY = "distributed", "distributed_overlap", "distributed_memory"
 CELL = ["size", "context_length", "batch", "ranks", "dtype"]
@@ -24,6 +24,7 @@ ONE, COMPILED = "one_rank", "_compiled"
 MOST_IDLE = 0.2
 # Largest width of the interval of a hidden share that holds.
 WIDEST = 0.2
+_NOT_DECIDED = Cell("not decided", state=NOT_DECIDED)
 
 
 def plain(name: str) -> str:
@@ -95,10 +96,16 @@ def decided(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def beside(evidence: MachineEvidence, frame: pd.DataFrame) -> pd.DataFrame:
-    """The valid, `decided` rows of the ledger that belong to rows of steps, indexed like these."""
+    """The valid rows of the ledger that belong to rows of steps, indexed like these."""
     rows = ledger(evidence)
-    rows = decided(rows[gates.shown(rows)]).drop_duplicates(LINES).set_index(LINES)
+    rows = rows[gates.shown(rows)].drop_duplicates(LINES).set_index(LINES)
     return rows.reindex(pd.MultiIndex.from_frame(frame[LINES])).set_axis(frame.index)
+
+
+def if_decided(ledger: pd.DataFrame, cells: pd.Series) -> pd.Series:
+    """The cells of rows of the ledger; *not decided* for a row that is not `decided`."""
+    open_ = ledger["hidden_share"].notna() & ~ledger.index.isin(decided(ledger).index)
+    return cells.mask(open_, _NOT_DECIDED)
 
 
 def interval_cells(frame: pd.DataFrame, name: str) -> pd.Series:
@@ -157,7 +164,13 @@ def overlap(evidence: MachineEvidence, frame: pd.DataFrame) -> list[Beside]:
     exposed = number_cells(rows["exposed_ms"], significant)
     return [
         time("communication", number_cells(rows["communication_ms"]), "communication"),
-        share("communication in the step", part, "communication.share"),
-        rate("hidden", number_cells(100 * rows["hidden_share"], percent_digits), "hidden", "%"),
-        Beside("exposed (ms)", exposed, "exposed", "ms", "significant", LOWER),
+        share("communication in the step", if_decided(rows, part), "communication.share"),
+        hidden("hidden", rows),
+        Beside("exposed (ms)", if_decided(rows, exposed), "exposed", "ms", "significant", LOWER),
     ]
+
+
+def hidden(what: str, ledger: pd.DataFrame) -> Beside:
+    """A column of the hidden share of communication in percent, where it is decided."""
+    cells = number_cells(100 * ledger["hidden_share"], percent_digits)
+    return rate(what, if_decided(ledger, cells), "hidden", "%")

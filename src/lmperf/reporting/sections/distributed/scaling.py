@@ -11,7 +11,7 @@ import pandas as pd
 from lmperf.names import implementation_words
 from lmperf.reporting.comparable import devices
 from lmperf.reporting.evidence import MachineEvidence, having
-from lmperf.reporting.findings import SECTION, SHORT, Finding, NotMeasured, measured, sound
+from lmperf.reporting.findings import SHORT, Finding, NotMeasured, measured, sound
 from lmperf.reporting.sections.distributed import overlap, rows
 from lmperf.reporting.sections.distributed.rows import COMPILED, ONE, STEM
 from lmperf.reporting.sections.distributed.steps import cell_words, head_cell
@@ -76,10 +76,11 @@ def _has_unresolved(evidence: MachineEvidence) -> bool:
 def _limit(evidence: MachineEvidence, best: pd.Series) -> dict:
     """The speed-up of data parallel training if all its communication were hidden; None: unknown.
 
-    A rank then takes as long as it computes (D5): its part of the batch, and the update of all
-    weights, which does not become shorter. Communication beside it makes the computation slower, so
-    the speed-up is no bound. Like ``best``, it is that of compiled steps over a compiled one. It is
-    unknown if other GPUs profiled the step than timed that of one rank.
+    A rank then takes as long as it computes or communicates (D5), whichever is longer. It computes
+    its part of the batch, and the update of all weights, which does not become shorter.
+    Communication beside it makes the computation slower, so the speed-up is no bound. Like
+    ``best``, it is that of compiled steps over a compiled one. It is unknown if other GPUs profiled
+    the step than timed that of one rank.
     """
     if not best["implementation"].endswith(COMPILED):
         return {"all_hidden": None}
@@ -95,8 +96,14 @@ def _limit(evidence: MachineEvidence, best: pd.Series) -> dict:
     )
     if profiled != timed:
         return {"all_hidden": None}
-    computing = float(ledger["compute_ms"].iloc[0])
-    return {"computing": computing, "all_hidden": float(one["sustained_ms"].iloc[0]) / computing}
+    computing, sending = (
+        float(ledger[name].iloc[0]) for name in ("compute_ms", "communication_ms")
+    )
+    return {
+        "computing": computing,
+        "sending": sending,
+        "all_hidden": float(one["sustained_ms"].iloc[0]) / max(computing, sending),
+    }
 
 
 def _batches(evidence: MachineEvidence) -> dict:
@@ -120,6 +127,8 @@ def _batches(evidence: MachineEvidence) -> dict:
         "ranks": f"{few['ranks']:g}",
         "few": f"{few['batch']:g}",
         "many": f"{batch:g}",
+        "best_of_few": implementation_words(few["implementation"]),
+        "best_of_many": implementation_words(many["implementation"]),
         "share_of_few": few["ratio"] / few["ranks"],
         "share_of_many": many["ratio"] / many["ranks"],
         "higher": many["low"] > few["high"],
@@ -145,11 +154,13 @@ def _hidden(evidence: MachineEvidence, like: pd.Series, batch: float) -> float |
 
 _WITH = (
     "At batch {{ many }}, a {{ size }} step on {{ ranks }} ranks reaches a scaling efficiency of"
-    " {{ share_of_many | percent(0) }}. At batch {{ few }} it is {{ share_of_few | percent(0) }}."
+    " {{ share_of_many | percent(0) }} ({{ best_of_many }}). At batch {{ few }} it is"
+    " {{ share_of_few | percent(0) }}{% if best_of_few != best_of_many %} ({{ best_of_few }})"
+    "{% endif %}."
 )
 _HIDES = (
-    "{% if hidden_of_few is not none and hidden_of_many is not none %} Overlapped by hooks,"
-    " {{ hidden_of_many | percent(0) }} of the communication is hidden then, at batch {{ few }}"
+    "{% if hidden_of_few is not none and hidden_of_many is not none %} Hooks hide"
+    " {{ hidden_of_many | percent(0) }} of the communication then, at batch {{ few }}"
     " {{ hidden_of_few | percent(0) }}.{% endif %}"
 )
 _ELSEWHERE = (
@@ -159,8 +170,10 @@ _ELSEWHERE = (
 _ON = "On {{ ranks }} ranks a {{ size }} step is {{ ratio | ratio }}"
 _HIDDEN = (
     "{% if all_hidden %} Data parallel, hiding all communication would give about"
-    " {{ all_hidden | ratio }}. A rank still computes for {{ computing | sig }} ms: the update of"
-    " all weights does not shrink with its part of the batch.{% endif %}"
+    " {{ all_hidden | ratio }}.{% if sending > computing %} Communication takes"
+    " {{ sending | sig }} ms, more than the {{ computing | sig }} ms of computation."
+    "{% else %} A rank still computes for {{ computing | sig }} ms: the update of"
+    " all weights does not shrink with its part of the batch.{% endif %}{% endif %}"
 )
 FINDINGS = (
     Finding(
@@ -181,9 +194,12 @@ FINDINGS = (
         values=_batches,
         answer=lambda v: "higher" if v["higher"] else "alike",
         answers={
-            "higher": _WITH + _HIDES + " So give each rank as many sequences as fit.",
+            "higher": _WITH
+            + _HIDES
+            + " So give each rank as many sequences as fit, if your training allows a"
+            " larger batch.",
             "alike": _WITH + _HIDES + " A larger batch does not help here.",
         },
-        place=SECTION,
+        place=SHORT,
     ),
 )

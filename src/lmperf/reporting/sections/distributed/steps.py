@@ -14,11 +14,11 @@ from lmperf.names import implementation_words, in_order
 from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import PAGE, SECTION, Finding, NotMeasured, measured, sound
-from lmperf.reporting.numbers import Spread, percent_digits
+from lmperf.reporting.numbers import Spread
 from lmperf.reporting.sections.distributed import rows
 from lmperf.reporting.sections.distributed.model import with_predictions
 from lmperf.reporting.sections.distributed.rows import COMPILED, LINES, ONE, STEM
-from lmperf.reporting.side_by_side import each, memory, rate, side_by_side, speedup, text, time
+from lmperf.reporting.side_by_side import each, memory, side_by_side, speedup, text, time
 from lmperf.reporting.speedup import resolved
 from lmperf.reporting.tables import STEPS, Owed, TableGroup, number_cells, value_cells
 from lmperf.results import Table
@@ -51,18 +51,18 @@ def head(evidence: MachineEvidence) -> Table | None:
     frame = having(head_cell(_frame(evidence)), implementation=set(HEAD))
     if frame.empty:
         return None
-    hidden = number_cells(100 * rows.beside(evidence, frame)["hidden_share"], percent_digits)
     predicted = number_cells(with_predictions(evidence, frame)["predicted_ms"])
     burst, sustained = rows.step(frame)
     lasting = frame["sustained_ms"].notna().all()
     columns = [
         replace(sustained, header="step (ms)") if lasting else burst,
-        rate("communication hidden", hidden, "hidden", "%"),
+        rows.hidden("communication hidden", rows.beside(evidence, frame)),
         memory("peak per rank", value_cells(frame, frame["peak_mib"] / MIB_IN_GIB), "peak", "GiB"),
         speedup("over one rank", rows.over(evidence, frame, ONE, brackets=False), f"over.{ONE}"),
         time("predicted", predicted, "train_step.predicted"),
     ]
     note = "Times: steps back to back." if lasting else STEPS
+    note += " Predicted: by the model of D7, where it has what it needs."
     if frame["implementation"].str.endswith(COMPILED).any():
         note += " A compiled step is compared with the compiled step of one rank."
     table = side_by_side("One train step, by strategy", frame, LINES, columns, note)
@@ -149,24 +149,38 @@ def cell_words(frame: pd.DataFrame) -> dict:
 def _verdict_over(evidence: MachineEvidence, name: str, base: str) -> dict:
     """The resolved speed-ups of one strategy over another, at the largest size that has one.
 
-    Compiled steps decide where both were measured: eager ones often wait for the host.
+    Compiled steps decide where both were measured: eager ones often wait for the host. Then the
+    verdict of eager steps is added if it is another one.
     """
-    frame = having(sound(evidence, STEM), implementation={name, base})
+    eager = having(sound(evidence, STEM), implementation={name, base})
     compiled = {name + COMPILED, base + COMPILED}
     both = having(sound(evidence, STEM), implementation=compiled)
-    if set(both["implementation"]) == compiled:
-        frame = both
-    parts = [resolved(evidence, STEM, *pair) for pair in rows.pairs(measured(frame), base)]
-    found = measured(pd.concat([frame.iloc[:0], *parts]))
+    decides = set(both["implementation"]) == compiled
+    found = measured(_resolved_over(evidence, both if decides else eager, base))
     found = having(found, size=in_order("size", found["size"])[-1])
-    verdicts = set(found["verdict"])
+    others = _resolved_over(evidence, eager, base) if decides else eager.iloc[:0]
+    others = having(others, size=found["size"].iloc[0])
+    verdict, other = _one_verdict(found), _one_verdict(others) if len(others) else None
     return {
         **cell_words(found),
-        "verdict": verdicts.pop() if len(verdicts) == 1 else "mixed",
+        "verdict": verdict,
         "ratio": Spread.of(found["ratio"]),
         "name": implementation_words(name),
-        "base": implementation_words(base + COMPILED * (frame is both)),
+        "base": implementation_words(base),
+        "compiled": decides,
+        "eager": None if other in (None, verdict) else Spread.of(others["ratio"]),
     }
+
+
+def _resolved_over(evidence: MachineEvidence, frame: pd.DataFrame, base: str) -> pd.DataFrame:
+    """The rows of strategies with a resolved speed-up over ``base``, with that speed-up."""
+    parts = [resolved(evidence, STEM, *pair) for pair in rows.pairs(frame, base)]
+    return pd.concat([frame.iloc[:0], *parts])
+
+
+def _one_verdict(found: pd.DataFrame) -> str:
+    verdicts = set(found["verdict"])
+    return verdicts.pop() if len(verdicts) == 1 else "mixed"
 
 
 def _best_bucket(evidence: MachineEvidence) -> dict:
@@ -207,7 +221,11 @@ def _times(frame: pd.DataFrame) -> pd.Series:
 
 
 _ON = "On {{ ranks }} ranks a {{ size }} step"
-_OVER = " at size {{ size }} on {{ ranks }} ranks ({{ ratio | range('ratio') }})."
+_OVER = (
+    "{% if compiled %} in compiled steps{% endif %} at size {{ size }} on {{ ranks }} ranks"
+    " ({{ ratio | range('ratio') }}).{% if eager %} In eager steps it is"
+    " {{ eager | range('ratio') }} as fast.{% endif %}"
+)
 
 
 def verdict_finding(name: str, base: str, words: str, place: str = SECTION) -> Finding:
