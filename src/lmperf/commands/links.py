@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -12,6 +11,7 @@ from lmperf.benchmark import Case
 from lmperf.benchmarks import load
 from lmperf.distributed.cost import bus_factor
 from lmperf.errors import UserError
+from lmperf.evidence.machine import nccl_settings
 from lmperf.evidence.project import Project
 from lmperf.measuring.gpus import all_gpus, visible_gpus
 from lmperf.measuring.lock import machine_lock
@@ -118,12 +118,11 @@ def facts_of(gpus: Sequence[str]) -> Facts:
     nvml.nvmlInit()
     handles = [nvml.nvmlDeviceGetHandleByUUID(uuid) for uuid in gpus]
     names = dict.fromkeys(nvml.nvmlDeviceGetName(handle) for handle in handles)
-    settings = {name: value for name, value in os.environ.items() if name.startswith("NCCL_")}
     return Facts(
         device=", ".join(names),
         links=tuple(nvlinks(nvml, handle) for handle in handles),
         others=sum(_processes(nvml, handle) for handle in handles),
-        settings=settings,
+        settings=nccl_settings(),
     )
 
 

@@ -150,8 +150,8 @@ def accelerator() -> str:
 def _nvidia_facts() -> dict[str, Any]:
     """Return the facts of the visible NVIDIA devices; empty if there is none.
 
-    All facts are those of the first device, apart from `devices` (their number) and `links`, which
-    a machine with one visible device lacks.
+    All facts are those of the first device, apart from `devices` (their number), `links` and
+    `nccl`, which a machine with one visible device lacks.
     """
     import pynvml as nvml
 
@@ -177,8 +177,18 @@ def _nvidia_facts() -> dict[str, Any]:
     except nvml.NVMLError:
         facts["power_limit_w"] = None
     if others:
-        facts |= {"devices": len(handles), "links": links_between(nvml, handles)}
+        facts |= {
+            "devices": len(handles),
+            "links": links_between(nvml, handles),
+            "nccl": nccl_settings(),
+        }
     return facts
+
+
+def nccl_settings() -> dict[str, str]:
+    """Return the variables of the environment that change how NCCL communicates."""
+    found = {name: value for name, value in os.environ.items() if name.startswith("NCCL_")}
+    return {name: found[name] for name in sorted(found) if not name.startswith("NCCL_DEBUG")}
 
 
 def _visible(nvml: Any, visible: str | None) -> list[Any]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from lmperf.benchmark import Case
 from lmperf.custom import broken_ones
+from lmperf.errors import UserError
 from lmperf.evidence import changes
 from lmperf.evidence.closure import not_followed
 from lmperf.evidence.consistent import RETAKEN
@@ -58,8 +59,13 @@ def record(
         age: seconds that this process had run before the call; they are part of the job's cost.
         groups: the groups to measure instead of the pending ones.
         later: what the same run measures after this job; it counts in the time left.
+
+    Raises:
+        UserError: rows of several ranks would stand beside others with other settings of NCCL.
     """
     watch = Stopwatch(age)
+    if isinstance(plan, Plan) and plan.benchmark.least_devices > 1:
+        require_same_nccl(project)
     groups = plan.pending if groups is None else groups
     left = _forecast(project, _named(plan, groups), later, age)
     with Reporter(plan.stem, len(groups), log, left) as reporter:
@@ -71,6 +77,26 @@ def record(
         statuses = _measure(project, plan, groups, reporter, watch, left) if groups else Counter()
     _write_evidence(project, dataclasses.replace(plan))  # the copy reads the files again
     return statuses
+
+
+def require_same_nccl(project: Project) -> None:
+    """Check that NCCL has the settings of the machine's other rows; older rows recorded none.
+
+    Raises:
+        UserError: it has others.
+    """
+    machine = project.machine
+    known = project.known_facts()[0]["environments"].get(machine.environment, {})
+    then, now = known.get("nccl"), machine.facts.get("nccl")
+    if then is not None and then != now:
+        raise UserError(
+            f"{machine.slug} was measured with {_words(then)}, and now there is {_words(now)}:"
+            " set the same variables, or measure as another machine, with --config machine=NAME"
+        )
+
+
+def _words(nccl: Mapping[str, str] | None) -> str:
+    return " ".join(f"{name}={value}" for name, value in (nccl or {}).items()) or "no NCCL_*"
 
 
 def _forecast(

@@ -34,6 +34,7 @@ FACTS = {
     "power_limit_w": "power limit (W)",
     "cpu_model": "CPU",
     "cores": "cores",
+    "nccl": "NCCL settings",
     "threads": "threads used",
     "memory_gib": "memory (GiB)",
     "os": "operating system",
