@@ -39,7 +39,8 @@ RATES = (
     "GB/s as nccl-tests define them: algorithm, the message over the median time; bus, what each"
     " rank of a ring sends over it. Message: each rank's buffer (all-reduce), the gathered buffer"
     " (all-gather), the buffer to reduce (reduce-scatter). Of copy: bus over the best copy between"
-    " two ranks."
+    " two ranks. Host: until a call returns to the program. Wrong elements: those that differ from"
+    " the expected result."
 )
 
 
@@ -102,7 +103,8 @@ def _fits(evidence: MachineEvidence) -> Table | None:
     ]
     note = (
         "Time = overhead + bytes that a rank of a ring sends / bus bandwidth, fitted to all sizes"
-        " by relative errors; in brackets the 95 % interval. Error: standard deviation."
+        " by relative errors; in brackets the 95 % interval. Error: standard deviation. Single"
+        " sizes can be off by more: read them off the tables above."
     )
     return side_by_side(
         "Fitted overhead and bus bandwidth",

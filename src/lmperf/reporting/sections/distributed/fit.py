@@ -108,7 +108,7 @@ def tables(evidence: MachineEvidence) -> list[Table]:
         **{f"least.{kind}": f"{kind}: fits from (GPUs)" for kind in kinds},
     }
     caption = f"Memory on {GPUS} GPUs, context {CONTEXT}, {BATCH} a GPU, {dtype_words(DTYPE)}"
-    note = f"{_reserved()} {_difference(evidence)}"
+    note = f"The setting of the course. {_reserved()} {_difference(evidence)}"
     return [from_frame(caption, pd.DataFrame(lines), note, headers=headers)]
 
 
@@ -180,7 +180,8 @@ def _owed(evidence: MachineEvidence) -> tuple[int, int]:
 
 _ALONE = (
     "{% if alone %}{{ alone }} is the largest of the course's sizes that one GPU trains without"
-    " sharding or checkpoints (D13). {% endif %}"
+    " sharding or checkpoints"
+    f" (D13: context {CONTEXT}, {BATCH} sequences a GPU). {{% endif %}}"
 )
 FINDINGS = (
     Finding(
