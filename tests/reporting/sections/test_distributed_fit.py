@@ -86,4 +86,4 @@ def test_d16_finding_gives_every_declared_answer():
     cases = {"beats": with_steps, "behind": functools.partial(with_steps, 1.5)}
     assert_answers_reached((leaderboard.FINDING,), {"distributed_leaderboard": cases})
     said = state(leaderboard.FINDING, with_steps()).sentence
-    assert "on 2 GPUs, 2.0" in said and "as fast as on one (128 GiB each)" in said
+    assert "on 2 GPUs, 2.0" in said and "as fast as on one (moments sharded, 128 GiB each)" in said
