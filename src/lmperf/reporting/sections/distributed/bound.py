@@ -98,8 +98,8 @@ def _limits(evidence: MachineEvidence, dtype: str) -> Table | None:
         f" over {found.ranks} ranks, taken for any number of them: of all-reduces for data"
         f" parallelism, {significant(link[roofline.DATA] / 1e9)} GB/s, else of gathers and"
         f" scatters, {significant(link[roofline.TENSOR] / 1e9)} GB/s. B: tokens of"
-        " all devices, without effect on tensor parallelism. Feed-forward layers, SwiGLU, gradients"
-        " in float32."
+        " all devices, without effect on tensor parallelism. Any, none: hidden at any batch, at no"
+        " batch. Feed-forward layers, SwiGLU, gradients in float32."
     )
     headers = {
         "d_ff": "D_FF",
