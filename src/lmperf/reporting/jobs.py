@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pandas as pd
 
 from lmperf.benchmark import Timed
@@ -27,6 +28,10 @@ def rows_by_job(evidence: MachineEvidence) -> pd.Series:
 
     Of jobs of one benchmark that ran at the same time, the first has the rows.
     """
+    return evidence.once(("rows_by_job",), lambda: _rows_by_job(evidence))
+
+
+def _rows_by_job(evidence: MachineEvidence) -> pd.Series:
     jobs = evidence.cost
     counts = pd.Series(0, jobs.index)
     for stem, of_stem in jobs.groupby("stem"):
@@ -36,8 +41,8 @@ def rows_by_job(evidence: MachineEvidence) -> pd.Series:
             frame = evidence.frame(str(stem))
         if frame is not None:
             inside = _inside(_at(frame["measured_at"]), of_stem)
-            first = inside[inside.any(axis=1)].idxmax(axis=1)
-            counts.update(first.value_counts())
+            first = inside.argmax(axis=1)[inside.any(axis=1)]
+            counts[of_stem.index] = np.bincount(first, minlength=len(of_stem))
     return counts
 
 
@@ -57,27 +62,27 @@ def devices_of_rows(evidence: MachineEvidence, rows: pd.DataFrame, stem: str) ->
     # A column without any text is one of numbers, which takes no text in.
     gpus = jobs.get("gpus", pd.Series(None, jobs.index)).astype(object).replace("", None)
     named = gpus.fillna(jobs["started_at"])
-    for job, device in named.items():
-        several |= inside[job] & found.notna() & (found != device)
-        found[inside[job]] = device
+    for device, of_job in zip(named, inside.T, strict=True):
+        several |= of_job & found.notna() & (found != device)
+        found[of_job] = device
     return found.mask(several, None)
 
 
-def _inside(at: pd.Series, jobs: pd.DataFrame) -> pd.DataFrame:
-    """Whether each time lies in the window of each job; a column for each job.
+def _inside(at: pd.Series, jobs: pd.DataFrame) -> np.ndarray:
+    """Whether each time lies in the window of each job: a line for each time.
 
     Older rows and jobs have whole seconds: a time in no window counts as in one that is longer by
     up to a second at both ends.
     """
     begin, end = _at(jobs["started_at"]), _at(jobs["finished_at"])
     exact = _between(at, begin, end)
-    outside = ~exact.any(axis=1)
-    return exact.where(~outside, _between(at, begin.dt.floor("s"), end.dt.ceil("s")))
+    wider = _between(at, begin.dt.floor("s"), end.dt.ceil("s"))
+    return np.where(exact.any(axis=1, keepdims=True), exact, wider)
 
 
-def _between(at: pd.Series, begin: pd.Series, end: pd.Series) -> pd.DataFrame:
-    found = {job: (at >= begin[job]) & (at <= end[job]) for job in begin.index}
-    return pd.DataFrame(found, index=at.index, dtype=bool)
+def _between(at: pd.Series, begin: pd.Series, end: pd.Series) -> np.ndarray:
+    times, begin, end = (one.to_numpy("datetime64[ns]") for one in (at, begin, end))
+    return (times[:, None] >= begin) & (times[:, None] <= end)
 
 
 def _at(times: pd.Series) -> pd.Series:
