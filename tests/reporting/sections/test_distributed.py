@@ -258,6 +258,21 @@ def test_shorter_steps_of_other_gpus_are_named_beside_the_scaling():
     assert f"({implementation_words(best)})" not in apart and limits.faults(apart) == []
 
 
+def test_other_verdict_of_eager_steps_is_added():
+    def change(frame):
+        compiled = frame["implementation"].str.endswith("_compiled")
+        parts = ((~compiled, 3.0), (compiled, 0.3))
+        name = "fully_sharded"
+        return pd.concat([slower(name, by)(frame[of].copy()) for of, by in parts]).sort_index()
+
+    (finding,) = (
+        one for one in sharding.FINDINGS if one.name == "distributed_fully_sharded_over_ddp"
+    )
+    said = state(finding, evidence(distributed=change))
+    assert said.answer == "faster" and "in compiled steps" in said.sentence
+    assert "In eager steps it is 0." in said.sentence and limits.faults(said.sentence) == []
+
+
 @pytest.mark.parametrize(
     ("changed", "is_known"),
     [({}, True), ({"profiled": "GPU-c;GPU-d"}, False), ({"eager": True}, False)],

@@ -112,7 +112,6 @@ def _hidden(evidence: MachineEvidence) -> dict:
         "high": ours["hidden_share_high"],
         "communication": ours["communication_ms"],
         "exposed": ours["exposed_ms"],
-        "step": ours["step_ms"],
         "size": ours["size"],
         "batch": f"{ours['batch']:g}",
         "ranks": f"{ours['ranks']:g}",
