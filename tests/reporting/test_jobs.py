@@ -7,11 +7,11 @@ from lmperf.reporting.evidence import MachineEvidence, typed_rows
 from lmperf.reporting.health import notices_of
 from lmperf.reporting.jobs import (
     apart_from_ceilings,
+    beside_other_jobs,
     devices_of_rows,
     gpus_words,
     on_several_devices,
     rows_by_job,
-    side_by_side,
 )
 from lmperf.reporting.machine import facts_table
 from lmperf.reporting.sections.method import cost_table
@@ -79,7 +79,7 @@ def test_device_is_unknown_where_jobs_on_two_gpus_overlap():
     assert [*devices_of(evidence([jobs[0]] * 2, [FIRST]))] == ["GPU-a"]
 
 
-def test_a_row_counts_for_one_of_two_jobs_that_follow_each_other_within_a_second():
+def test_row_between_two_jobs_counts_once():
     jobs = [job("lrpe", "10", "GPU-a"), job("lrpe", "10", "GPU-b")]
     jobs[0]["finished_at"] = "2026-11-24T10:00:30.400+00:00"
     jobs[1]["started_at"] = "2026-11-24T10:00:30.600+00:00"
@@ -94,12 +94,12 @@ def test_a_row_counts_for_one_of_two_jobs_that_follow_each_other_within_a_second
     ("hour", "gpus", "said"),
     [("10", "GPU-b", "md_lrpe_cosine"), ("10", "GPU-a", ""), ("20", "GPU-b", "")],
 )
-def test_benchmarks_are_named_that_ran_beside_a_job_on_other_gpus(hour, gpus, said):
+def test_benchmarks_beside_jobs_on_other_gpus_are_named(hour, gpus, said):
     jobs = [job("lrpe", "10", "GPU-a"), job("memory", hour, gpus)]
     at = {"10": FIRST, "20": SECOND}[hour]
     found = evidence(jobs, [FIRST], memory=[at])
-    assert side_by_side(found, ["lrpe"]) == said
-    assert notices_of(found, ["lrpe"])["side_by_side"] == said
+    assert beside_other_jobs(found, ["lrpe"]) == said
+    assert notices_of(found, ["lrpe"])["beside_other_jobs"] == said
 
 
 def test_machine_of_several_gpus_is_not_described_by_one():

@@ -10,7 +10,7 @@ from lmperf.evidence import repeatability
 from lmperf.reporting import machine, marks
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.foreign import escaped
-from lmperf.reporting.jobs import apart_from_ceilings, on_several_devices, side_by_side
+from lmperf.reporting.jobs import apart_from_ceilings, beside_other_jobs, on_several_devices
 from lmperf.reporting.numbers import Count
 from lmperf.reporting.sections import Composed
 from lmperf.reporting.tables import shortened
@@ -87,7 +87,7 @@ def notices_of(evidence: MachineEvidence, benchmarks: Sequence[str]) -> dict:
         "red": [name for stem in benchmarks for name in red.get(stem, ())],
         "marks": marks.counted_words(machine.marked(evidence, benchmarks)),
         "devices": on_several_devices(evidence, benchmarks),
-        "side_by_side": side_by_side(evidence, benchmarks),
+        "beside_other_jobs": beside_other_jobs(evidence, benchmarks),
         "apart": None if apart.none else apart,
     }
 

@@ -103,7 +103,7 @@ def on_several_devices(evidence: MachineEvidence, benchmarks: Sequence[str]) -> 
     return listed([f"{load(stem).title} ({words})" for stem, words in of.items()]) if of else ""
 
 
-def side_by_side(evidence: MachineEvidence, benchmarks: Sequence[str]) -> str:
+def beside_other_jobs(evidence: MachineEvidence, benchmarks: Sequence[str]) -> str:
     """Those of the benchmarks that were measured while a job ran on other GPUs, in words."""
     jobs = _with_gpus(evidence)
     begin, end = _at(jobs["started_at"]), _at(jobs["finished_at"])

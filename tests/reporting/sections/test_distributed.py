@@ -283,7 +283,7 @@ def test_scaling_limit_is_of_compiled_steps_on_one_gpu_pair(changed, is_known):
     assert ("hiding all communication" in said) == is_known
 
 
-def test_scaling_limit_is_that_of_communication_where_it_takes_longer():
+def test_scaling_limit_is_the_longer_communication():
     (finding,) = (one for one in scaling.FINDINGS if one.name == "distributed_scaling")
     assert "A rank still computes for" in state(finding, on_two_pairs()).sentence
     longer = state(finding, on_two_pairs(sending=100.0)).sentence
@@ -323,7 +323,7 @@ def host_bound():
     return of("distributed_overlap", change)
 
 
-def test_what_an_idle_device_hides_is_not_decided_but_its_communication_is_known():
+def test_share_hidden_on_an_idle_device_is_not_decided():
     parts = compose("distributed", host_bound()(), drawn=False).parts
     known = compose("distributed", evidence(), drawn=False).parts
     (steps,), (volume,) = parts["D4"], parts["D10"]

@@ -29,7 +29,7 @@ from lmperf.reporting import ceilings, gates
 from lmperf.reporting.evidence import MachineEvidence, groups, having
 from lmperf.reporting.findings import PAGE, Finding, measured, sound
 from lmperf.reporting.jobs import sets_of_gpus
-from lmperf.reporting.marks import with_marks
+from lmperf.reporting.marks import doubtful, with_marks
 from lmperf.reporting.numbers import Spread, percent, signed_percent, whole_percent
 from lmperf.reporting.sections.distributed import links, rows
 from lmperf.reporting.sections.distributed.links import ALL_REDUCE, lines_of
@@ -182,10 +182,6 @@ def _steps(evidence: MachineEvidence, frame: pd.DataFrame) -> Table | None:
     lasting = _lasting_ms(frame)
     change = frame["predicted_ms"] / lasting - 1
     communication = number_cells(frame["predicted_communication_ms"])
-
-    def marked(cells: pd.Series) -> pd.Series:
-        return with_marks(cells, frame)
-
     columns = [
         text("calls", number_cells(frame["predicted_calls"], rows.count), "calls"),
         time("communication", communication, "communication.predicted"),
@@ -195,10 +191,10 @@ def _steps(evidence: MachineEvidence, frame: pd.DataFrame) -> Table | None:
             *("hidden.predicted", "%", "whole_percent"),
         ),
         time("predicted step", number_cells(frame["predicted_ms"]), "train_step.predicted"),
-        time("measured step", marked(value_cells(frame, lasting)), "train_step"),
+        time("measured step", with_marks(value_cells(frame, lasting), frame), "train_step"),
         share(
             "difference",
-            marked(value_cells(frame, change, signed_percent)),
+            with_marks(value_cells(frame, change, signed_percent), frame),
             *("difference", "", "signed_percent"),
         ),
     ]
@@ -259,7 +255,9 @@ def _accuracy(evidence: MachineEvidence) -> dict:
     causes = _causes(evidence, compiled=False, trusted=True)
     return {
         "n": len(predicted),
-        "left": int((shown["predicted_ms"].notna() & gates.shown(shown)).sum()) - len(predicted),
+        "left": int(
+            doubtful(shown[shown["predicted_ms"].notna() & gates.shown(shown)], STEM).sum()
+        ),
         "error": errors.median(),
         "errors": Spread.of(errors),
         "size": size,
