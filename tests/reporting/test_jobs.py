@@ -129,3 +129,11 @@ def test_jobs_without_a_row_left_are_named_below_the_cost():
     table = cost_table(evidence(jobs, [SECOND]))
     assert "Left out: 1 job (60" in table.notes
     assert cost_table(evidence(jobs, [FIRST, SECOND])).notes == ""
+
+
+def test_missing_rows_name_their_benchmark_on_a_page_of_several():
+    found = evidence([job("lrpe", "10", "GPU-a")], [FIRST])
+    found.missing = {"lrpe": ["a cell"]}
+    assert notices_of(found, ["lrpe"])["missing"] == ["a cell"]
+    both = notices_of(found, ["lrpe", "lrpe_check"])["missing"]
+    assert both == ["md_lrpe_cosine: a cell"]

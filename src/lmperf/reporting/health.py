@@ -82,14 +82,20 @@ def notices_of(evidence: MachineEvidence, benchmarks: Sequence[str]) -> dict:
     apart = apart_from_ceilings(evidence, benchmarks)
     return {
         "damaged": {s: evidence.damaged[s] for s in benchmarks if s in evidence.damaged},
-        "stale": [name for stem in benchmarks for name in evidence.stale.get(stem, ())],
-        "missing": [name for stem in benchmarks for name in evidence.missing.get(stem, ())],
-        "red": [name for stem in benchmarks for name in red.get(stem, ())],
+        "stale": _listed(evidence.stale, benchmarks),
+        "missing": _listed(evidence.missing, benchmarks),
+        "red": _listed(red, benchmarks),
         "marks": marks.counted_words(machine.marked(evidence, benchmarks)),
         "devices": on_several_devices(evidence, benchmarks),
         "beside_other_jobs": beside_other_jobs(evidence, benchmarks),
         "apart": None if apart.none else apart,
     }
+
+
+def _listed(names: Mapping[str, Sequence[str]], benchmarks: Sequence[str]) -> list[str]:
+    """The rows of some benchmarks, with the title of the benchmark if there are several."""
+    titles = {stem: f"{load(stem).title}: " if len(benchmarks) > 1 else "" for stem in benchmarks}
+    return [f"{title}{name}" for stem, title in titles.items() for name in names.get(stem, ())]
 
 
 def limits_of(evidence: MachineEvidence) -> list[dict]:
