@@ -59,6 +59,9 @@ def test_two_jobs_run_at_once_each_on_a_gpu_of_its_own(tmp_path):
     assert {"pretended-0", "pretended-1"} in seen, "workers of both jobs, at one moment"
     jobs = read_rows(checkout.root / "report/here/evidence/cost.csv")
     assert {job["gpus"] for job in jobs} == {"pretended-0", "pretended-1"}
+    for job in jobs:
+        rows = read_rows(checkout.root / f"report/here/evidence/{job['stem']}.csv")
+        assert {row["gpus"] for row in rows} == {job["gpus"]}
     first, second = sorted(jobs, key=lambda job: job["started_at"])
     assert second["started_at"] < first["finished_at"], "their times overlap"
     assert run.gone()

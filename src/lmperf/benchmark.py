@@ -97,7 +97,7 @@ COMMON_COLUMNS = (
     *numbers("temperature_c", signed=True),
     *numbers("other_load", "reference", "launch_us", "python_us", "host_reference", "seed"),
     Column("retaken", bool),
-    *texts("throttle", "environment", "commit", "measured_at", "key"),
+    *texts("throttle", "environment", "gpus", "commit", "measured_at", "key"),
 )
 
 

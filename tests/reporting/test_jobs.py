@@ -79,6 +79,20 @@ def test_device_is_unknown_where_jobs_on_two_gpus_overlap():
     assert [*devices_of(evidence([jobs[0]] * 2, [FIRST]))] == ["GPU-a"]
 
 
+def test_row_names_its_gpu_where_jobs_overlap():
+    jobs = [job("lrpe", "10", gpus) for gpus in ("GPU-a", "GPU-b")]
+    found = evidence(jobs, [FIRST] * 3)
+    found.frames["lrpe"]["gpus"] = ["GPU-a", "GPU-b", "GPU-b"]
+    assert [*devices_of(found)] == ["GPU-a", "GPU-b", "GPU-b"]
+    assert [*rows_by_job(found)] == [1, 2]
+
+
+def test_row_names_its_gpu_without_a_record_of_jobs():
+    found = evidence([], [FIRST])
+    found.frames["lrpe"]["gpus"], found.cost = "GPU-a", None
+    assert [*devices_of(found)] == ["GPU-a"]
+
+
 def test_row_between_two_jobs_counts_once():
     jobs = [job("lrpe", "10", "GPU-a"), job("lrpe", "10", "GPU-b")]
     jobs[0]["finished_at"] = "2026-11-24T10:00:30.400+00:00"

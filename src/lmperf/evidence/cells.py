@@ -91,6 +91,9 @@ _OPTIONAL = {
     "temperature_c": _between(-100, 200),
     "rounds_mhz": TypeAdapter(Annotated[list[Literal[""] | _Number], _LIST]),
     "throttle": TypeAdapter(Annotated[str, _spelled("0x[0-9a-f]{1,16}", "hexadecimal, as 0x4")]),
+    "gpus": TypeAdapter(
+        Annotated[str, _spelled(r"[\w-]+(;[\w-]+)*", "UUIDs of GPUs, separated by semicolons")]
+    ),
 }
 
 

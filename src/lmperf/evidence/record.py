@@ -239,12 +239,13 @@ def best_of_host(project: Project) -> dict[str, float]:
 
 
 def _signed(plan: Plan, row: dict[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a new row with its key, environment, commit and time of measurement added."""
+    """Return a new row with its key, environment, GPUs, commit and time of measurement added."""
     commit = (facts["commit"] or "unknown")[:12] + ("-dirty" if facts["dirty"] else "")
     return {
         **row,
         **({RETAKEN: True} if plan.retakes(row) else {}),
         "environment": plan.environment,
+        "gpus": _gpus(facts, plan.gpus),
         "commit": commit,
         # In ms, so that two measurements of a case differ: see `Plan.differing`.
         "measured_at": datetime.now(UTC).isoformat(timespec="milliseconds"),
@@ -260,7 +261,8 @@ def _without_implausible(plan: Plan, rows: list[dict[str, Any]]) -> list[dict[st
     """
     case_of, texts = plan.store.case_of, [_texts(row) for row in rows]
     wrong = {case_of(texts[index]): words for index, words in faults(plan.benchmark, texts)}
-    kept = (*plan.store.case_columns, "seed", "environment", "commit", "measured_at", "key")
+    last = ("seed", "environment", "gpus", "commit", "measured_at", "key")
+    kept = (*plan.store.case_columns, *last)
     found: dict[Any, dict[str, Any]] = {}
     for index, (row, text) in enumerate(zip(rows, texts, strict=True)):
         case = case_of(text)
@@ -298,11 +300,18 @@ def _record_cost(
     number: int,
 ) -> None:
     """Write the row of a job to `cost.csv` in the store, with the GPUs, so many, that measured."""
-    visible = device_facts.get("uuids") or [device_facts.get("uuid") or ""]
-    gpus = MACHINE.gpus or visible[:number]
     with locked(project.directory):
-        row = {**job, "expected_s": expected_s, "gpus": ";".join(gpus)}
+        row = {**job, "expected_s": expected_s, "gpus": _gpus(device_facts, number)}
         Cost(project.directory, STORE).replace([row])
+
+
+def _gpus(facts: Mapping[str, Any], number: int) -> str:
+    """The UUIDs of the GPUs of this job, so many, separated by semicolons; empty without a GPU.
+
+    facts: of the device, with `uuid`, or `uuids` of several.
+    """
+    visible = facts.get("uuids") or [facts.get("uuid") or ""]
+    return ";".join(MACHINE.gpus or visible[:number])
 
 
 def _current_facts(project: Project) -> dict[str, Any]:

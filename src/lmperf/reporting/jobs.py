@@ -24,9 +24,9 @@ def jobs_of(evidence: MachineEvidence) -> pd.DataFrame:
 
 
 def rows_by_job(evidence: MachineEvidence) -> pd.Series:
-    """For each job, the number of rows of its benchmark that were measured while it ran.
+    """For each job, the number of rows of its benchmark that it measured.
 
-    Of jobs of one benchmark that ran at the same time, the first has the rows.
+    A row that several jobs may have measured (see ``_may_have_measured``) counts for the first.
     """
     return evidence.once(("rows_by_job",), lambda: _rows_by_job(evidence))
 
@@ -40,8 +40,8 @@ def _rows_by_job(evidence: MachineEvidence) -> pd.Series:
         else:
             frame = evidence.frame(str(stem))
         if frame is not None:
-            inside = _inside(_at(frame["measured_at"]), of_stem)
-            first = inside.argmax(axis=1)[inside.any(axis=1)]
+            possible = _may_have_measured(frame, of_stem)
+            first = possible.argmax(axis=1)[possible.any(axis=1)]
             counts[of_stem.index] = np.bincount(first, minlength=len(of_stem))
     return counts
 
@@ -49,23 +49,39 @@ def _rows_by_job(evidence: MachineEvidence) -> pd.Series:
 def devices_of_rows(evidence: MachineEvidence, rows: pd.DataFrame, stem: str) -> pd.Series:
     """What identifies the GPUs that measured each row: their UUIDs, else the start of the job.
 
-    Missing where no job is recorded, or where jobs on different GPUs ran at the same time.
+    Older rows have no UUIDs, but their job may have. Missing where no job is recorded, or where
+    jobs on different GPUs ran at the same time.
 
     stem: of the jobs, as in ``cost.csv``.
     """
-    found = pd.Series(None, rows.index, dtype=object)
+    recorded = _gpus(rows)
     if evidence.cost is None or "measured_at" not in rows:
-        return found
-    several = pd.Series(False, rows.index)
+        return recorded
+    found, several = pd.Series(None, rows.index, dtype=object), pd.Series(False, rows.index)
     jobs = having(evidence.cost, stem=stem)
-    inside = _inside(_at(rows["measured_at"]), jobs)
-    # A column without any text is one of numbers, which takes no text in.
-    gpus = jobs.get("gpus", pd.Series(None, jobs.index)).astype(object).replace("", None)
-    named = gpus.fillna(jobs["started_at"])
-    for device, of_job in zip(named, inside.T, strict=True):
+    named = _gpus(jobs).fillna(jobs["started_at"])
+    for device, of_job in zip(named, _may_have_measured(rows, jobs).T, strict=True):
         several |= of_job & found.notna() & (found != device)
         found[of_job] = device
-    return found.mask(several, None)
+    return recorded.fillna(found.mask(several, None))
+
+
+def _gpus(rows_or_jobs: pd.DataFrame) -> pd.Series:
+    """The UUIDs that rows or jobs recorded, as text; None where they did not."""
+    index = rows_or_jobs.index
+    # A column without any text is one of numbers, which takes no text in.
+    found = rows_or_jobs.get("gpus", pd.Series(None, index)).astype(object).replace("", None)
+    return found.where(found.notna(), None)
+
+
+def _may_have_measured(rows: pd.DataFrame, jobs: pd.DataFrame) -> np.ndarray:
+    """Whether each job ran when each row was measured, on its GPUs: a line for each row.
+
+    Where the row or the job did not record its GPUs, the time alone decides.
+    """
+    of_rows, of_jobs = (_gpus(one).to_numpy() for one in (rows, jobs))
+    unknown = pd.isna(of_rows)[:, None] | pd.isna(of_jobs)
+    return _inside(_at(rows["measured_at"]), jobs) & (unknown | (of_rows[:, None] == of_jobs))
 
 
 def _inside(at: pd.Series, jobs: pd.DataFrame) -> np.ndarray:
