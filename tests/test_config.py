@@ -52,7 +52,7 @@ def test_committed_schema_is_up_to_date():
 
 def test_empty_mapping_gives_defaults(tmp_path):
     config = load(tmp_path, "{}")
-    assert "attention" in config.stems("cpu")
+    assert "attention" in config.stems("cpu", "here")
     assert config.grid_of("attention") == {}
 
 
@@ -74,7 +74,17 @@ def test_command_line_overrides_file(tmp_path):
 
 def test_kernel_test_is_selected_with_its_benchmark(tmp_path):
     config = load(tmp_path, "benchmarks: [flash_attention]")
-    assert config.stems("cpu") == ["flash_attention_check", "flash_attention"]
+    assert config.stems("cpu", "here") == ["flash_attention_check", "flash_attention"]
+
+
+def test_machine_may_have_a_list_of_benchmarks_of_its_own(tmp_path):
+    text = "benchmarks_by_machine: {two-gpus: [memory], box: [lrpe]}"
+    config = load(tmp_path, text)
+    assert config.stems("cpu", "two-gpus") == ["memory"]
+    assert "attention" in config.stems("cpu", "another")
+    narrowed = load(tmp_path, text, benchmarks=["attention"])
+    assert narrowed.stems("cpu", "two-gpus") == ["attention"]
+    assert narrowed.stems("cpu", "two-gpus", here=False) == ["memory"]
 
 
 def test_custom_implementation_is_an_entry_or_a_mapping(tmp_path):
@@ -130,6 +140,8 @@ def test_custom_implementation_is_an_entry_or_a_mapping(tmp_path):
         ("grid: {attn: {seq_len: [1]}}", "grid.attn is not a known key; benchmarks: attention"),
         ("benchmarks: [attn]", "benchmarks.0 is 'attn'; it must be"),
         ("benchmarks: []", "benchmarks is an empty list"),
+        ("benchmarks_by_machine: {box: [attn]}", "benchmarks_by_machine.box.0 is 'attn'; it must"),
+        ("benchmarks_by_machine: {Big Box: [lrpe]}", "it must be a name of a-z, 0-9"),
         ("benchmarks: attention", "'attention'; it must be all, or a list of benchmarks: [attent"),
         ("benchmarks: [lrpe, lrpe]", "benchmarks names 'lrpe' twice; it must name each value once"),
         ("grid: {lrpe: {batch: [8, 1, 8]}}", "grid.lrpe.batch names 8 twice; it must name each"),

@@ -214,16 +214,21 @@ class Config(_Strict):
     remeasure: _Flag = False
     partition: _Partition | None = None
     benchmarks: Literal["all"] | Annotated[list[str], Field(min_length=1)] = "all"
+    benchmarks_by_machine: Any = None
     grid: Any = None
     implementations: Any = None
     peers: _Peers = True
 
-    def stems(self, preset: str) -> list[str]:
-        """Stems of the configured benchmarks and their kernel tests that have cells in a preset.
+    def stems(self, preset: str, machine: str, here: bool = True) -> list[str]:
+        """Stems of a machine's benchmarks and their kernel tests that have cells in a preset.
 
         They are in the order in which they are measured: `benchmarks.in_order`.
+
+        here: whether the machine is the one at hand. Only there `benchmarks` counts.
         """
-        chosen = list(stems()) if self.benchmarks == "all" else list(self.benchmarks)
+        chosen = self.benchmarks if here else "all"
+        if chosen == "all":
+            chosen = self.benchmarks_by_machine.get(machine, stems())
         checks = [load(stem).check for stem in chosen]
         wanted = in_order({*chosen, *(check for check in checks if check)})
         return [stem for stem in wanted if load(stem).grids.get(preset)]
@@ -283,6 +288,7 @@ def config_model() -> type[Config]:
         "Configuration",
         __base__=Config,
         benchmarks=(Literal["all"] | listed, "all"),
+        benchmarks_by_machine=(dict[_Machine, listed], Field(default_factory=dict)),
         grid=(grids, Field(default_factory=grids)),
         implementations=(custom, Field(default_factory=custom)),
     )

@@ -133,7 +133,7 @@ def test_stale_column_exists_only_if_some_rows_are_stale(project, stale, told):
         for n in ("128", "256")
     ]
     names = [row_name(load("attention"), rows[index]) for index in stale]
-    reviewed = Review("m", synthetic.facts("m", "cpu", None))
+    reviewed = Review("m", {**synthetic.facts("m", "cpu", None), "preset": "cpu"})
     reviewed.rows["attention"], reviewed.stale["attention"] = rows, names
     frame = render.machine_evidence(project, reviewed).frames["attention"]
     assert (frame["stale"].tolist() if "stale" in frame else None) == told

@@ -97,7 +97,7 @@ def _folders(project: Project) -> Iterator[Found]:
 
 
 def _sections(project: Project) -> Iterator[Found]:
-    asked = project.config.stems(project.preset)
+    asked = project.stems
     for stem in stems():
         benchmark = load(stem)
         if stem in asked and project.can_measure:

@@ -78,11 +78,15 @@ class Project:
     def can_measure(self) -> bool:
         return torch_version() is not None
 
+    @property
+    def stems(self) -> list[str]:
+        """The stems of the benchmarks that are configured for the machine at hand, in order."""
+        return self.config.stems(self.preset, self.machine.slug)
+
     @cached_property
     def plans(self) -> dict[str, Plan]:
         """Stem -> plan, for each benchmark to measure here, in order; empty without torch."""
-        stems = self.config.stems(self.preset) if self.can_measure else []
-        plans = {stem: self.plan(stem) for stem in stems}
+        plans = {stem: self.plan(stem) for stem in self.stems if self.can_measure}
         return {stem: plan for stem, plan in plans.items() if plan.chosen}
 
     @cached_property

@@ -106,19 +106,20 @@ class _Machine:
 
     @cached_property
     def _configured(self) -> frozenset[str]:
-        return frozenset(self.project.config.stems(self.facts["preset"]))
+        stems = self.project.config.stems(self.facts["preset"], self.name, self.is_here)
+        return frozenset(stems)
 
     def required(self, benchmark: Benchmark) -> list[Case]:
         """The cases that must have rows.
 
-        On the machine at hand these are the cases of the configured grid. The configuration of
-        another machine is unknown, so its required cases are those of the benchmark's default grid.
+        On the machine at hand these are the cases of the configured grid. The grid of another
+        machine is unknown, so its required cases are those of the benchmark's default grid.
         """
         preset, config = self.facts["preset"], self.project.config
-        if not self.is_here:
-            return measurable(benchmark, load(benchmark.stem).cases(preset), self.devices)
         if benchmark.stem not in self._configured:
             return []
+        if not self.is_here:
+            return measurable(benchmark, load(benchmark.stem).cases(preset), self.devices)
         cases = benchmark.cases(preset, config.grid_of(benchmark.stem))
         return measurable(benchmark, cases, self.devices)
 

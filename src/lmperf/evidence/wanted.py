@@ -64,7 +64,7 @@ def timed_benchmarks(project: Project, names: Sequence[str]) -> list[Chosen]:
     for name in names:
         if name not in known:
             raise UserError(f"there is no timed benchmark {name}; {meant(name, known, THERE)}")
-    chosen = names or [stem for stem in project.config.stems(project.preset) if stem in known]
+    chosen = names or [stem for stem in project.stems if stem in known]
     plans = [project.plan(stem) for stem in dict.fromkeys(chosen)]
     for plan in plans if names else ():
         _require_devices(project, plan.benchmark.stem, plan.benchmark.least_devices)

@@ -36,7 +36,7 @@ def machine_evidence(project: Project, reviewed: Review) -> MachineEvidence:
         at_work=reviewed.at_work.words if reviewed.at_work.too_many else "",
         allowed=reviewed.at_work.allowed,
         despite=_despite(reviewed),
-        left_out=_left_out(project, reviewed) if project.is_here(reviewed.machine) else {},
+        left_out=_left_out(project, reviewed),
     )
 
 
@@ -74,9 +74,10 @@ def _repeats(stem: str, rows: Sequence[Row]) -> pd.DataFrame:
 
 def _left_out(project: Project, reviewed: Review) -> dict[str, str]:
     """Benchmark -> why the configuration asks for only a part of it, or for none."""
-    preset = reviewed.facts["preset"]
-    asked, config = project.config.stems(preset), project.config
-    narrowed = [stem for stem in stems() if config.grid_of(stem)]
+    preset, config = reviewed.facts["preset"], project.config
+    is_here = project.is_here(reviewed.machine)
+    asked = config.stems(preset, reviewed.machine, is_here)
+    narrowed = [stem for stem in stems() if is_here and config.grid_of(stem)]
     out = [stem for stem in stems() if stem not in asked and load(stem).grids.get(preset)]
     return {
         **dict.fromkeys(narrowed, "the configuration narrows its grid"),
