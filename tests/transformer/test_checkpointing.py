@@ -2,9 +2,13 @@
 
 import pytest
 import torch
+from functorch.compile import min_cut_rematerialization_partition
+from torch._functorch.aot_autograd import aot_module_simplified
 
+from lmperf.attention.triton import arguments
 from lmperf.transformer import checkpointing
 from lmperf.transformer.checkpointing import ATTENTION, INPUT, MATMULS, Segments, selective_blocks
+from lmperf.transformer.implementations import triton
 from lmperf.transformer.leaderboard import kept_by_block
 from lmperf.transformer.model import TransformerLM, cross_entropy
 
@@ -54,6 +58,45 @@ def test_blocks_that_keep_the_same_share_a_graph(model, monkeypatch):
     assert len(graphs) == 3
     for one, same in zip(got, expected, strict=True):
         torch.testing.assert_close(one, same)
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize(
+    ("kept", "attention", "matmuls"), [(INPUT, 0, 0), (ATTENTION, 2, 0), (MATMULS, 2, 3)]
+)
+def test_compiled_block_keeps_what_it_says(monkeypatch, kept, attention, matmuls):
+    """The kernel does not run: what the forward graph returns for the backward pass is counted."""
+    kept_tensors = []
+
+    def forward_graph(graph, _):
+        (returned,) = (node.args[0] for node in graph.graph.nodes if node.op == "output")
+        kept_tensors.extend(
+            str(_source(node).target) for node in returned if node.op != "placeholder"
+        )
+        raise NotImplementedError
+
+    def backend(graph, inputs):
+        return aot_module_simplified(
+            graph, inputs, forward_graph, partition_fn=min_cut_rematerialization_partition
+        )
+
+    monkeypatch.setattr(arguments, "_check_capability", lambda q: None)
+    torch._dynamo.reset()
+    block = checkpointing.SelectiveBlock(
+        triton(TransformerLM(97, 128, 64, 1, 2, 96)).blocks[0], kept
+    )
+    compiled = torch.compile(block, backend=backend, dynamic=False, fullgraph=True)
+    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed):
+        compiled(torch.zeros(1, 128, 64, requires_grad=True))
+    assert sum("flash_attention_forward" in name for name in kept_tensors) == attention
+    assert sum(name == "aten.mm.default" for name in kept_tensors) == matmuls
+
+
+def _source(node):
+    """The operator of a result: that of its tuple, or that of what it views."""
+    while "getitem" in str(node.target):
+        node = node.args[0]
+    return node
 
 
 def test_the_last_blocks_keep_their_matmuls():

@@ -78,8 +78,7 @@ class SelectiveBlock(nn.Module):
         self.context = _CONTEXTS[kept]
 
     def forward(self, x: Tensor) -> Tensor:
-        selective = {"context_fn": self.context} if self.context else {}
-        return _checkpointed(self.block, x, **selective)
+        return _checkpointed(self.block, x, context_fn=self.context)
 
 
 def _policy(kept: Sequence[str], _, operator: object, *args, **kwargs) -> CheckpointPolicy:
@@ -92,8 +91,10 @@ def _contexts(*kept: str):
 
 
 _ATTENTION = ("lmperf.flash_attention_forward.default",)
+# Without a policy torch 2.11 compiles a checkpoint that keeps the attention: the operator is called
+# in an autograd function, whose operators are not marked to be recomputed.
 _CONTEXTS = {
-    INPUT: None,
+    INPUT: _contexts(),
     ATTENTION: _contexts(*_ATTENTION),
     MATMULS: _contexts(*_ATTENTION, "aten.mm.default"),
 }
