@@ -3,7 +3,7 @@
 import pytest
 
 from lmperf.benchmarks import load
-from lmperf.evidence.consistent import RETAKEN, contradictions
+from lmperf.evidence.consistent import RETAKEN, contradictions, is_unsettled, with_host_mark
 from lmperf.names import MARKS, UNSETTLED
 
 STEPS, LRPE, KERNELS = map(load, ("end_to_end", "lrpe", "flash_attention"))
@@ -50,6 +50,30 @@ def test_faster_step_at_twice_the_context_is_found():
 )
 def test_rows_that_explain_their_times_are_not_found(rows):
     assert words(rows) == []
+
+
+WAITING = {"launch_us": "5", "host_reference": "1.2", "host_ms": "95", "sustained_ms": "100"}
+WAITING |= {"sustained_rounds_ms": "98;100;112", "marks": "capped"}
+
+
+@pytest.mark.parametrize(
+    ("columns", "marks"),
+    [
+        ({}, "capped;host"),
+        ({"marks": ""}, "host"),
+        ({"marks": "host"}, "host"),
+        ({"host_reference": "1.09"}, "capped"),  # as fast as at its best
+        ({"host_ms": "85"}, "capped"),  # queued in time
+        ({"sustained_rounds_ms": "99;100;101"}, "capped"),  # the GPU decides
+        ({"launch_us": ""}, "capped"),  # no GPU
+        ({"sustained_ms": "", "sustained_rounds_ms": ""}, "capped"),
+    ],
+)
+def test_step_that_waits_for_a_slow_host_back_to_back_is_marked(columns, marks):
+    found = with_host_mark({**step(1024, 120), **WAITING, **columns})
+    assert found["marks"] == marks
+    assert is_unsettled(found) == ("host" in marks)
+    assert is_unsettled({**step(1024, 120), **WAITING, **columns}) == ("host" in marks)
 
 
 def test_only_host_time_of_the_slower_step_explains_a_pair():

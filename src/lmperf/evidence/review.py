@@ -203,7 +203,8 @@ def _review_benchmark(machine: _Machine, reviewed: Review, stem: str) -> None:
     if found.faults:
         more = f" (and {len(found.faults) - 1} more)" if len(found.faults) > 1 else ""
         reviewed.damaged[stem] = found.faults[0] + more
-    if rows := asked(benchmark, machine.shown(benchmark), found.rows):
+    shown = asked(benchmark, machine.shown(benchmark), found.rows)
+    if rows := [consistent.with_host_mark(row) for row in shown]:
         reviewed.rows[stem] = rows
     by_kind: dict[str, list[Row]] = defaultdict(list)
     for row in rows:

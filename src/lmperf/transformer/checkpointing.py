@@ -78,7 +78,8 @@ class SelectiveBlock(nn.Module):
         self.context = _CONTEXTS[kept]
 
     def forward(self, x: Tensor) -> Tensor:
-        return _checkpointed(self.block, x, context_fn=self.context)
+        selective = {"context_fn": self.context} if self.context else {}
+        return _checkpointed(self.block, x, **selective)
 
 
 def _policy(kept: Sequence[str], _, operator: object, *args, **kwargs) -> CheckpointPolicy:
@@ -91,10 +92,8 @@ def _contexts(*kept: str):
 
 
 _ATTENTION = ("lmperf.flash_attention_forward.default",)
-# Without a policy torch 2.11 compiles a checkpoint that keeps the attention: the operator is called
-# in an autograd function, whose operators are not marked to be recomputed.
 _CONTEXTS = {
-    INPUT: _contexts(),
+    INPUT: None,
     ATTENTION: _contexts(*_ATTENTION),
     MATMULS: _contexts(*_ATTENTION, "aten.mm.default"),
 }
@@ -105,8 +104,7 @@ def selective_blocks(model: TransformerLM, kept: Sequence[str]) -> Callable[[Ten
 
     kept: for each block one of `KEPT`. Blocks that keep the same share one graph.
     """
-    pairs = zip(model.blocks, kept, strict=True)
-    blocks = [compile_static(SelectiveBlock(block, what)) for block, what in pairs]
+    blocks = [_compiled(*pair) for pair in zip(model.blocks, kept, strict=True)]
 
     def hidden(tokens: Tensor) -> Tensor:
         x = model.embedding(tokens)
@@ -115,3 +113,11 @@ def selective_blocks(model: TransformerLM, kept: Sequence[str]) -> Callable[[Ten
         return x
 
     return hidden
+
+
+def _compiled(block: nn.Module, kept: str) -> Callable[[Tensor], Tensor]:
+    selective = SelectiveBlock(block, kept)
+    # Without a policy torch 2.11 compiles a checkpoint that keeps the attention: the operator is
+    # called in an autograd function, whose operators are not marked to be recomputed.
+    selective.context = selective.context or _contexts()
+    return compile_static(selective)
