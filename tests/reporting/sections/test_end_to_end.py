@@ -208,7 +208,7 @@ def test_host_bound_steps_are_counted_per_implementation():
     # All other steps take longer than 2 ms.
     sentence = sentence_of("step_host", without_rows(evidence, implementation=WHOLE))
     assert "3 of 18 train steps are host-bound" in sentence
-    assert sentence.endswith("after 90 % of the step): compiled by block 3 of 9.")
+    assert sentence.endswith("after 90 % of the step. By technique: compiled by block 3 of 9.")
     lines = SECTION.tables[0].make(evidence)
     bf16 = next(part for part in lines if part.caption.startswith("bf16"))
     line = line_of(bf16, context=512, implementation="eager")
@@ -229,11 +229,15 @@ def test_host_bound_count_excludes_other_models(gpu):
     )
 
 
-def test_host_bound_finding_names_the_marked_steps_it_leaves_out(gpu):
-    late = {"host_ms": 1e6, "marks": "host"}
+def test_host_bound_steps_beside_a_slow_host_are_counted_and_others_are_left_out(gpu):
     where = {"size": "small", "context_length": 1024, "batch": 4, "implementation": "fused_blocks"}
-    marked = with_values(gpu, late, **where)
-    assert sentence_of("step_host", marked).endswith(" Left out: 2 marked (2 host-bound).")
+    slow = sentence_of("step_host", with_values(gpu, {"host_ms": 1e6, "marks": "host"}, **where))
+    assert " 2 of them ran beside a slow host. By technique: eager " in slow
+    assert ", fused blocks 2 of " in slow
+    assert "Left out" not in slow
+    for others in ("loaded", "loaded;host"):
+        marked = with_values(gpu, {"host_ms": 1e6, "marks": others}, **where)
+        assert sentence_of("step_host", marked).endswith(" Left out: 2 marked (2 host-bound).")
 
 
 def test_sizes_without_eager_float32_are_not_compared(gpu):

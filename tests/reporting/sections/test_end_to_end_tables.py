@@ -232,7 +232,7 @@ def test_head_table_has_a_line_per_size_and_seven_columns(gpu):
     assert "context 1024" in table.caption and not any("TF32" in h for h in table.frame.columns)
     assert [*head(gpu).frame] == [
         *("size", "eager float32 (ms)", "eager TF32 (ms)", "eager bf16 (ms)"),
-        *("bf16, compiled (ms)", "and flash attention (ms)", "best (ms)"),
+        *("bf16, compiled (ms)", "and flash attention (ms)", "recommended (ms)"),
     ]
 
 
@@ -242,7 +242,7 @@ def test_head_table_compares_two_times_of_a_size_at_least(gpu):
     where = {"context_length": 1024, "batch": 4, "phase": "train_step", "implementation": EAGER}
     tf32, plain = (having(frame, **where, dtype=dtype) for dtype in ("tf32", "float32"))
     both = head(with_rows(gpu, pd.concat([tf32, plain])))
-    assert "Best:" in both.notes and "bf16" not in both.notes and "bf16" in head(gpu).notes
+    assert "Recommended:" in both.notes and "bf16" not in both.notes and "bf16" in head(gpu).notes
     apart = pd.concat([having(tf32, size="small"), having(plain, size="large")])
     marked = with_rows(gpu, apart.assign(marks="drift"))
     assert head(marked) is None

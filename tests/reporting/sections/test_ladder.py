@@ -194,6 +194,11 @@ def test_largest_speedup_needs_all_rungs_compared(gpu):
     assert "at large and 3.4B: " in sentence_of("ladder_most", apart)
 
 
+def test_largest_speedup_is_open_where_a_larger_one_is_not_resolved(gpu):
+    marked = with_values(gpu, {"marks": "host"}, ladder.STEM, size="small", **rung("tf32"))
+    assert "at large and 3.4B: " in sentence_of("ladder_most", marked)
+
+
 def test_rung_after_an_oom_rung_has_no_speedup(gpu):
     full = {"status": "oom", "requested_bytes": 2 * 2**30, "free_bytes": 2**30, "rounds_ms": None}
     failed = with_values(gpu, full, ladder.STEM, size="small", batch=4, **rung("autocast"))

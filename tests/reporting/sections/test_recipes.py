@@ -36,7 +36,7 @@ def test_first_table_has_the_fastest_recipe_of_each_size(gpu):
     assert [*table.frame] == [
         *("size", RECIPE, "time (ms)", "tokens/s", "MFU (%)", "peak (GiB)", "over TF32"),
     ]
-    assert table.caption == "Fastest train step, context 1024, batch 4" and table.length == 5
+    assert table.caption == "Recommended train step, context 1024, batch 4" and table.length == 5
     line = line_of(table, size="small")
     where = {"size": "small", "context_length": 1024, "batch": 4, "phase": "train_step"}
     way = {"dtype": BF16, "implementation": "fused_blocks"}
@@ -97,11 +97,11 @@ def test_bf16_weights_have_a_line_where_no_recipe_is_known(gpu):
     where = {"phase": "train_step", "implementation": "fused_blocks", "size": "small"}
     first, faster = recipes.tables(with_values(gpu, {"marks": "host"}, **where, dtype=BF16))
     assert "small" not in set(first.frame["size"])
-    assert faster.caption.startswith("Fastest train step with bf16 weights")
+    assert faster.caption.startswith("Recommended, with bf16 weights")
     assert line_of(faster, size="small")["over the above"] == "–"
     assert line_of(faster, size="large")["over the above"] != "–"
     assert faster.notes.endswith(
-        "At small no fastest step with float32 weights is known to compare with."
+        "At small no step with float32 weights is recommended to compare with."
     )
 
 

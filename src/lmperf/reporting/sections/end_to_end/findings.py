@@ -6,8 +6,8 @@ import itertools
 
 import pandas as pd
 
-from lmperf.names import dtype_words, implementation_words, in_order
-from lmperf.reporting import gates
+from lmperf.names import UNSETTLED, dtype_words, implementation_words, in_order
+from lmperf.reporting import gates, marks
 from lmperf.reporting.ceilings import SUSTAINED, matmul_ceiling
 from lmperf.reporting.custom import another_model
 from lmperf.reporting.evidence import MachineEvidence, axes, having
@@ -175,12 +175,15 @@ def _whole(evidence: MachineEvidence) -> dict:
 def _host(evidence: MachineEvidence) -> dict:
     """How many train steps are host-bound, in all and for each implementation of our model.
 
-    ``left_out``: how many steps of other models, and how many steps that may not hold, in words.
+    A slow host makes more steps host-bound: ``beside`` counts those that were timed beside one.
+    ``left_out``: how many steps of other models, and how many steps whose time may not hold for
+    another reason, in words.
     """
     steps = having(all_rows(evidence, STEM), phase=ways.STEP)
     timed = steps[gates.shown(steps) & queued(steps).notna()]
     others = another_model(steps)[timed.index]
-    holds = timed.index.isin(sound(evidence, STEM).index)
+    slow = marks.marks_of(timed).map(lambda names: UNSETTLED & {*names} == {"host"}).astype(bool)
+    holds = slow | timed.index.isin(sound(evidence, STEM).index)
     rows = measured(timed[holds & ~others])
     share, late = queued(rows), rows[host_bound(rows)]
     left_out = {"marked": timed[~holds & ~others], "of other models": timed[others]}
@@ -190,6 +193,7 @@ def _host(evidence: MachineEvidence) -> dict:
     ]
     return {
         "bound": Count(len(late), len(rows)),
+        "beside": int(slow[late.index].sum()),
         "late": HOST_BOUND,
         "which": [
             f"{implementation_words(name, axes(rows))} {count}" for name, count in counts if count.k
@@ -311,8 +315,9 @@ FINDINGS = (
         values=_host,
         answer=lambda v: "none" if v["bound"].none else "some",
         answers={
-            "some": "{{ bound }} train steps are host-bound (the last work is queued after"
-            " {{ late | percent(0) }} of the step): {{ which | join(', ') }}." + _LEFT_OUT,
+            "some": "{{ bound }} train steps are host-bound: the host queues the last work after"
+            " {{ late | percent(0) }} of the step.{% if beside %} {{ beside }} of them ran beside a"
+            " slow host.{% endif %} By technique: {{ which | join(', ') }}." + _LEFT_OUT,
             "none": "None of {{ bound.n | count('train step') }} is host-bound: their last work is"
             " queued after {{ most | percent }} of the step at the latest." + _LEFT_OUT,
         },

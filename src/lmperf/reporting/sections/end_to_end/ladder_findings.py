@@ -36,7 +36,7 @@ from lmperf.reporting.sections.end_to_end.losses import (
     without_reference,
 )
 from lmperf.reporting.sections.end_to_end.ways import CELL, STEM
-from lmperf.reporting.speedup import resolved, speedups
+from lmperf.reporting.speedup import every, resolved, speedups
 from lmperf.statistics import FASTER
 from lmperf.transformer.rungs import RUNGS
 
@@ -96,15 +96,21 @@ def _sizes(rows: pd.DataFrame) -> str:
 def _most(evidence: MachineEvidence) -> dict:
     """The rung with the largest resolved speed-up over the previous rung, for each size.
 
-    Left out are sizes at which two adjacent rungs could not be compared, as if two GPUs timed them:
-    their speed-up might be the largest.
+    Left out are sizes at which another speed-up may be the largest: two adjacent rungs could not be
+    compared, as if two GPUs timed them, or a larger speed-up is not resolved.
     """
     cells, rows = _top(evidence), _shown(evidence)
     cells = measured(cells[~cells["size"].isin(_not_compared(evidence, rows))])[CELL]
-    steps = [
-        compared_rungs(evidence, rows, *pair, of=resolved) for pair in pairs_of(evidence, rows)
-    ]
-    found = measured(pd.concat(steps).merge(cells, on=CELL))
+    found, of_all = (
+        measured(pd.concat(steps).merge(cells, on=CELL))
+        for steps in (
+            [compared_rungs(evidence, rows, *pair, of=of) for pair in pairs_of(evidence, rows)]
+            for of in (resolved, every)
+        )
+    )
+    top, known = (some.groupby("size")["ratio"].max() for some in (of_all, found))
+    open_ = top.index[top > known.reindex(top.index).fillna(0)]
+    cells, found = (measured(some[~some["size"].isin(open_)]) for some in (cells, found))
     found = found[found["verdict"] == FASTER]
     if found.empty:
         return {"which": [], "by_size": [], "where": _where(cells), "sizes": _sizes(cells)}

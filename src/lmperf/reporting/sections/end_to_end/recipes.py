@@ -1,4 +1,4 @@
-"""What to run: tables of the fastest recipe for a train step of each model size.
+"""What to run: tables of the recommended recipe for a train step of each model size.
 
 `choice` chooses the recipe. If there is a simpler one that is slower and not beaten either, the
 note says so, as it does of recipes that take no part.
@@ -110,7 +110,7 @@ def _what_to_run(evidence: MachineEvidence, best: pd.DataFrame, every: pd.DataFr
     notes = _notes(evidence, best, every)
     if any(cell.words != EMPTY for cell in over):
         notes.insert(1, f"Speed-up: over eager {dtype_words(base.dtype)}.")
-    return Table(f"Fastest train step{_where(best)}", _shown(columns), " ".join(notes))
+    return Table(f"Recommended train step{_where(best)}", _shown(columns), " ".join(notes))
 
 
 # A step in a burst is ahead of the same step back to back by at most about this fraction.
@@ -259,10 +259,8 @@ def _faster(evidence: MachineEvidence, best: pd.DataFrame) -> list[Table]:
     shown = pd.concat([rows, best[~best["size"].isin(rows["size"])]])
     note += "".join(f" {said}" for said in _on_another_gpu(evidence, every, shown))
     if alone:
-        note += (
-            f" At {listed(alone)} no fastest step with float32 weights is known to compare with."
-        )
-    what = "Fastest train step with bf16 weights" if alone else "Faster, with bf16 weights"
+        note += f" At {listed(alone)} no step with float32 weights is recommended to compare with."
+    what = "Recommended, with bf16 weights" if alone else "Faster, with bf16 weights"
     return [Table(f"{what}{_where(rows)}", _shown(columns), note)]
 
 

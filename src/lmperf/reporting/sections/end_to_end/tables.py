@@ -76,8 +76,8 @@ ATTENTIONS = {
 def head(evidence: MachineEvidence) -> Table | None:
     """The head table, a line for each size: the time of a train step with each technique in ms.
 
-    The column ``best`` has the recipe of the write-up's first table. None without evidence, and if
-    no line has two times to compare.
+    The column ``recommended`` has the recipe of the write-up's first table. None without evidence,
+    and if no line has two times to compare.
     """
     try:
         steps, best = choice.steps(evidence), choice.fastest(evidence)
@@ -86,7 +86,7 @@ def head(evidence: MachineEvidence) -> Table | None:
     burst = not steps["sustained_ms"].notna().any()
     parts = {
         **{words: (way.rows(steps), way.name) for words, way in TECHNIQUES.items()},
-        "best": (best, "best"),
+        "recommended": (best, "best"),
     }
     columns = [
         time(words, ways.times(rows), name) for words, (rows, name) in parts.items() if len(rows)
@@ -95,7 +95,7 @@ def head(evidence: MachineEvidence) -> Table | None:
     if any("bf16" in words for words, (rows, _) in parts.items() if len(rows)):
         note += " bf16: autocast."
     if len(best):
-        note += " Best: the recipe of the first table."
+        note += " Recommended: the recipe of the first table."
         if best["size"].nunique() < steps["size"].nunique():
             note += " Without one, the fastest step is marked."
     note += _apart(evidence, {words: rows for words, (rows, _) in parts.items() if len(rows)})
