@@ -48,7 +48,9 @@ def words_before_the_first_table(write_up: str) -> int:
 def test_write_up_begins_with_a_short_summary(rendered):
     write_up = rendered[2]["report.md"]
     assert words_before_the_first_table(write_up) <= MOST_WORDS
-    assert write_up.split("\n## ")[1].startswith("What to run\n\n**Recommended train step, context ")
+    assert write_up.split("\n## ")[1].startswith(
+        "What to run\n\n**Recommended train step, context "
+    )
     short = [line for line in headed(write_up)["In short"].splitlines() if line[:2] == "- "]
     assert 4 <= len(short) <= 8
     assert all(re.search(r"\d.*\]\(\w+\.md\)$", line) for line in short), "a number, and a link"

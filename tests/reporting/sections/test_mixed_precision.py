@@ -101,8 +101,8 @@ def test_finding_names_modules_observed_in_float32():
 
 def test_accumulator_finding_states_the_sums():
     assert sentence_of("accumulator", with_changed_rows()) == (
-        "A bf16 sum of 1,000 times 0.01 ends at 4.0000: from there on half a step of bf16 exceeds"
-        " the addend."
+        "A bf16 sum of 1,000 times 0.01 ends at 4.0000. From there on bf16 values are 0.0312 apart,"
+        " so that adding 0.01 changes nothing: accumulate in float32."
     )
 
 

@@ -196,7 +196,8 @@ FINDINGS = (
         values=_sums,
         answer=lambda v: "stuck" if v["half_step"] > v["addend"] else "is",
         answers={
-            "stuck": _SUM + ": from there on half a step of bf16 exceeds the addend.",
+            "stuck": _SUM + ". From there on bf16 values are {{ (2 * half_step) | sig }} apart, so"
+            " that adding {{ addend }} changes nothing: accumulate in float32.",
             "is": _SUM + ".",
         },
         place=SHORT,

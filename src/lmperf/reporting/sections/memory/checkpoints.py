@@ -142,7 +142,8 @@ _TAKE = (
 _REST = (
     "{% if longer %} A step then takes {{ longer | range('signed_percent') }} time"
     " ({{ at | listed }}).{% endif %}"
-    "{% if nested %} Nested ones need {{ nested | gib }}.{% endif %}"
+    "{% if nested %} Nested ones need {{ nested | gib }}{{ ', no less' if nested > 0.99 * peak }}."
+    "{% endif %}"
 )
 FINDING = Finding(
     name="memory_checkpoints",
@@ -151,8 +152,8 @@ FINDING = Finding(
     answer=lambda v: "smallest" if v["layers"] == 1 else "larger",
     answers={
         "smallest": _TAKE
-        + "a layer saves {{ layer | sig }} MiB, its input {{ input | sig }} MiB."
-        + _REST,
+        + "a layer would keep {{ layer | sig }} MiB for its backward, its input takes"
+        " {{ input | sig }} MiB." + _REST,
         "larger": _TAKE + "larger ones save more layers at once ({{ layer | sig }} MiB each),"
         " smaller ones more inputs ({{ input | sig }} MiB)." + _REST,
     },
