@@ -16,12 +16,14 @@ from lmperf.benchmarks import load
 from lmperf.names import IMPLEMENTATIONS
 from lmperf.reporting.figures import (
     DARK,
+    INTERVAL,
     LIGHT,
     SPARE_LOOKS,
     WIDTH,
     Pen,
     apart,
     draw,
+    legend_below,
     themed,
     whiskers,
 )
@@ -169,3 +171,17 @@ def test_numbers_are_kept_apart_in_their_order():
     places = apart([50.0, 10.0, 51.0, 50.0], 5)
     assert sorted(places) == [places[1], places[0], places[3], places[2]]
     assert min(abs(a - b) for a, b in itertools.combinations(places, 2)) >= 5
+
+
+@pytest.mark.parametrize("across", [True, False])
+def test_legend_says_what_whiskers_are_only_if_some_are_drawn(across):
+    figure = Figure()
+    narrow, wide = figure.subplots(1, 2)
+    whiskers(narrow, [1], [100], ([99], [101]), LIGHT.colours["blue"], across)
+    narrow.plot([1], [100], label="eager")
+    legend_below(figure, [narrow, wide])
+    whiskers(wide, [1], [100], ([90], [101]), LIGHT.colours["blue"], across)
+    legend_below(figure, [narrow, wide])
+    names = [[text.get_text() for text in legend.get_texts()] for legend in figure.legends]
+    assert names == [["eager"], ["eager", INTERVAL]] and "95 %" in INTERVAL and "3 %" in INTERVAL
+    figure.draw_without_rendering()

@@ -16,17 +16,24 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.collections import LineCollection
+from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from lmperf.names import IMPLEMENTATIONS, Look
 from lmperf.reporting.foreign import in_figure
+from lmperf.reporting.numbers import percent
+from lmperf.statistics import CONFIDENCE
 
 WIDTH, HEIGHT = 7.3, 3.4  # inches; at 96 dpi 700 px
 TITLE_CHARACTERS = 76
 # An interval is drawn where one of its ends is further than this from the value, as a fraction.
 WIDE = 0.03
+INTERVAL = f"{percent(CONFIDENCE, 0)} interval, if beyond ±{percent(WIDE, 0)}"
+WHISKER, CAP = 1.2, 2.5  # points: width of the line, half the length of its ends
 SMALL_TEXT, TEXT_INCHES = 8.5, 0.15  # points; height of such a line with a little space around it
 
 
@@ -259,7 +266,7 @@ def number_at_end(axis: Axes, x: float, y: float, words: str) -> None:
 
 
 def whiskers(axis: Axes, at, values, ends, color: str, across: bool = False) -> None:
-    """Draw the intervals of values that are wider than ``WIDE``.
+    """Draw the intervals of values that are wider than ``WIDE``, named ``INTERVAL``.
 
     Args:
         at: position of each value on the other axis.
@@ -271,10 +278,10 @@ def whiskers(axis: Axes, at, values, ends, color: str, across: bool = False) -> 
     wide = np.maximum(values - low, high - values) > WIDE * values
     reach = np.stack([values - low, high - values])[:, wide].clip(0)
     places = (values, at) if across else (at, values)
-    look = {"fmt": "none", "ecolor": color, "elinewidth": 1.2, "capsize": 2.5, "zorder": 3}
+    look = {"fmt": "none", "ecolor": color, "elinewidth": WHISKER, "capsize": CAP, "zorder": 3}
     if wide.any():
         reaches = {"xerr" if across else "yerr": reach}
-        axis.errorbar(*(each[wide] for each in places), **reaches, **look)
+        axis.errorbar(*(each[wide] for each in places), **reaches, **look, label=INTERVAL)
 
 
 def apart(values: Sequence[float], least: float) -> np.ndarray:
@@ -298,6 +305,8 @@ def legend_below(figure: Figure, axes: Sequence[Axes]) -> None:
             entries.setdefault(label, handle)
     if not entries:
         return
+    if INTERVAL in entries:
+        entries[INTERVAL] = _whisker(across=entries.pop(INTERVAL).has_xerr)
     # Columns are as wide as their widest name, so a single row may fit where several do not.
     beside = sum(len(name) + 7 for name in entries) <= 100
     columns = len(entries) if beside else max(1, 100 // (max(map(len, entries)) + 7))
@@ -308,3 +317,11 @@ def legend_below(figure: Figure, axes: Sequence[Axes]) -> None:
         ncols=columns,
         handlelength=3.2,
     )
+
+
+def _whisker(across: bool) -> ErrorbarContainer:
+    """The whisker of a legend, in the colour of text: whiskers have the colours of their lines."""
+    ink = matplotlib.rcParams["text.color"]
+    ends = Line2D([], [], color=ink, marker="|" if across else "_", markersize=2 * CAP)
+    line = LineCollection([], colors=ink, linewidths=WHISKER)
+    return ErrorbarContainer((None, (ends,), (line,)), has_xerr=across, has_yerr=not across)
