@@ -17,7 +17,7 @@ from synthetic import cpu_evidence, gpu_evidence, small_gpu_evidence
 from lmperf.reporting.evidence import having
 from lmperf.reporting.numbers import significant
 from lmperf.reporting.sections.end_to_end import ways
-from lmperf.reporting.sections.end_to_end.figure import LOST, SAVED, STEP, UNCLEAR
+from lmperf.reporting.sections.end_to_end.figure import SAVED, SLOWER_BY, STEP, UNCLEAR
 from lmperf.transformer.rungs import RUNGS
 
 pytestmark = pytest.mark.slow
@@ -45,7 +45,7 @@ def kinds_of(axis, rung):
     names = rungs_of(axis)
     place, found = names.index(rung), set()
     for bars in axis.containers:
-        if hasattr(bars, "patches") and bars.get_label() in (SAVED, LOST, UNCLEAR):
+        if hasattr(bars, "patches") and bars.get_label() in (SAVED, SLOWER_BY, UNCLEAR):
             middles = [bar.get_y() + bar.get_height() / 2 for bar in bars.patches]
             found |= {bars.get_label()} if any(abs(m - place) < 0.1 for m in middles) else set()
     return found
@@ -79,7 +79,7 @@ def test_steps_without_sustained_times_are_shown_in_bursts(gpu):
 def test_rungs_are_drawn_by_the_verdict_over_the_rung_before(gpu):
     assert kinds_of(panel_of(light_figure(gpu), "large"), "+ loss in chunks") == {SAVED}
     slow = with_times_scaled(gpu, 1.5, size="large", batch=4, **FUSED)
-    assert kinds_of(panel_of(light_figure(slow), "large"), "+ loss in chunks") == {LOST}
+    assert kinds_of(panel_of(light_figure(slow), "large"), "+ loss in chunks") == {SLOWER_BY}
     above = {"implementation": "triton_compiled_blocks", "dtype": ways.BF16}
     cell = {"size": "large", "context_length": 1024, "batch": 4, "phase": ways.STEP}
     equal = with_equal_times(gpu, FUSED, above, **cell)
@@ -97,19 +97,60 @@ def test_slower_rung_that_is_unclear_has_a_bar_to_its_time(gpu):
     assert any(end == pytest.approx(frame["sustained_ms"].iloc[0]) for end in ends)
 
 
+@pytest.mark.parametrize("factor", [1.5, 0.5])
+def test_outline_of_an_unclear_rung_is_visible_over_its_bar(gpu, factor):
+    changed = with_times_scaled(gpu, factor, size="large", batch=4, **FUSED)
+    marked = with_values(changed, {"marks": "drift"}, size="large", batch=4, **FUSED)
+    axis = panel_of(light_figure(marked), "large")
+    bars, outlines = (
+        [bar for bars in axis.containers if bars.get_label() == kind for bar in bars.patches]
+        for kind in (STEP, UNCLEAR)
+    )
+    place = rungs_of(axis).index("+ loss in chunks")
+    (bar,), (outline,) = (
+        [each for each in found if each.get_y() < place < each.get_y() + each.get_height()]
+        for found in (bars, outlines)
+    )
+    assert outline.get_height() > bar.get_height() and outline.get_width() > 0
+    assert outline.get_edgecolor() != bar.get_facecolor()
+
+
 def test_title_never_rests_on_a_marked_step(gpu):
-    assert "(3.4B, context 1024)" in " ".join(light_figure(gpu).get_suptitle().split())
+    assert "(3.4B, context 1024, batch 4)" in " ".join(light_figure(gpu).get_suptitle().split())
     marked = with_values(gpu, {"marks": "drift"}, size="3.4B", dtype="float32")
-    assert "(2.0B, context 1024)" in " ".join(light_figure(marked).get_suptitle().split())
+    assert "(2.0B, context 1024, batch 4)" in " ".join(light_figure(marked).get_suptitle().split())
     marked = with_values(gpu, {"marks": "drift"}, dtype="float32")
     assert " ms " not in light_figure(marked).get_suptitle()
 
 
 def test_title_states_whether_the_ladder_helps(gpu):
     title = " ".join(light_figure(gpu).get_suptitle().split())
-    assert title.startswith("With float32 weights, the ladder up to ") and " takes a " in title
+    assert title.startswith("With float32 weights, the ladder takes a train step from ")
     quick = with_times_scaled(gpu, 1e-3, implementation=ways.EAGER, dtype="float32")
     assert " slows a train step" in " ".join(light_figure(quick).get_suptitle().split())
+
+
+def test_title_names_the_fastest_rung_with_float32_weights(gpu):
+    cell = {"size": "3.4B", "batch": 4, "context_length": 1024}
+    quick = {"implementation": "compiled_blocks", "dtype": ways.BF16}
+    title = light_figure(with_times_scaled(gpu, 0.5, **cell, **quick)).get_suptitle()
+    assert "at its fastest rung, compiled by block (3.4B, " in " ".join(title.split())
+    quick = {"implementation": "graph", "dtype": "bfloat16"}
+    title = light_figure(with_times_scaled(gpu, 0.1, **cell, **quick)).get_suptitle()
+    assert "at its fastest rung, fused blocks (3.4B, " in " ".join(title.split())
+
+
+def test_batch_is_stated_in_the_title_or_at_each_panel(gpu):
+    drawn = light_figure(gpu)
+    assert "(3.4B, context 1024, batch 4)" in " ".join(drawn.get_suptitle().split())
+    frame = gpu.frames[ways.STEM]
+    several = with_rows(gpu, frame.drop(having(frame, size="small", batch=4).index))
+    titles = {axis.get_title() for axis in light_figure(several).axes}
+    assert {"small, batch 64", "3.4B, batch 4"} <= titles
+    unclear = light_figure(with_values(several, {"marks": "drift"}, dtype="float32"))
+    assert unclear.get_suptitle().endswith("(context 1024)")
+    unclear = light_figure(with_values(gpu, {"marks": "drift"}, dtype="float32"))
+    assert unclear.get_suptitle().endswith("(context 1024, batch 4)")
 
 
 def test_loss_stands_beside_rungs_with_bf16_weights(gpu):

@@ -8,8 +8,8 @@ from lmperf.reporting.charts import Spec, bar_chart
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.numbers import significant, whole
 from lmperf.reporting.sections.end_to_end.figure import (
-    LOST,
     SAVED,
+    SLOWER_BY,
     STEP,
     UNCLEAR,
     labels,
@@ -17,7 +17,7 @@ from lmperf.reporting.sections.end_to_end.figure import (
 )
 from lmperf.reporting.sections.end_to_end.waterfall import BY_NAME, times, usual
 
-COLOURS = {STEP: "blue", SAVED: "green", LOST: "orange", UNCLEAR: "grey"}
+COLOURS = {STEP: "blue", SAVED: "green", SLOWER_BY: "orange", UNCLEAR: "grey"}
 
 
 def charts(evidence: MachineEvidence) -> list[Spec]:
@@ -35,7 +35,7 @@ def charts(evidence: MachineEvidence) -> list[Spec]:
         ).sort_values("implementation", key=lambda names, order=order: names.map(order.index))
         for step in steps.to_dict("records"):
             records += _bars(size, words[step["implementation"]], step)
-    faint, lines = (SAVED, LOST, UNCLEAR), [*words.values()]
+    faint, lines = (SAVED, SLOWER_BY, UNCLEAR), [*words.values()]
     return [bar_chart(title(evidence, timed), records, COLOURS, "ms", faint, lines)]
 
 
@@ -51,7 +51,7 @@ def _marks(steps) -> list[str]:
 def _bars(size: str, line: str, step: dict) -> list[dict]:
     """The bar of a rung: the time that it takes, and what it saved or lost, as in the figure."""
     least, most = sorted((step["ms"], step["before"]))
-    kind = SAVED if step["saves"] else LOST if step["costs"] else UNCLEAR
+    kind = SAVED if step["saves"] else SLOWER_BY if step["costs"] else UNCLEAR
     solid = step["ms"] if kind == UNCLEAR else least
     timed = "sustained" if step["lasting"] else "burst"
     shown = {

@@ -30,8 +30,10 @@ from lmperf.statistics import FASTER, SLOWER
 MOST_COLUMNS = 3
 INCHES_A_RUNG, INCHES_A_ROW, INCHES_AROUND = 0.31, 0.75, 0.9
 BAR = 0.72
+OUTLINE = 0.88  # taller than a bar, so that it is visible where it lies over one
 ROOM = 1.4  # of the longest bar, for the number at its end
-STEP, SAVED, LOST, UNCLEAR = "train step", "saved", "lost", "unclear or not compared"
+STEP, SAVED, SLOWER_BY = "train step", "saved", "slower"
+UNCLEAR = "same, unclear or not compared"
 
 
 def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
@@ -101,19 +103,20 @@ def _panel(axis: Axes, pen: Pen, steps: pd.DataFrame, rungs: list[str], losses: 
     ghost = {"facecolor": "none", "linewidth": 0.8}
     looks = {
         SAVED: {**ghost, "edgecolor": pen.colour("green"), "hatch": "////"},
-        LOST: {**ghost, "edgecolor": pen.colour("orange"), "hatch": "xxxx"},
-        UNCLEAR: {**ghost, "edgecolor": pen.colour("grey"), "linestyle": ":"},
+        SLOWER_BY: {**ghost, "edgecolor": pen.colour("orange"), "hatch": "xxxx"},
+        UNCLEAR: {**ghost, "edgecolor": pen.theme.ink, "linestyle": ":"},
     }
     steps = steps.assign(
         place=steps["implementation"].map(rungs.index), before=steps["before"].fillna(steps["ms"])
     )
     for step in steps.itertuples():
         least, most = sorted((step.ms, step.before))
-        kind = SAVED if step.saves else LOST if step.costs else UNCLEAR
+        kind = SAVED if step.saves else SLOWER_BY if step.costs else UNCLEAR
         solid = step.ms if kind == UNCLEAR else least  # not to look like a saving if slower
         axis.barh(step.place, solid, BAR, label=STEP, **pen.filled("blue"))
         if least < most:
-            axis.barh(step.place, most - least, BAR, left=least, label=kind, **looks[kind])
+            tall = OUTLINE if kind == UNCLEAR else BAR
+            axis.barh(step.place, most - least, tall, left=least, label=kind, **looks[kind])
         words = significant(step.ms) + _loss_words(step.implementation, losses)
         number_at_end(axis, max(most, step.high), step.place, words)
     ends = steps["low"], steps["high"]
@@ -129,16 +132,25 @@ def _loss_words(name: str, losses: dict[str, str]) -> str:
 
 
 def title(evidence: MachineEvidence, timed: dict[str, pd.DataFrame]) -> str:
-    """The title: the gain of all rungs with float32 weights, at the largest size that has it."""
+    """The title: the gain of the fastest rung with float32 weights, at the largest size with one.
+
+    Without one, it states the context and, if all sizes have the same one, the batch.
+    """
     for size, steps in reversed(timed.items()):
-        top = with_float32_weights(evidence, steps)
-        if len(top):
-            row = top.iloc[0]
+        fastest = with_float32_weights(evidence, steps)
+        if len(fastest):
+            row = fastest.iloc[0]
             ends = f"from {significant(steps['ms'].iloc[0])} to {significant(row['ms'])} ms"
             verb = {FASTER: "takes", SLOWER: "slows"}.get(row["verdict"], "hardly changes")
-            cell = f"({size}, context {row['context_length']:g})"
             rung = implementation_words(row["implementation"])
             return (
-                f"With float32 weights, the ladder up to {rung} {verb} a train step {ends} {cell}"
+                f"With float32 weights, the ladder {verb} a train step {ends}"
+                f" at its fastest rung, {rung} ({size}, {_cell_words(steps)})"
             )
-    return "Time of a train step, by technique"
+    return f"Time of a train step, by technique ({_cell_words(pd.concat(timed.values()))})"
+
+
+def _cell_words(steps: pd.DataFrame) -> str:
+    batches = steps["batch"].unique()
+    batch = f", batch {batches[0]:g}" if len(batches) == 1 else ""
+    return f"context {steps['context_length'].iloc[0]:g}{batch}"
