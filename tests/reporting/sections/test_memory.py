@@ -19,6 +19,8 @@ from lmperf.reporting.markdown import markdown
 from lmperf.reporting.numbers import EMPTY, significant
 from lmperf.reporting.sections import compose
 from lmperf.reporting.sections.memory import checkpoints, figure, timeline
+from lmperf.reporting.sections.memory.chart import charts
+from lmperf.reporting.sections.memory.figure import rungs_of, words_of
 from lmperf.reporting.sections.memory.findings import FINDINGS
 
 GIB = 2**30
@@ -326,6 +328,28 @@ def test_figure_shows_the_peak_of_each_rung_with_a_graph_s_pool(gpu):
     kept, added = (max(bars.patches, key=lambda bar: bar.get_y()) for bars in axis.containers)
     assert kept.get_width() == pytest.approx(graph["resident_mib"] / 1024)
     assert kept.get_width() + added.get_width() == pytest.approx(peak)
+
+
+@pytest.mark.slow
+def test_figure_splits_peaks_without_gradients_of_earlier_phases(gpu_copy):
+    frame = gpu_copy.frames["end_to_end"]
+    before = rungs_of(gpu_copy).set_index(["size", "implementation"])[["kept", "peak"]]
+    rows = having(frame, implementation="compiled_blocks").index
+    frame.loc[rows, "resident_mib"] += 4 * frame.loc[rows, "parameters"] / 2**20
+    after = rungs_of(gpu_copy).set_index(["size", "implementation"])[["kept", "peak"]]
+    assert before.equals(after)
+    kept = before["kept"].xs("3.4B")
+    assert kept["float32"] == kept["compiled_blocks"] == 2 * kept["bf16_weights"]
+
+
+@pytest.mark.slow
+def test_figure_says_where_activations_have_cast_weights(gpu):
+    cast = "activations, weights cast by autocast"
+    drawn = figures.themed(lambda pen: figure(gpu, pen), figures.LIGHT)
+    words = {text.get_text() for part in drawn.subfigs for text in part.legends[0].get_texts()}
+    assert cast in words and "activations" not in words
+    assert cast in {record["name"] for record in charts(gpu)[0]["data"]["values"]}
+    assert words_of(["float32", "tf32"])["activations"] == "activations"
 
 
 @pytest.mark.parametrize("stem", ["end_to_end", "memory_timeline"])

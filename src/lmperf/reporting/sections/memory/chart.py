@@ -21,6 +21,7 @@ from lmperf.reporting.sections.memory.figure import (
     curves_of,
     rungs_of,
     title,
+    words_of,
 )
 from lmperf.reporting.sections.memory.peaks import MIB_IN_GIB
 from lmperf.reporting.sections.memory.timeline import levels
@@ -45,7 +46,7 @@ def charts(evidence: MachineEvidence) -> list[Spec]:
 def _over_time(heading: str, curves: dict) -> Spec:
     whole = {dtype: levels(curve) / MIB_IN_GIB for dtype, (curve, _) in curves.items()}
     least = LEAST_SHARE * max(level.sum(axis=1).max() for level in whole.values())
-    records = []
+    words, records = words_of(curves), []
     for dtype, level in whole.items():
         level = level[[name for name in level if level[name].max() >= least]]
         above = level.cumsum(axis=1)
@@ -53,7 +54,7 @@ def _over_time(heading: str, curves: dict) -> Spec:
         records += [
             {
                 "panel": f"{cell_words(curves[dtype][0])}, {dtype_words(dtype)}",
-                "name": name,
+                "name": words[name],
                 "x": float(x),
                 "below": float(top - size),
                 "above": float(top),
@@ -63,7 +64,8 @@ def _over_time(heading: str, curves: dict) -> Spec:
             for x, size, top in zip(at, level[name], above[name], strict=True)
         ]
     drawn = {record["name"] for record in records}
-    colours = {name: colour for name, (colour, _) in LOOKS.items() if name in drawn}
+    named = {words[name]: colour for name, (colour, _) in LOOKS.items()}
+    colours = {name: colour for name, colour in named.items() if name in drawn}
     axes = ("allocations and releases (not time)", "tensors (GiB)")
     return area_chart(heading, records, colours, axes)
 
@@ -84,7 +86,7 @@ def _bars(panel: str, line: str, row: dict) -> list[dict]:
     shown = {
         "panel": panel,
         "line": line,
-        "value": f"peak {significant(row['peak'])} GiB, {significant(row['kept'])} before the step",
+        "value": f"peak {significant(row['peak'])} GiB, {significant(row['kept'])} of them {KEPT}",
         "interval": "none, one step",
         "n": 1,
         "marks": "none",

@@ -1,10 +1,12 @@
 """The memory figure: tensors alive over a train step, and its peak with each rung of the ladder.
 
 Above, the tensors of a step are stacked by category, a panel for each dtype. Below, the measured
-peaks are split into the memory before the step and the rise to the peak, a panel for each size.
+peaks are split into weights with optimizer state and what a step adds, a panel for each size.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import numpy as np
 import pandas as pd
@@ -12,6 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from lmperf.dtypes import dtype_of
 from lmperf.names import dtype_words, implementation_words, in_order
 from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, having
@@ -44,8 +47,11 @@ EDGE = 0.27
 ROOM = 1.3  # above the highest peak, and at the end of the longest bar
 INCHES_OF_CURVES, INCHES_AROUND_RUNGS, INCHES_OF_TITLE = 3.0, 1.2, 0.45
 MOST_SIZES = 3
-KEPT = "before the step: weights, optimizer, old gradients"
-ADDED = "rise to the peak"
+KEPT = "weights and optimizer state"
+ADDED = "activations, gradients and all else at the peak"
+# A weight and the two moments that AdamW keeps of it, in the dtype of the weight.
+VALUES_A_PARAMETER = 3
+CAST_TOO = {"activations": "activations, weights cast by autocast"}
 
 
 def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
@@ -90,12 +96,15 @@ def curves_of(evidence: MachineEvidence) -> dict[str, tuple[pd.DataFrame, list]]
 def rungs_of(evidence: MachineEvidence) -> pd.DataFrame:
     """The rungs of the waterfall with ``kept`` and ``peak`` in GiB; of at most MOST_SIZES sizes.
 
+    ``kept``: weights and optimizer state, from the number of parameters. The memory measured before
+    a step can have gradients as well, if other phases ran before, which the step then clears.
     A CUDA graph's pool counts as a part of the peak. Empty without the peaks of two rungs.
     """
     rows = waterfall.usual(evidence)
     if rows.empty:
         return pd.DataFrame({"size": [], "implementation": []})
-    rows = rows.assign(peak=ways.peak(rows), kept=rows["resident_mib"] / MIB_IN_GIB)
+    stored = VALUES_A_PARAMETER * rows["dtype"].map(lambda name: dtype_of(name).bytes)
+    rows = rows.assign(peak=ways.peak(rows), kept=rows["parameters"] * stored / 2**30)
     known = rows[gates.shown(rows) & rows[["peak", "kept"]].notna().all(axis=1)]
     several = known.groupby("size")["implementation"].nunique() > 1
     sizes = in_order("size", several.index[several])
@@ -109,8 +118,9 @@ def rungs_of(evidence: MachineEvidence) -> pd.DataFrame:
 def _draw_curves(part, pen: Pen, curves: dict[str, tuple[pd.DataFrame, list]]) -> None:
     axes = part.subplots(1, len(curves), squeeze=False, sharey=True)[0]
     top = max(levels(curve).sum(axis=1).max() for curve, _ in curves.values()) / MIB_IN_GIB
+    words = words_of(curves)
     for axis, (dtype, (curve, parts)) in zip(axes, curves.items(), strict=True):
-        _panel(axis, pen, curve, LEAST_SHARE * top)
+        _panel(axis, pen, curve, LEAST_SHARE * top, words)
         _mark(axis, pen, parts)
         axis.set_title(f"{cell_words(curve)}, {dtype_words(dtype)}")
     axes[0].set_ylim(0, ROOM * top)
@@ -118,8 +128,18 @@ def _draw_curves(part, pen: Pen, curves: dict[str, tuple[pd.DataFrame, list]]) -
     legend_below(part, list(axes))
 
 
+def words_of(dtypes: Iterable[str]) -> dict[str, str]:
+    """Category of ``LOOKS`` -> its name in a figure of these dtypes.
+
+    The forward casts weights under autocast, and the backward reads the copies: they count as
+    activations.
+    """
+    cast = CAST_TOO if any(dtype_of(dtype).autocast for dtype in dtypes) else {}
+    return {name: cast.get(name, name) for name in LOOKS}
+
+
 def _draw_rungs(part, pen: Pen, rungs: pd.DataFrame, names: dict[str, str]) -> None:
-    """Draw a bar for each rung and size: the memory before the step, and the rise to the peak."""
+    """Draw a bar for each rung and size: weights and optimizer, and what the step adds."""
     sizes = in_order("size", rungs["size"])
     axes = part.subplots(1, len(sizes), squeeze=False, sharey=True)[0]
     batches = rungs["batch"].nunique() > 1
@@ -186,14 +206,14 @@ def _from_its_start(curve: pd.DataFrame, parts: list) -> tuple[pd.DataFrame, lis
     return moved, [(name, begin - start, end - start) for name, begin, end in parts]
 
 
-def _panel(axis: Axes, pen: Pen, curve: pd.DataFrame, least: float) -> None:
+def _panel(axis: Axes, pen: Pen, curve: pd.DataFrame, least: float, words: dict) -> None:
     """Draw each category that ever reaches ``least`` GiB, and label the highest total."""
     at, by_category = curve["position"].to_numpy(float), levels(curve) / MIB_IN_GIB
     below = np.zeros(len(curve))
     for name, level in by_category.items():
         if level.max() >= least:
             above = below + level.to_numpy(float)
-            axis.fill_between(at, below, above, label=name, **pen.filled(*LOOKS[name]))
+            axis.fill_between(at, below, above, label=words[name], **pen.filled(*LOOKS[name]))
             below = above
     total = by_category.sum(axis=1).to_numpy(float)
     top, inside = total.argmax(), (EDGE * at.max(), (1 - EDGE) * at.max())
