@@ -253,6 +253,24 @@ def test_figure_bar_without_wall_time_ends_with_its_kernels():
     assert "withheld" in axis.get_xlabel()
 
 
+@pytest.mark.parametrize("make", [synthetic.gpu_evidence, synthetic.cpu_evidence])
+def test_figure_and_chart_say_where_the_wall_time_is_not_known(make):
+    def words_of(evidence):
+        drawn = themed(lambda pen: SECTION.figure(evidence, pen), LIGHT)
+        ends = [text.get_text() for text in drawn.axes[0].texts if "known" in text.get_text()]
+        return ends, drawn
+
+    assert words_of(confirmed(make()))[0] == []
+    withheld = confirmed(make(), 2)
+    ends, drawn = words_of(withheld)
+    (axis,) = drawn.axes
+    assert len(ends) == len(axis.get_yticklabels())
+    edge = axis.get_window_extent().x1
+    assert all(text.get_window_extent().x1 <= edge for text in axis.texts)
+    (spec,) = SECTION.charts(withheld)
+    assert all("known" in record["value"] for record in spec["data"]["values"])
+
+
 def test_different_kernels_have_different_short_names():
     gemm = "sm80_xmma_gemm_f32f32_f32f32_f32_{}_n_tilesize{}_stage3_warpsize2_ffma_execute_kernel"
     names = [gemm.format(layout, tile) for layout in ("nn", "tn") for tile in ("128x64", "64x64")]

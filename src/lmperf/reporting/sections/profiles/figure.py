@@ -5,6 +5,7 @@ A bar is a train step of one implementation; with a single implementation, one o
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -19,6 +20,9 @@ from lmperf.reporting.sections.profiles.rows import CELL, KERNEL, classes_of, ki
 BAR = 0.72
 INCHES_A_BAR, INCHES_AROUND = 0.44, 1.75
 ROOM = 1.16  # of the longest bar, for the time at its end
+# Of a bar without a wall time: the words at its end, and their share of the axis.
+UNKNOWN = {KERNEL: "idle time not known", "operator": "wall time not known"}
+WORDS_WIDE = 0.31
 NUMBERED = 0.05  # the least share of the longest bar that has its number inside
 WAITING = {KERNEL: "device waits for the host", "operator": "outside operators"}
 
@@ -26,7 +30,7 @@ WAITING = {KERNEL: "device waits for the host", "operator": "outside operators"}
 def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
     """Draw each case as a bar: ms of each class, then the rest of the time without the profiler.
 
-    A bar whose wall time is withheld ends with its classes.
+    A bar whose wall time is withheld ends with its classes, and says so.
     """
     cases, names = bars_of(evidence)
     if cases.empty:
@@ -34,7 +38,7 @@ def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
     kind = kind_of(evidence)
     height = INCHES_AROUND + INCHES_A_BAR * len(cases)
     drawn, (axis,) = panels(title(cases, kind), height=height)
-    _bars(axis, pen, cases.assign(place=range(len(cases))), WAITING[kind])
+    _bars(axis, pen, cases.assign(place=range(len(cases))), kind)
     axis.set_yticks(range(len(cases)), names)
     axis.set_ylim(len(cases) - 0.45, -0.55)
     several = len(cases[["dtype", "implementation"]].drop_duplicates()) > 1
@@ -70,14 +74,14 @@ def _ways(cases: pd.DataFrame) -> list[str]:
     return [f"{dtype_words(d)},\n{implementation_words(i, CELL)}" for d, i in pairs]
 
 
-def _bars(axis: Axes, pen: Pen, cases: pd.DataFrame, waiting: str) -> None:
+def _bars(axis: Axes, pen: Pen, cases: pd.DataFrame, kind: str) -> None:
     """Draw the classes side by side, the rest up to the wall time as an outline, and both sums."""
     longest = cases[["total_ms", "wall_ms"]].max().max()
     left = pd.Series(0.0, cases.index)
     for name in classes_of(cases):
-        kind = CLASSES[name]
-        look = pen.filled(kind.look.colour, kind.look.hatch)
-        axis.barh(cases["place"], cases[name], BAR, left=left, label=kind.words, **look)
+        of = CLASSES[name]
+        look = pen.filled(of.look.colour, of.look.hatch)
+        axis.barh(cases["place"], cases[name], BAR, left=left, label=of.words, **look)
         for place, start, ms in zip(cases["place"], left, cases[name], strict=True):
             if ms >= NUMBERED * longest:
                 _number(axis, pen, start + ms / 2, place, ms)
@@ -86,15 +90,17 @@ def _bars(axis: Axes, pen: Pen, cases: pd.DataFrame, waiting: str) -> None:
     outline = {"facecolor": "none", "edgecolor": pen.theme.ink, "linestyle": ":", "linewidth": 1.1}
     wait = idle["wall_ms"] - idle["total_ms"]
     if len(idle):
-        axis.barh(idle["place"], wait, BAR, left=idle["total_ms"], label=waiting, **outline)
+        axis.barh(idle["place"], wait, BAR, left=idle["total_ms"], label=WAITING[kind], **outline)
     for place, end, ms in zip(idle["place"], idle["total_ms"], wait, strict=True):
         if ms >= NUMBERED * longest:
             _number(axis, pen, end + ms / 2, place, ms)
     for case in cases.itertuples():
         words = significant(case.total_ms)
         words += f" of {significant(case.wall_ms)}" if case.wall_ms > case.total_ms else ""
-        number_at_end(axis, max(case.total_ms, case.wall_ms), case.place, words)
-    axis.set_xlim(0, ROOM * longest)
+        words += f", {UNKNOWN[kind]}" if case.withheld else ""
+        number_at_end(axis, np.nanmax([case.total_ms, case.wall_ms]), case.place, words)
+    open_ended = cases.loc[cases["withheld"], "total_ms"].max() / (1 - WORDS_WIDE)
+    axis.set_xlim(0, np.nanmax([ROOM * longest, open_ended]))
 
 
 def _number(axis: Axes, pen: Pen, x: float, y: float, ms: float) -> None:
