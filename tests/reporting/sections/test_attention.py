@@ -4,6 +4,7 @@ A finding prints one sentence that the measured rows choose. The head table is t
 section in the write-up; A1 to A4 are the tables on the page of the section.
 """
 
+import numpy as np
 import pandas as pd
 import pytest
 import synthetic
@@ -21,7 +22,7 @@ from lmperf.reporting.numbers import ratio
 from lmperf.reporting.sections import compose
 from lmperf.reporting.sections.attention import SECTION
 from lmperf.reporting.sections.attention.bound import PASSES, PASSES_OF_MASK, bounds
-from lmperf.reporting.sections.attention.figure import GAIN
+from lmperf.reporting.sections.attention.figure import GAIN, NUMBER_INCHES, _numbered
 from lmperf.reporting.sections.attention.findings import FINDINGS
 from lmperf.reporting.sections.attention.tables import STEM
 from lmperf.reporting.speedup import Series, resolved
@@ -458,7 +459,20 @@ def test_figure_shows_the_gain_of_compiling_at_each_length(gpu):
     found = having(found, phase="forward", dtype="float32", d_head=64)
     points = [line for line in forward.lines if line.get_label() == f"_{GAIN}"]
     assert list(points[0].get_ydata()) == list(found["ratio"])
-    assert ratio(found["ratio"].iloc[-1]) in [text.get_text() for text in forward.texts]
+    assert ratio(found["ratio"].max()) in [text.get_text() for text in forward.texts]
+    panel = forward.get_window_extent()
+    boxes = [text.get_window_extent() for text in forward.texts]
+    assert all(panel.x0 <= box.x0 and box.x1 <= panel.x1 for box in boxes)
+
+
+@pytest.mark.parametrize("outlier", [1.49, 0.8])
+def test_figure_numbers_an_outlier_between_close_lengths(outlier):
+    inches = np.array([0, 0.4, 0.8, 1.0, 1.2])
+    values = np.array([1.12, 1.24, 1.35, outlier, 1.29])
+    numbered = _numbered(inches, values)
+    assert 3 in numbered
+    gaps = np.diff(np.sort(inches[numbered]))
+    assert (gaps >= NUMBER_INCHES).all() and len(set(numbered)) == len(numbered)
 
 
 @pytest.mark.slow

@@ -33,6 +33,7 @@ END = "does not fit"
 MARGIN, TICKS = 1.4, 4
 GAIN, UNCLEAR = "PyTorch / compiled", "not resolved"
 INCHES, INCHES_A_GAIN = 3.4, 1.5
+POINTS_AN_INCH = 72
 NUMBER_INCHES, PANEL_INCHES = 0.45, 1.85  # least distance of two numbers; width of a panel
 GROWN = {
     ("median_ms", "forward"): "forward time",
@@ -97,7 +98,7 @@ def _gain(evidence: MachineEvidence, frame: pd.DataFrame, phase: str, column: st
 
 
 def _gain_panel(axis, pen: Pen, gain: pd.DataFrame) -> None:
-    """Draw the gain of compiling at each length, with its number if there is room for it."""
+    """Draw the gain of compiling at each length, with the numbers of ``_numbered``."""
     if gain.empty:
         words = {"transform": axis.transAxes, "ha": "center", "va": "center"}
         axis.text(0.5, 0.5, "not measured", **words)
@@ -114,17 +115,31 @@ def _gain_panel(axis, pen: Pen, gain: pd.DataFrame) -> None:
     # An interval is drawn only if it is wide; the number stands above what is drawn.
     drawn_to = gain["high"].where(gain["high"] > (1 + WIDE) * gain["ratio"], gain["ratio"])
     low, high = np.log2(axis.get_xlim())
-    last = np.inf
-    for n, value, top in reversed([*zip(gain["seq_len"], gain["ratio"], drawn_to, strict=True)]):
-        place = PANEL_INCHES * np.log2(n) / (high - low)
-        if last - place >= NUMBER_INCHES:
-            at = {"textcoords": "offset points", "ha": "center", "fontsize": SMALL_TEXT}
-            axis.annotate(ratio(value), (n, top), (0, 6), **at)
-            last = place
+    points = PANEL_INCHES * (np.log2(gain["seq_len"].to_numpy(float)) - low) / (high - low)
+    inches = points.clip(NUMBER_INCHES / 2, PANEL_INCHES - NUMBER_INCHES / 2)
+    for row in _numbered(inches, gain["ratio"].to_numpy()):
+        at = {"textcoords": "offset points", "ha": "center", "fontsize": SMALL_TEXT}
+        n, value = gain["seq_len"].iloc[row], gain["ratio"].iloc[row]
+        offset = POINTS_AN_INCH * (inches - points)[row], 6
+        axis.annotate(ratio(value), (n, drawn_to.iloc[row]), offset, **at)
     axis.axhline(1, color=pen.theme.ink, linewidth=0.8)
     ends = [1, *gain["low"], *drawn_to]
     span = max(max(ends) - min(ends), 0.1)
     axis.set_ylim(min(ends) - 0.12 * span, max(ends) + 0.4 * span)
+
+
+def _numbered(inches: np.ndarray, values: np.ndarray) -> list[int]:
+    """The points that get a number, those furthest from the median value first.
+
+    A point without room beside those before it is left out.
+
+    inches: where the number of each point would be on the x axis.
+    """
+    kept: list[int] = []
+    for row in np.argsort(-abs(values - np.median(values)), kind="stable").tolist():
+        if all(abs(inches[row] - inches[other]) >= NUMBER_INCHES for other in kept):
+            kept.append(row)
+    return kept
 
 
 def _has(frame: pd.DataFrame, phase: str, column: str) -> bool:
