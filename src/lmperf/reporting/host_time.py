@@ -24,7 +24,9 @@ NOTE = (
     "Device: median time on the device, caches overwritten before each call. Host: time from the"
     f" call to its return on an idle device, median of {HOST_CALLS} calls. Loop: time per call of"
     f" up to {LOOP_CALLS} calls back to back on the same inputs. Where the host takes longer than"
-    " the device, a loop of calls waits for the host; the device time does not include that."
+    " the device, a loop of calls waits for the host; the device time does not include that. A"
+    " finding says so only where it also holds for the host time divided by how many times slower"
+    " than its best the host was (`host_reference` in the evidence)."
 )
 TIMES = {"host": "host_ms", "loop": "eager_ms"}
 
@@ -61,14 +63,28 @@ def _table(frame: pd.DataFrame, what: str, cell: Sequence[str]) -> Table | None:
     return side_by_side(f"{what}, {phase_words(phase)}", rows, [*cell, "dtype"], columns, NOTE)
 
 
-def end_of_waiting(rows: pd.DataFrame, axis: str) -> float | None:
-    """The axis value from which on the device takes no less time than the host; None if none.
+def launch_is_longer(rows: pd.DataFrame) -> pd.Series:
+    """Whether each call takes longer to launch than to run, also with the host at its best speed.
 
-    rows: from ``known``, one for each value of the axis.
+    ``host_reference`` is how many times slower than its best the host was. A row without it has
+    False here and in ``launch_is_shorter``, as has a row whose verdict depends on the host's speed.
     """
-    rows = rows.sort_values(axis)
-    waits = (rows["median_ms"] < rows["host_ms"]).to_numpy()
-    if waits[-1]:
-        return None
-    last = waits.nonzero()[0].max(initial=-1)
-    return rows[axis].iloc[last + 1]
+    return rows["median_ms"] < _least_and_most(rows).min(axis=1, skipna=False)
+
+
+def launch_is_shorter(rows: pd.DataFrame) -> pd.Series:
+    """Whether each call takes no longer to launch than to run, at either speed of the host."""
+    return rows["median_ms"] >= _least_and_most(rows).max(axis=1, skipna=False)
+
+
+def _least_and_most(rows: pd.DataFrame) -> pd.DataFrame:
+    """The host time of each row at the host's best speed, and as measured."""
+    slower = rows.get("host_reference", pd.Series(float("nan"), rows.index))
+    return pd.DataFrame({"best": rows["host_ms"] / slower, "measured": rows["host_ms"]})
+
+
+def longer_launch_until(rows: pd.DataFrame, axis: str) -> int | None:
+    """The axis value up to which every call takes longer to launch than to run; None if none."""
+    longer = launch_is_longer(rows).groupby(rows[axis]).all()
+    until = longer.index[longer.cummin()]
+    return int(until.max()) if len(until) else None

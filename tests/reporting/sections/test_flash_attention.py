@@ -131,20 +131,53 @@ def with_times_proportional_to_length(evidence, name, phase):
     return with_changed_rows(evidence, change, STEM, **where)
 
 
+def with_launches(evidence, name, phase, ms, **host):
+    """The evidence with 1 us a position on the device in one-head rows, ``ms`` on the host."""
+    evidence = with_times_proportional_to_length(evidence, name, phase)
+    where = {"implementation": name, "phase": phase, **SINGLE}
+    return with_changed_rows(evidence, lambda rows: rows.assign(host_ms=ms, **host), **where)
+
+
 def test_length_with_a_longer_launch_is_stated_per_kernel(gpu):
     for name, forward, backward in (("triton", 0.3, 0.6), ("sdpa_cudnn", 0.1, 70.0)):
-        for phase, ms in (("forward", forward), ("backward", backward)):
-            gpu = with_times_proportional_to_length(gpu, name, phase)
-            gpu = with_changed_rows(
-                gpu, host_times_set(ms), implementation=name, phase=phase, **SINGLE
-            )
-        where = {"implementation": name, "phase": "forward", "seq_len": 128, **SINGLE}
-        gpu = with_changed_rows(gpu, host_times_set(forward / 10), **where)
+        gpu = with_launches(gpu, name, "forward", forward)
+        gpu = with_launches(gpu, name, "backward", backward)
     assert sentence_of("flash_host", gpu) == (
-        "One head (bf16, d_head 64) takes longer to launch than to run, Triton: forward at some"
-        " lengths up to 256, backward below length 1,024. SDPA cuDNN: forward nowhere, backward at"
-        " every measured length."
+        "One head (bf16, d_head 64) takes longer to launch than to run, Triton: forward up to"
+        " length 256, backward up to length 512. SDPA cuDNN: backward at every measured length."
     )
+
+
+def test_length_of_both_phases_is_stated_once(gpu):
+    for name in ("triton", "sdpa_cudnn"):
+        for phase in ("forward", "backward"):
+            gpu = with_launches(gpu, name, phase, 0.6)
+    assert sentence_of("flash_host", gpu).endswith(
+        "Triton: forward and backward up to length 512. SDPA cuDNN: forward and backward up to"
+        " length 512."
+    )
+
+
+def test_longer_launch_must_hold_with_the_host_at_its_best(gpu):
+    for phase in ("forward", "backward"):
+        gpu = with_launches(gpu, "triton", phase, 0.6, host_reference=1.5)
+        gpu = with_launches(gpu, "sdpa_cudnn", phase, 0.2, host_reference=2.0)
+    assert sentence_of("flash_host", gpu).endswith(
+        "than to run, Triton: forward and backward up to length 256."
+    ), "at 512 the host at its best, and for SDPA cuDNN at 128, is faster than the device"
+    unknown = with_changed_rows(gpu, lambda rows: rows.assign(host_reference=np.nan), **SINGLE)
+    finding = next(f for f in FINDINGS if f.name == "flash_host")
+    assert state(finding, unknown) is None
+
+
+def test_longer_launch_must_hold_at_every_shorter_length(gpu):
+    for name in ("triton", "sdpa_cudnn"):
+        for phase in ("forward", "backward"):
+            gpu = with_launches(gpu, name, phase, 0.6)
+    where = {"implementation": "triton", "seq_len": 256, **SINGLE}
+    gpu = with_changed_rows(gpu, host_times_set(0.1), phase="forward", **where)
+    gpu = with_changed_rows(gpu, host_times_set(0.1), phase="backward", **where)
+    assert "Triton: forward and backward up to length 128." in sentence_of("flash_host", gpu)
 
 
 def test_launches_of_a_single_length_do_not_speak_for_others(gpu):
@@ -152,7 +185,7 @@ def test_launches_of_a_single_length_do_not_speak_for_others(gpu):
     frame = gpu.frames[STEM]
     gpu.frames[STEM] = frame[frame["seq_len"] == 128]
     assert sentence_of("flash_host", gpu).endswith(
-        "SDPA cuDNN: forward at length 128, backward at length 128."
+        "SDPA cuDNN: forward and backward at length 128."
     )
 
 

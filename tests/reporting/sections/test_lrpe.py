@@ -139,8 +139,20 @@ def test_finding_states_positions_with_a_longer_launch(gpu_copy):
         with_times(gpu_copy, ms, **TRITON, shape=shape, phase=phase)
     words = sentence_of("lrpe_host", replace_rows(gpu_copy, host_ms=3.0))
     assert words == (
-        "Up to 64 positions forward, 64 backward, Triton takes longer to launch than to run."
+        "Up to 64 positions forward and backward, Triton takes longer to launch than to run."
     )
+
+
+def test_longer_launch_must_hold_with_the_host_at_its_best(gpu_copy):
+    with_times(gpu_copy, 5.0, **TRITON)
+    with_times(gpu_copy, 1.0, **TRITON, shape="4x4x4")
+    with_times(gpu_copy, 2.0, **TRITON, shape="4x4x4", phase="backward")
+    slow = replace_rows(gpu_copy, host_ms=3.0, host_reference=2.0)
+    assert sentence_of("lrpe_host", slow) == (
+        "Up to 64 positions forward, Triton takes longer to launch than to run."
+    )
+    slow.derived.clear()
+    assert state(FINDINGS["lrpe_host"], replace_rows(slow, host_reference=3.0)) is None
 
 
 def test_note_says_where_the_copy_dips(gpu_copy):

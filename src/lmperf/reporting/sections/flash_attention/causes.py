@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import pandas as pd
 
-from lmperf.names import implementation_words, in_order
+from lmperf.names import implementation_words, in_order, phase_words
 from lmperf.reporting import host_time
 from lmperf.reporting.ceilings import achieved_tflops, balance, matmul_share, peak_words
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import Finding, NotMeasured, measured, rows_of
-from lmperf.reporting.numbers import Spread, significant
+from lmperf.reporting.numbers import Spread, listed, significant
 from lmperf.reporting.sections.flash_attention import kinds
 
-NOWHERE = "nowhere"
 # A kernel below this share of the peak matmul's rate is not bound by its FLOPs or bytes.
 NEAR_CEILING = 0.5
 
@@ -70,46 +69,50 @@ def _compute_bound_answer(values: dict) -> str:
 
 
 def _waiting(evidence: MachineEvidence) -> dict:
-    """Below which length a call takes longer to launch than to run: our kernel and a peer."""
+    """Up to which length a call takes longer to launch than to run: our kernel and a peer.
+
+    ``kernels``: name -> words; a kernel of which nothing can be said is left out. ``names``: of
+    both. ``nowhere``: whether both take no longer to launch at any length.
+    """
     rows = kinds.short_work(rows_of(evidence, kinds.STEM))
     rows = measured(host_time.known(rows[kinds.single(rows)]))
     rows = having(rows, causal=rows["causal"].max())
     names = [kinds.kernel_of(rows), *kinds.rivals(rows)[:1]]
+    parts = {name: having(rows, implementation=name) for name in names}
+    kernels = {implementation_words(name): _waits(part) for name, part in parts.items()}
+    kernels = {name: words for name, words in kernels.items() if words}
+    nowhere = bool(host_time.launch_is_shorter(pd.concat(parts.values())).all())
+    if not (kernels or nowhere):
+        raise NotMeasured
     return {
         "numerics": kinds.numerics(rows),
         "widths": in_order("d_head", rows["d_head"]),
         "least": rows["seq_len"].min(),
-        "kernels": {
-            implementation_words(name): [
-                _waits(measured(having(rows, implementation=name, phase=phase)))
-                for phase in kinds.PHASES
-            ]
-            for name in names
-        },
+        "kernels": kernels,
+        "names": [*map(implementation_words, names)],
+        "nowhere": nowhere,
     }
 
 
 def _waits(rows: pd.DataFrame) -> str:
-    """Where the host takes longer than the device: ``below length 2,048``, ``nowhere``, ...
+    """Where a kernel takes longer to launch: ``forward and backward up to length 2,048``, ...
 
-    Below a length: at every shorter one. Some lengths: a shorter one does not wait.
+    Empty if that cannot be said of the shortest length of any phase.
     """
-    rows = rows.sort_values("seq_len").drop_duplicates("seq_len")
-    waits, end = rows["median_ms"] < rows["host_ms"], host_time.end_of_waiting(rows, "seq_len")
-    if not waits.any():
-        return NOWHERE
-    if not waits.is_monotonic_decreasing:
-        longest = significant(rows.loc[waits, "seq_len"].iloc[-1])
-        return f"at some lengths up to {longest}"
-    if end is not None:
-        return f"below length {significant(end)}"
-    only = f"at length {significant(rows['seq_len'].iloc[0])}"
-    return only if len(rows) == 1 else "at every measured length"
+    found: dict[str, list[str]] = {}
+    for phase in kinds.PHASES:
+        part = having(rows, phase=phase)
+        until = host_time.longer_launch_until(part, "seq_len")
+        if until is not None:
+            found.setdefault(_until(part["seq_len"], until), []).append(phase_words(phase))
+    return ", ".join(f"{listed(phases)} {where}" for where, phases in found.items())
 
 
-def _waiting_answer(values: dict) -> str:
-    found = {where for both in values["kernels"].values() for where in both}
-    return "device" if found == {NOWHERE} else "host"
+def _until(lengths: pd.Series, until: int) -> str:
+    if until < lengths.max():
+        return f"up to length {significant(until)}"
+    only = f"at length {significant(until)}"
+    return only if lengths.nunique() == 1 else "at every measured length"
 
 
 _BEST = (
@@ -150,16 +153,16 @@ CAUSES = (
     ),
     Finding(
         name="flash_host",
-        question="Below which length does launching a call take longer than running it?",
+        question="Up to which length does launching a call take longer than running it?",
         values=_waiting,
-        answer=_waiting_answer,
+        answer=lambda v: "device" if v["nowhere"] else "host",
         answers={
             "host": "One head ({{ numerics }}, d_head {{ widths | listed }}) takes longer to launch"
             " than to run"
-            "{% for name, (forward, backward) in kernels.items() %}{{ ',' if loop.first }}"
-            " {{ name }}: forward {{ forward }}, backward {{ backward }}.{% endfor %}",
+            "{% for name, where in kernels.items() %}{{ ',' if loop.first }} {{ name }}:"
+            " {{ where }}.{% endfor %}",
             "device": "One head ({{ numerics }}) takes no longer to launch than to run from length"
-            " {{ least | sig }} on: {{ kernels | listed }}.",
+            " {{ least | sig }} on: {{ names | listed }}.",
         },
     ),
 )

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pandas as pd
 
-from lmperf.names import dtype_words, implementation_words
+from lmperf.names import dtype_words, implementation_words, phase_words
 from lmperf.reporting import gates, host_time, marks
-from lmperf.reporting.evidence import MachineEvidence, having
+from lmperf.reporting.evidence import MachineEvidence, groups, having
 from lmperf.reporting.findings import SHORT, Finding, NotMeasured, always, measured, verdicts
 from lmperf.reporting.numbers import Count, Spread
 from lmperf.reporting.sections.lrpe import shapes
@@ -96,17 +96,21 @@ def _over_peer(evidence: MachineEvidence) -> dict:
 
 
 def _host(evidence: MachineEvidence) -> dict:
-    """Up to which number of positions every shape takes longer to launch than to run, by phase."""
+    """Up to which number of positions every shape takes longer to launch than to run.
+
+    ``until``: number of positions -> the phases of which this can be said.
+    """
     rows = _rows(evidence)
     lead = shapes.leads(rows)[:1]
     rows = measured(host_time.known(having(rows, implementation=lead)))
-    late = (rows["host_ms"] > rows["median_ms"]).groupby([rows["phase"], rows["positions"]]).all()
-    wide = late.unstack("phase").sort_index().cummin()
-    until = {phase: wide.index[wide[phase].eq(True)] for phase in wide}
-    until = {phase: int(positions.max()) for phase, positions in until.items() if len(positions)}
-    if not {"forward", "backward"} <= set(until):
+    until: dict[int, list[str]] = {}
+    for phase, part in groups(rows, "phase"):
+        positions = host_time.longer_launch_until(part, "positions")
+        if positions is not None:
+            until.setdefault(positions, []).append(phase_words(phase))
+    if not until:
         raise NotMeasured
-    return {"kernel": implementation_words(lead[0]), **until}
+    return {"kernel": implementation_words(lead[0]), "until": until}
 
 
 def _cached(evidence: MachineEvidence) -> dict:
@@ -164,9 +168,9 @@ FINDINGS = (
         values=_host,
         answer=always,
         answers={
-            "is": "Up to {{ forward | count('position') }} forward,"
-            " {{ '{:,}'.format(backward) }} backward, {{ kernel }} takes longer to launch than"
-            " to run."
+            "is": "Up to{% for positions, phases in until.items() %}"
+            " {{ positions | count('position') if loop.first else positions | thousands }}"
+            " {{ phases | listed }},{% endfor %} {{ kernel }} takes longer to launch than to run."
         },
     ),
     Finding(
