@@ -30,7 +30,9 @@ def job(stem, hour, gpus):
 def evidence(jobs, measured_at, **others):
     """Evidence with rows of lrpe, and of other benchmarks, measured at these times."""
     frames = {
-        stem: pd.DataFrame({"measured_at": of, "status": "ok", "environment": "e"})
+        stem: pd.DataFrame(
+            {"measured_at": of, "status": "ok", "median_ms": 1.0, "environment": "e"}
+        )
         for stem, of in {"lrpe": measured_at, **others}.items()
     }
     facts = {"environments": {"e": {"device": "H100", "uuid": "GPU-b"}}}
@@ -136,6 +138,16 @@ def test_rows_on_another_gpu_than_the_ceilings_are_counted():
     same = evidence(jobs, [SECOND], ceilings=[FIRST])
     assert apart_from_ceilings(same, ["lrpe"]).none and not notices_of(same, ["lrpe"])["apart"]
     assert apart_from_ceilings(evidence(jobs[1:], [SECOND]), ["lrpe"]).none
+
+
+def test_only_rows_with_a_time_count_beside_the_ceilings():
+    jobs = [job("ceilings", "10", "GPU-a"), job("lrpe", "20", "GPU-b")]
+    found = evidence(jobs, [SECOND] * 4, ceilings=[FIRST])
+    rows = found.frames["lrpe"]
+    rows["status"] = ["ok", "ok", "oom", "unsupported"]
+    rows.loc[1:, "median_ms"] = None
+    assert str(apart_from_ceilings(found, ["lrpe"])) == "1 of 1"
+    assert [*rows_by_job(found)] == [1, 4], "the cost is shared by all rows"
 
 
 def test_jobs_without_a_row_left_are_named_below_the_cost():

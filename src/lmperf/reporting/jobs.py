@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pandas as pd
@@ -10,6 +10,7 @@ import pandas as pd
 from lmperf.benchmark import Timed
 from lmperf.benchmarks import load
 from lmperf.evidence.repeatability import STEM
+from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.numbers import Count, counted, listed
 
@@ -28,17 +29,22 @@ def rows_by_job(evidence: MachineEvidence) -> pd.Series:
 
     A row that several jobs may have measured (see ``_may_have_measured``) counts for the first.
     """
-    return evidence.once(("rows_by_job",), lambda: _rows_by_job(evidence))
+    return evidence.once(
+        ("rows_by_job",), lambda: _by_job(evidence.cost, lambda stem: _rows(evidence, stem))
+    )
 
 
-def _rows_by_job(evidence: MachineEvidence) -> pd.Series:
-    jobs = evidence.cost
+def _rows(evidence: MachineEvidence, stem: str) -> pd.DataFrame | None:
+    if stem == STEM:
+        return pd.concat([*evidence.repeats.values()]) if evidence.repeats else None
+    return evidence.frame(stem)
+
+
+def _by_job(jobs: pd.DataFrame, rows_of: Callable[[str], pd.DataFrame | None]) -> pd.Series:
+    """For each job, how many of the rows that ``rows_of`` gives for its benchmark it measured."""
     counts = pd.Series(0, jobs.index)
     for stem, of_stem in jobs.groupby("stem"):
-        if stem == STEM:
-            frame = pd.concat([*evidence.repeats.values()]) if evidence.repeats else None
-        else:
-            frame = evidence.frame(str(stem))
+        frame = rows_of(str(stem))
         if frame is not None:
             possible = _may_have_measured(frame, of_stem)
             first = possible.argmax(axis=1)[possible.any(axis=1)]
@@ -158,16 +164,21 @@ def _counted_gpus(evidence: MachineEvidence, stems: Sequence[str]) -> str:
 
 
 def apart_from_ceilings(evidence: MachineEvidence, benchmarks: Sequence[str]) -> Count:
-    """How many timed rows were measured on other GPUs than the ceilings, of how many.
+    """How many rows with a time were measured on other GPUs than the ceilings, of how many.
 
     Rows of jobs that did not record their GPUs do not count. None is apart without ceilings.
     """
     known = _with_gpus(evidence)
     ceilings = _gpus_of(known[known["stem"] == CEILINGS])
     timed = [stem for stem in benchmarks if stem != CEILINGS and isinstance(load(stem), Timed)]
+
+    def timed_rows(stem: str) -> pd.DataFrame | None:
+        frame = evidence.frame(stem) if stem in timed else None
+        return None if frame is None else frame[gates.shown(frame) & frame["median_ms"].notna()]
+
     jobs = known[known["stem"].isin(timed)]
     elsewhere = [bool(ceilings) and ceilings.isdisjoint(_split(gpus)) for gpus in jobs["gpus"]]
-    rows = rows_by_job(evidence)[jobs.index] if len(jobs) else pd.Series(dtype=int)
+    rows = _by_job(evidence.cost, timed_rows)[jobs.index] if len(jobs) else pd.Series(dtype=int)
     return Count(int(rows[elsewhere].sum()), int(rows.sum()))
 
 
