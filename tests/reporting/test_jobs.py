@@ -150,6 +150,15 @@ def test_only_rows_with_a_time_count_beside_the_ceilings():
     assert [*rows_by_job(found)] == [1, 4], "the cost is shared by all rows"
 
 
+def test_steps_back_to_back_are_noticed_only_on_pages_that_have_some():
+    jobs = [job("lrpe", "10", "GPU-a"), job("end_to_end", "20", "GPU-b")]
+    found = evidence(jobs, [FIRST], end_to_end=[SECOND] * 2)
+    for stem, phase in (("lrpe", "forward"), ("end_to_end", "train_step")):
+        found.frames[stem] = found.frames[stem].assign(phase=phase, sustained_rounds_ms="1.0;1.0")
+    assert not notices_of(found, ["lrpe"])["back_to_back"]
+    assert notices_of(found, ["lrpe", "end_to_end"])["back_to_back"]
+
+
 def test_jobs_without_a_row_left_are_named_below_the_cost():
     jobs = [job("lrpe", "10", "GPU-a"), job("lrpe", "20", "GPU-b")]
     table = cost_table(evidence(jobs, [SECOND]))

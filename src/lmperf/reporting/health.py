@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from lmperf.benchmarks import load
 from lmperf.evidence import repeatability
 from lmperf.reporting import machine, marks
+from lmperf.reporting.comparable import sustains
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.foreign import escaped
 from lmperf.reporting.jobs import apart_from_ceilings, beside_other_jobs, on_several_devices
@@ -77,7 +78,10 @@ def unresolved(sections: Sequence[Composed]) -> Count:
 
 
 def notices_of(evidence: MachineEvidence, benchmarks: Sequence[str]) -> dict:
-    """What a page warns of: stale, missing, red and marked rows, and damaged evidence."""
+    """What a page warns of: stale, missing, red and marked rows, and damaged evidence.
+
+    ``back_to_back``: whether the page has steps timed back to back.
+    """
     red = machine.red_gates(evidence, benchmarks)
     apart = apart_from_ceilings(evidence, benchmarks)
     return {
@@ -87,6 +91,9 @@ def notices_of(evidence: MachineEvidence, benchmarks: Sequence[str]) -> dict:
         "red": _listed(red, benchmarks),
         "marks": marks.counted_words(machine.marked(evidence, benchmarks)),
         "devices": on_several_devices(evidence, benchmarks),
+        "back_to_back": any(
+            sustains(evidence.frames[stem]).any() for stem in benchmarks if stem in evidence.frames
+        ),
         "beside_other_jobs": beside_other_jobs(evidence, benchmarks),
         "apart": None if apart.none else apart,
     }
