@@ -15,6 +15,7 @@ from lmperf.measuring.clock_settings import HOST_CALLS, LOOP_CALLS
 from lmperf.names import implementation_words, in_order, phase_words
 from lmperf.reporting import gates
 from lmperf.reporting.evidence import having
+from lmperf.reporting.marks import with_marks
 from lmperf.reporting.side_by_side import each, side_by_side, time
 from lmperf.reporting.tables import medians, value_cells
 from lmperf.results import Table
@@ -57,7 +58,7 @@ def _table(frame: pd.DataFrame, what: str, cell: Sequence[str]) -> Table | None:
         rows, words = having(frame, implementation=name), implementation_words(name)
         columns.append(time(f"{words}, device", medians(rows), f"{phase}.{name}.device"))
         for kind, column in TIMES.items():
-            cells = value_cells(rows, rows[column])
+            cells = with_marks(value_cells(rows, rows[column]), rows)
             columns.append(time(f"{words}, {kind}", cells, f"{phase}.{name}.{kind}"))
     rows = having(frame, implementation=list(measured))
     return side_by_side(f"{what}, {phase_words(phase)}", rows, [*cell, "dtype"], columns, NOTE)

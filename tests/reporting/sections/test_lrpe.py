@@ -133,6 +133,21 @@ def test_shares_of_a_copy_carry_the_marks_of_both_rows(gpu_copy):
     assert "no finding rests on it." in marks.legend(table.cells)
 
 
+def test_every_time_and_rate_of_a_marked_row_has_its_sign(gpu_copy):
+    frame = gpu_copy.frames["lrpe"].assign(marks=None, reference=1.0)
+    rows = having(frame, **TRITON, phase="forward", shape="4x4x4", extra_tokens=0).index
+    frame.loc[rows, "marks"] = "contradicts"
+    gpu_copy.frames["lrpe"] = frame
+    for table, number in ((L1.make(gpu_copy)[0], 5), (HOST.make(gpu_copy)[0], 3)):
+        ours = [
+            c for c in table.columns if c.header.startswith(("Triton (", "Triton,", "Triton o"))
+        ]
+        ours = [c for c in ours if "cached" not in c.header]
+        line = next(i for i, cell in enumerate(table.columns[1].cells) if cell.words == "4x4x4")
+        assert len(ours) == number, [c.header for c in ours]
+        assert all(column.cells[line].marks == ("contradicts",) for column in ours)
+
+
 def test_finding_states_positions_with_a_longer_launch(gpu_copy):
     with_times(gpu_copy, 5.0, **TRITON)
     for shape, phase, ms in (("4x4x4", "forward", 1.0), ("4x4x4", "backward", 2.0)):

@@ -13,6 +13,7 @@ import pandas as pd
 from lmperf.names import dtype_words, implementation_words, in_order, phase_words
 from lmperf.reporting import gates, host_time
 from lmperf.reporting.evidence import MachineEvidence, groups, having
+from lmperf.reporting.marks import with_marks
 from lmperf.reporting.numbers import EMPTY, Count, error, finite, percent, significant, whole
 from lmperf.reporting.sections.lrpe import shapes
 from lmperf.reporting.side_by_side import (
@@ -161,7 +162,7 @@ def _speed(evidence: MachineEvidence, frame: pd.DataFrame, words: str) -> Table 
         named = f"{frame['phase'].iloc[0]}.{name}"
         columns.append(time(label, kernel_times(rows), named))
         if name in ("copy", *leads[:1]):
-            rates = value_cells(rows, rows["gbps"])
+            rates = with_marks(value_cells(rows, rows["gbps"]), rows)
             columns.append(rate(label, rates, f"{named}.bandwidth", "GB/s"))
         if name != "copy":
             shares = _shares(evidence, name)
