@@ -122,6 +122,21 @@ def test_speedup_of_phases_and_small_shapes_is_not_mixed(gpu_copy):
     assert words.endswith(" unresolved or marked.")
 
 
+def test_speedups_apart_by_extra_tokens_have_their_own_ranges(gpu_copy):
+    with_times(gpu_copy, 5.0, **TRITON)
+    with_times(gpu_copy, 15.0, implementation="compiled")
+    forward = {"implementation": "compiled", "phase": "forward"}
+    with_times(gpu_copy, 20.0, **forward, extra_tokens=0)
+    with_times(gpu_copy, 22.0, **forward, extra_tokens=0, shape="32768")
+    assert sentence_of("lrpe_over", gpu_copy).startswith(
+        "Triton over compiled (from 8,192 positions): 4.00x to 4.40x forward without extra tokens."
+        " Forward with 10 extra tokens: 3.00x. Backward: 3.00x."
+    )
+    gpu_copy.derived.clear()
+    with_times(gpu_copy, 21.0, **forward, extra_tokens=10, shape="32768")
+    assert "): 3.00x to 4.40x forward. Backward: 3.00x." in sentence_of("lrpe_over", gpu_copy)
+
+
 def test_shares_of_a_copy_carry_the_marks_of_both_rows(gpu_copy):
     frame = gpu_copy.frames["lrpe"].assign(marks=None, reference=1.0)
     copy = having(frame, implementation="copy", phase="forward", shape="4x4x4").index

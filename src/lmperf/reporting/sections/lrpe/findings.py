@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterable
 
 import pandas as pd
 
@@ -10,7 +11,7 @@ from lmperf.names import dtype_words, implementation_words, phase_words
 from lmperf.reporting import gates, host_time, marks
 from lmperf.reporting.evidence import MachineEvidence, groups, having
 from lmperf.reporting.findings import SHORT, Finding, NotMeasured, always, measured, verdicts
-from lmperf.reporting.numbers import Count, Spread
+from lmperf.reporting.numbers import Count, Spread, counted
 from lmperf.reporting.sections.lrpe import shapes
 from lmperf.reporting.speedup import averaged, compared, every, resolved
 
@@ -44,6 +45,33 @@ def _by_phase(rows: pd.DataFrame) -> dict[str, Spread]:
     return {phase: Spread.of(measured(part)["ratio"]) for phase, part in parts.items()}
 
 
+def _by_tokens(rows: pd.DataFrame) -> dict[str, Spread]:
+    """Phase in words -> spread of its speed-ups, as ``{"forward": ...}``.
+
+    Where the ranges with different numbers of extra tokens do not overlap, each has its own.
+    """
+    found: dict[str, Spread] = {}
+    for phase, spread in _by_phase(rows).items():
+        of_phase, words = having(rows, phase=phase), phase_words(phase)
+        parts = {
+            f"{words} {_tokens_words(number)}": Spread.of(part["ratio"])
+            for number, part in groups(of_phase, "extra_tokens")
+        }
+        found |= parts if _are_apart(parts.values()) else {words: spread}
+    return found
+
+
+def _tokens_words(number: int) -> str:
+    return f"with {counted(number, 'extra token')}" if number else "without extra tokens"
+
+
+def _are_apart(spreads: Iterable[Spread]) -> bool:
+    """Whether there are several ranges, none from a single value, of which no two overlap."""
+    ordered = sorted(spreads, key=lambda spread: spread.low)
+    several = len(ordered) > 1 and all(spread.n > 1 for spread in ordered)
+    return several and all(one.high < other.low for one, other in itertools.pairwise(ordered))
+
+
 def _copy(evidence: MachineEvidence) -> dict:
     """The share of a copy's speed that the lead reaches for large shapes."""
     rows = _rows(evidence)
@@ -72,7 +100,8 @@ def _copy_answer(values: dict) -> str:
 def _over_peer(evidence: MachineEvidence) -> dict:
     """Resolved speed-ups of the lead over the next implementation, of large and small shapes.
 
-    ``open``: how many of the small shapes are unresolved or marked.
+    ``gains``: of large shapes, by ``_by_tokens``. ``least``: of small shapes. ``open``: how many of
+    the small shapes are unresolved or marked.
     """
     rows = _rows(evidence)
     leads = shapes.leads(rows)
@@ -86,7 +115,7 @@ def _over_peer(evidence: MachineEvidence) -> dict:
     if 2 * found["large"].sum() < timed["large"].sum():
         raise NotMeasured
     return {
-        **_by_phase(found[found["large"]]),
+        "gains": _by_tokens(found[found["large"]]),
         "kernel": implementation_words(lead),
         "peer": implementation_words(peer),
         "large": shapes.large_words(rows),
@@ -134,7 +163,9 @@ def _cached_answer(values: dict) -> str:
 _WHAT = "md_lrpe_cosine, {{ kernel }} ({{ numerics }}, {{ large }}): "
 _OVER = (
     "{{ kernel[:1] | upper }}{{ kernel[1:] }} over {{ peer }} ({{ large }}):"
-    " {{ forward | range('ratio') }} forward. Backward: {{ backward | range('ratio') }}."
+    "{% for what, gain in gains.items() %}{% if loop.first %} {{ gain | range('ratio') }}"
+    " {{ what }}.{% else %} {{ what[:1] | upper }}{{ what[1:] }}: {{ gain | range('ratio') }}."
+    "{% endif %}{% endfor %}"
 )
 
 FINDINGS = (
