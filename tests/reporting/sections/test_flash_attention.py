@@ -231,7 +231,7 @@ def test_crossover_is_the_length_after_the_last_slower_one(gpu):
     slow = with_changed_rows(
         gpu, times_scaled(90), implementation="triton", seq_len=256, d_head=64, **SINGLE
     )
-    assert "in every resolved cell from length 512 on" in sentence_of("flash_one_head", slow)
+    assert "in every resolved cell from length 512 on." in sentence_of("flash_one_head", slow)
 
 
 def test_finding_counts_slower_cells_below_the_crossover(gpu):
@@ -240,7 +240,8 @@ def test_finding_counts_slower_cells_below_the_crossover(gpu):
     cells = frame[ours & frame["phase"].isin(["forward", "backward"])]
     slow, below = (cells["seq_len"] == 256).sum(), (cells["seq_len"] < 512).sum()
     sentence = sentence_of("flash_one_head", CASES["flash_one_head"]["from"]())
-    assert f"from length 512 on, slower in {slow} of {below} below" in sentence
+    assert sentence.startswith("One head (F1, forward and backward separately): Triton is faster")
+    assert f"from length 512 on. Below, it is slower in {slow} of {below}." in sentence
 
 
 def test_speedup_divides_peer_time_by_triton_time(gpu):
@@ -345,8 +346,31 @@ def test_tf32_finding_compares_errors_with_float32(gpu):
             gpu, lambda own, error=error: own.assign(error_dq=error, **NO_OTHER), **rows
         )
     sentence = sentence_of("flash_tf32", gpu)
-    assert "The speed-ups are 3.00x." in sentence
-    assert "Errors in TF32 are 4.00 times as large" in sentence
+    assert "The speed-ups are 3.00x." in sentence and "prefer" not in sentence
+    assert "The error of a tensor (F4) in TF32 is 4.00 times as large" in sentence
+
+
+def with_tf32(evidence, ms, **errors):
+    """The evidence with these times and errors of Triton in TF32; in float32 6 ms and 2e-3."""
+    for dtype, own, found in (("float32", 6.0, dict.fromkeys(errors, 2e-3)), ("tf32", ms, errors)):
+        rows = {"implementation": "triton", "dtype": dtype, "status": "ok"}
+        evidence = with_changed_rows(evidence, times_set(own), **rows)
+        change = lambda of, found=found: of.assign(**{**NO_OTHER, **found})  # noqa: E731
+        evidence = with_changed_rows(evidence, change, **rows)
+    return evidence
+
+
+def test_error_ratios_of_tf32_include_every_tensor(gpu):
+    sentence = sentence_of("flash_tf32", with_tf32(gpu, 8.0, error_dq=8e-3, error_out=4e-3))
+    assert "is 2.00 to 4.00 times as large" in sentence
+
+
+def test_float32_is_advised_where_tf32_is_slower_and_less_exact(gpu):
+    sentence = sentence_of("flash_tf32", with_tf32(gpu, 8.0, error_dq=8e-3))
+    assert "slower in TF32 than in float32* in" in sentence
+    assert "resolved comparisons: prefer float32*. The speed-ups are 0.75x." in sentence
+    for other in (with_tf32(gpu, 5.0, error_dq=8e-3), with_tf32(gpu, 8.0, error_dq=1e-3)):
+        assert "prefer" not in sentence_of("flash_tf32", other)
 
 
 def test_leaderboard_cell_is_shown_with_the_published_time(gpu):
