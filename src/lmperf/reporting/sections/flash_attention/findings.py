@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pandas as pd
 
-from lmperf.names import STATUSES, implementation_words, in_order
+from lmperf.names import STATUSES, implementation_words, in_order, phase_words
 from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import (
@@ -38,6 +38,7 @@ from lmperf.reporting.speedup import (
 )
 from lmperf.statistics import FASTER, SAME, SLOWER, UNRESOLVED
 
+ON_PAR, _WITHIN = "on par", "within the noise floor"
 LEADERBOARD, AUTHORS = "course leaderboard 2025", "FlashAttention-3"
 AUTHORS_KERNEL = "flash_attn_3"
 
@@ -50,50 +51,67 @@ def _rival(rows: pd.DataFrame) -> str:
     return peers[0]
 
 
-def _mean(rows: pd.DataFrame) -> str:
-    """The geometric mean of speed-ups in words; ``on par`` if its verdict is ``same``.
+def _speed(rows: pd.DataFrame, brief: bool = False) -> str:
+    """The speed-ups of some cells in words: their geometric mean and range, or ``on par``.
 
-    If a cell is faster or slower all the same, the range of the cells.
+    A deficit or gain in all cells is stated although it is within the noise floor.
+
+    brief: without the mean if it is within the noise floor, else without the range.
     """
-    said = verdict_of_mean(rows)
-    if said == SAME and rows["verdict"].isin([FASTER, SLOWER]).any():
-        return ranged(Spread.of(rows["ratio"]), ratio)
-    words = {SAME: "on par", UNRESOLVED: UNRESOLVED}
-    return words.get(said) or ratio(geometric_mean(rows["ratio"]))
+    cells, said = ranged(Spread.of(rows["ratio"]), ratio), verdict_of_mean(rows)
+    mean = f"{ratio(geometric_mean(rows['ratio']))} in the geometric mean"
+    if said == UNRESOLVED:
+        return UNRESOLVED
+    if said != SAME:
+        several = " to " in cells
+        whole = mean if brief else f"{mean} (cells: {cells})"
+        return whole if several else cells
+    if rows["verdict"].isin([FASTER, SLOWER]).any():
+        range_alone = f"{cells}, the geometric mean {_WITHIN}"
+        return range_alone if brief else f"{mean}, {_WITHIN} (cells: {cells})"
+    if _leans(rows) and cells != ratio(1):
+        where = " in all cells" if len(rows) > 1 else ""
+        return f"{cells}{where}, {'' if all_same(rows) else 'the geometric mean '}{_WITHIN}"
+    return ON_PAR
+
+
+def _leans(rows: pd.DataFrame) -> bool:
+    """Whether the intervals of all speed-ups are on the same side of 1."""
+    return bool((rows["high"] < 1).all() or (rows["low"] > 1).all())
 
 
 def _peers(evidence: MachineEvidence) -> dict:
-    """Geometric-mean speed-ups of our kernel over the first peer in words, by phase.
+    """Speed-ups of our kernel over the first peer in words, by phase.
 
     The cells are the filled grid in bf16, or without it one head; of these the ones that are
     ``averaged`` in every phase. ``length``: their length, if it is the same in all of them.
     """
     work, rows = kinds.main(all_rows(evidence, kinds.STEM))
     over = kinds.in_every_phase(kinds.over(evidence, peer := _rival(rows), rows, averaged))
-    means = {phase: _mean(having(over, phase=phase)) for phase in in_order("phase", over["phase"])}
-    if not set(kinds.PHASES) <= set(means):
+    phases = in_order("phase", over["phase"])
+    if not set(kinds.PHASES) <= set(phases):
         raise NotMeasured
+    speeds = {phase_words(phase): _speed(having(over, phase=phase)) for phase in phases}
     words = {"kernel": kinds.kernel_words(rows), "numerics": kinds.numerics(rows)}
     timed = kinds.over(evidence, peer, rows, every)
     return {
         **words,
         "work": work,
         "peer": implementation_words(peer),
-        "means": {"together" if p == kinds.TOGETHER else p: mean for p, mean in means.items()},
-        "ranges": any(" to " in mean for mean in means.values()),
+        "speeds": speeds,
         "length": over["seq_len"].iloc[0] if over["seq_len"].nunique() == 1 else None,
         "cells": Count(kinds.cells_of(over), kinds.cells_of(kinds.in_every_phase(timed))),
-        "par": all_same(over),
+        "par": all_same(over) and set(speeds.values()) == {ON_PAR},
     }
 
 
 def _together(evidence: MachineEvidence) -> dict:
-    """Forward and backward together over the first peer: geometric means by width, and F5.
+    """Forward and backward together over the first peer: speed-ups by width, and of F5.
 
-    ``means``: a mean in words -> the widths that have it. ``several``: whether a mean is of several
-    cells. The means rest on the cells of ``_peers``. ``others``: speed-ups of the cells of F5 that
-    are not marked or unresolved, if these are most. ``left_out``: how many of all cells neither a
-    mean nor ``others`` includes.
+    ``speeds``: speed-ups in words -> the widths that have them; they rest on the cells of
+    ``_peers``. ``floor``: the noise floor, if one of them refers to it. ``others``: speed-ups of
+    the cells of F5 that are not marked or unresolved, if these are most. ``left_out``: how many of
+    all cells neither ``speeds`` nor ``others`` includes.
     """
     frame = all_rows(evidence, kinds.STEM)
     work, rows = kinds.main(frame)
@@ -107,15 +125,15 @@ def _together(evidence: MachineEvidence) -> dict:
     main, others = having(main, phase=kinds.TOGETHER), over(other, resolved)
     timed = [over(rows, every), over(other, every)]
     others = others if 2 * len(others) >= len(timed[1]) else others.iloc[:0]
-    number, means = sum(map(len, timed)), {}
+    number, speeds = sum(map(len, timed)), {}
     for width in in_order("d_head", measured(main)["d_head"]):
-        means.setdefault(_mean(having(main, d_head=width)), []).append(width)
+        speeds.setdefault(_speed(having(main, d_head=width), brief=True), []).append(width)
     return {
         "work": work,
         "numerics": kinds.numerics(rows),
         "peer": implementation_words(peer),
-        "means": means,
-        "several": main["d_head"].value_counts().max() > 1,
+        "speeds": speeds,
+        "floor": main["floor"].max() if any(_WITHIN in words for words in speeds) else None,
         "others": Spread.of(others["ratio"]) if len(others) else None,
         "left_out": Count(number - len(main) - len(others), number),
     }
@@ -249,21 +267,23 @@ _AT_THE_END = (
 )
 _NO_RED = "no gate of {{ red.n | count('timed row') }} failed."
 _OVER = "{{ kernel }} attention over {{ peer }} ({{ work }}, {{ numerics }}): "
+_BY_PHASE = (
+    "{% for phase, speed in speeds.items() %}{% if loop.first %}{{ phase }} {{ speed }}."
+    "{% else %} {{ phase[:1] | upper }}{{ phase[1:] }}: {{ speed }}.{% endif %}{% endfor %}"
+)
 _CELLS = (
-    " {{ 'On' if cells.k == 1 else 'Geometric means, or ranges, of' if ranges else"
-    " 'Geometric means of' }}"
-    " {{ cells.k | count('cell') if cells.all else '%s cells' % cells }}"
+    " Compared in {{ cells.k | count('cell') if cells.all else '%s cells' % cells }}"
     "{% if length %}, length {{ length | sig }}{% endif %}."
 )
+_FLOOR = "{% if floor %} Noise floor: {{ floor | percent }}.{% endif %}"
 _LEFT_OUT = (
     "{% if left_out.k %} Left out as marked or unresolved in a phase: {{ left_out }} cells."
     "{% endif %}"
 )
 _TOGETHER = (
-    "{% for mean, widths in means.items() %}{% if loop.first %}Forward and backward together over"
-    " {{ peer }} ({{ work }}, {{ numerics }}{{ ', geometric means' if several }}): {{ mean }} at"
-    " d_head {{ widths | listed }}."
-    "{% else %} At d_head {{ widths | listed }}: {{ mean }}.{% endif %}{% endfor %}"
+    "{% for speed, widths in speeds.items() %}{% if loop.first %}Forward + backward over"
+    " {{ peer }} ({{ work }}, {{ numerics }}) at d_head {{ widths | listed }}: {{ speed }}."
+    "{% else %} At d_head {{ widths | listed }}: {{ speed }}.{% endif %}{% endfor %}"
 )
 
 FINDINGS = (
@@ -273,10 +293,7 @@ FINDINGS = (
         values=_peers,
         answer=lambda v: "par" if v["par"] else "each",
         answers={
-            "each": _OVER
-            + "{{ means.forward }} forward, {{ means.backward }} backward."
-            + "{% if means.together is defined %} Both together: {{ means.together }}.{% endif %}"
-            + _CELLS,
+            "each": _OVER + _BY_PHASE + _CELLS,
             "par": _OVER + "on par in {{ cells }} cells.",
         },
         place=SHORT,
@@ -287,9 +304,10 @@ FINDINGS = (
         values=_together,
         answer=lambda v: "both" if v["others"] else "is",
         answers={
-            "is": _TOGETHER + _LEFT_OUT,
+            "is": _TOGETHER + _FLOOR + _LEFT_OUT,
             "both": _TOGETHER
             + " Other widths and a leaderboard's cell (F5): {{ others | range('ratio') }}."
+            + _FLOOR
             + _LEFT_OUT,
         },
     ),
