@@ -26,8 +26,8 @@ NOTE = (
     f" call to its return on an idle device, median of {HOST_CALLS} calls. Loop: time per call of"
     f" up to {LOOP_CALLS} calls back to back on the same inputs. Where the host takes longer than"
     " the device, a loop of calls waits for the host; the device time does not include that. A"
-    " finding says so only where it also holds for the host time divided by how many times slower"
-    " than its best the host was (`host_reference` in the evidence)."
+    " finding says so only where it also holds for the host at its best: its time divided by its"
+    " slow-down (`host_reference` in the evidence)."
 )
 TIMES = {"host": "host_ms", "loop": "eager_ms"}
 
