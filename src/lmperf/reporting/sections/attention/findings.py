@@ -22,6 +22,7 @@ from lmperf.reporting.findings import (
     rows_of,
     verdicts,
 )
+from lmperf.reporting.host_time import longer_launch_until
 from lmperf.reporting.numbers import GIB, MIB, Spread, ranged, significant
 from lmperf.reporting.sections.attention.bound import bounds
 from lmperf.reporting.sections.attention.tables import BASE, CELL, PREDICTED, STEM, held, usual
@@ -163,8 +164,6 @@ def _bound(evidence: MachineEvidence) -> dict:
     cell = last[["seq_len", "dtype", "batch", "causal"]]
     beside = having(rows_of(evidence, STEM, phase="forward"), **cell)
     beside = known[known.index.isin(beside.index) & (known["bound"] != last["bound"])]
-    late = (rows["host_ms"] > rows["median_ms"]).groupby(rows["seq_len"]).all()
-    late = late.index[late.cummin()]
     return {
         **last[["seq_len", "d_head", "dtype", "bound"]],
         **{name: last[f"{name}_ms"] / last["median_ms"] for name in (MEMORY, COMPUTE)},
@@ -172,7 +171,7 @@ def _bound(evidence: MachineEvidence) -> dict:
         "others": {
             found: in_order("d_head", part["d_head"]) for found, part in beside.groupby("bound")
         },
-        "late_until": late.max() if len(late) else None,
+        "late_until": longer_launch_until(rows, "seq_len"),
     }
 
 
