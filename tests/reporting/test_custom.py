@@ -11,6 +11,7 @@ from lmperf.reporting import custom, pages
 from lmperf.reporting.markdown import markdown
 from lmperf.reporting.numbers import error
 from lmperf.reporting.sections import compose
+from lmperf.reporting.speedup import Series, compared
 
 STEM = "flash_attention"
 TRITON = "Triton"
@@ -84,6 +85,21 @@ def test_summary_counts_marked_comparisons_apart(gpu):
     assert custom_sentences(evidence) == [
         "mine was timed; too few of its forward + backward comparisons are resolved to sum them up."
     ]
+
+
+def test_each_phase_needs_half_of_its_own_comparisons(gpu):
+    evidence = with_custom(gpu, 2.0)
+    frame, whole = evidence.frames[STEM].copy(), "forward_backward"
+    few = frame[(frame["implementation"] == "mine") & (frame["phase"] == whole)].index[1:]
+    frame.loc[few, ["marks", "reference"]] = ["loaded", 1.0]
+    evidence = replace(evidence, frames={**evidence.frames, STEM: frame})
+    pair = (Series.of(implementation="mine"), Series.of(implementation="triton"))
+    assert whole in {*compared(evidence, STEM, *pair)["phase"]}
+    assert compared(evidence, STEM, *pair, phase=whole).empty
+    assert "too few of its forward + backward comparisons" in custom_sentences(evidence)[0]
+    table = compose(STEM, evidence, drawn=False).parts["Custom implementations and peers"][0].frame
+    means = table.query("over == @TRITON").set_index("phase")["speed-up, geometric mean"]
+    assert means["forward + backward"] == "–" and means["forward"] == "0.50x"
 
 
 @pytest.mark.slow

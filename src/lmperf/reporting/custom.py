@@ -101,11 +101,12 @@ def _summary(evidence: MachineEvidence, stem: str, name: str) -> Table | None:
     lines = []
     for peer in _peers(evidence, stem, name):
         pair = [Series.of(implementation=one) for one in (name, peer)]
-        timed, means = (which(evidence, stem, *pair) for which in (every, averaged))
+        timed = every(evidence, stem, *pair)
         cells = speedup_cells(evidence, stem, *pair)
         old = {row for row, cell in cells.items() if STALE in cell.marks}
         for phase in in_order("phase", timed["phase"]):
-            held, ratios = (having(rows, phase=phase) for rows in (timed, means))
+            held = having(timed, phase=phase)
+            ratios = averaged(evidence, stem, *pair, phase=phase)
             open_ = ~held["holds"] | (held["verdict"] == UNRESOLVED)
             counts = {
                 verdict: int((held["verdict"][~open_] == verdict).sum())
@@ -305,11 +306,11 @@ def _over(
 ) -> pd.DataFrame:
     """The rows of these phases with their resolved speed-ups over ``peer``.
 
-    Empty if a phase has none, or too few of all comparisons hold.
+    Empty without phases, or if too few comparisons of any phase are resolved.
     """
-    series, base = (Series.of(implementation=one) for one in (name, peer))
-    found = having(compared(evidence, stem, series, base), phase=phases)
-    return found if set(found["phase"]) == set(phases) else found.iloc[:0]
+    pair = [Series.of(implementation=one) for one in (name, peer)]
+    found = [compared(evidence, stem, *pair, phase=phase) for phase in phases]
+    return pd.concat(found) if found and all(map(len, found)) else pd.DataFrame()
 
 
 def _answer(values: dict) -> str:

@@ -138,23 +138,29 @@ def resolved(evidence: MachineEvidence, stem: str, series: Series, base: Series)
     return found[found["holds"] & (found["verdict"] != UNRESOLVED)]
 
 
-def compared(evidence: MachineEvidence, stem: str, series: Series, base: Series) -> pd.DataFrame:
+def compared(
+    evidence: MachineEvidence, stem: str, series: Series, base: Series, **where
+) -> pd.DataFrame:
     """The rows of a series with a speed-up over the base that a statement on the series rests on.
 
     They are those of ``resolved``; none if these are fewer than half of all, since then they do
     not stand for the series.
+
+    where: columns with their values, as of ``having``: only these rows are counted.
     """
-    found = every(evidence, stem, series, base)
+    found = having(every(evidence, stem, series, base), **where)
     return _if_most(found, found["verdict"] != UNRESOLVED)
 
 
-def averaged(evidence: MachineEvidence, stem: str, series: Series, base: Series) -> pd.DataFrame:
+def averaged(
+    evidence: MachineEvidence, stem: str, series: Series, base: Series, **where
+) -> pd.DataFrame:
     """The rows of a series with a speed-up over the base that a mean over cells includes.
 
     As ``compared``, but with the unresolved speed-ups whose interval is within PRECISE of the
     ratio: without them a mean would be too far from 1.
     """
-    found = every(evidence, stem, series, base)
+    found = having(every(evidence, stem, series, base), **where)
     width = np.maximum(found["high"] / found["ratio"], found["ratio"] / found["low"]) - 1
     return _if_most(found, (found["verdict"] != UNRESOLVED) | (width <= PRECISE))
 

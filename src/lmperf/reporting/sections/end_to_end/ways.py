@@ -88,7 +88,7 @@ def steps_over(evidence: MachineEvidence, way: Way, base: Way = BASE) -> pd.Data
     Raises NotMeasured without evidence.
     """
     all_rows(evidence, STEM)
-    return having(compared(evidence, STEM, way.series, base.series), phase=STEP)
+    return compared(evidence, STEM, way.series, base.series, phase=STEP)
 
 
 def usual_steps(evidence: MachineEvidence) -> pd.DataFrame:
