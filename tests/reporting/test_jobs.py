@@ -118,6 +118,12 @@ def test_benchmarks_beside_jobs_on_other_gpus_are_named(hour, gpus, said):
     assert notices_of(found, ["lrpe"])["beside_other_jobs"] == said
 
 
+def test_job_whose_rows_were_replaced_still_ran_beside_others():
+    jobs = [job("lrpe", "10", "GPU-a"), job("memory", "10", "GPU-b"), job("memory", "20", "GPU-b")]
+    found = evidence(jobs, [FIRST], memory=[SECOND])
+    assert beside_other_jobs(found, ["lrpe", "memory"]) == "md_lrpe_cosine"
+
+
 def test_machine_of_several_gpus_is_not_described_by_one():
     jobs = [job("lrpe", "10", "GPU-a"), job("lrpe", "20", "GPU-b"), job("lrpe", "22", "GPU-c")]
     several = evidence(jobs, [FIRST, SECOND])

@@ -126,13 +126,19 @@ def on_several_devices(evidence: MachineEvidence, benchmarks: Sequence[str]) -> 
 
 
 def beside_other_jobs(evidence: MachineEvidence, benchmarks: Sequence[str]) -> str:
-    """Those of the benchmarks that were measured while a job ran on other GPUs, in words."""
-    jobs = _with_gpus(evidence)
-    begin, end = _at(jobs["started_at"]), _at(jobs["finished_at"])
+    """Those of the benchmarks that were measured while a job ran on other GPUs, in words.
+
+    Every recorded job counts as another one, also if its rows have been replaced since.
+    """
+    ours = _with_gpus(evidence)
+    if ours.empty:
+        return ""
+    others = _recorded_gpus(evidence.cost)
+    begin, end = _at(others["started_at"]), _at(others["finished_at"])
     apart = [
         stem
-        for job, stem, gpus in zip(jobs.index, jobs["stem"], jobs["gpus"], strict=True)
-        if ((begin < end[job]) & (end > begin[job]) & (jobs["gpus"] != gpus)).any()
+        for job, stem, gpus in zip(ours.index, ours["stem"], ours["gpus"], strict=True)
+        if ((begin < end[job]) & (end > begin[job]) & (others["gpus"] != gpus)).any()
     ]
     found = [load(stem).title for stem in benchmarks if stem in apart]
     return listed(found) if found else ""
@@ -184,7 +190,11 @@ def apart_from_ceilings(evidence: MachineEvidence, benchmarks: Sequence[str]) ->
 
 def _with_gpus(evidence: MachineEvidence) -> pd.DataFrame:
     """The jobs of rows that recorded their GPUs."""
-    jobs = jobs_of(evidence)
+    return _recorded_gpus(jobs_of(evidence))
+
+
+def _recorded_gpus(jobs: pd.DataFrame) -> pd.DataFrame:
+    """Those of the jobs that recorded their GPUs."""
     jobs = jobs if "gpus" in jobs else jobs.assign(gpus=None)
     return jobs[jobs["gpus"].notna() & (jobs["gpus"] != "")]
 
