@@ -174,6 +174,11 @@ def test_cpu_page_mentions_nothing_of_a_gpu(cpu):
     assert "by the wall clock." in text
 
 
+def test_page_says_which_throttled_times_have_no_mark(gpu, cpu):
+    unmarked = "Steps with a sustained time, leaderboard steps and sustained ceilings are never"
+    assert unmarked in page(gpu) and unmarked not in page(cpu)
+
+
 def test_unmeasured_benchmarks_are_not_explained(cpu):
     assert "**md_lrpe_cosine.**" in page(cpu)
     assert "**md_lrpe_cosine.**" not in page(without(cpu, "lrpe"))
