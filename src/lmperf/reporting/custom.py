@@ -31,7 +31,6 @@ from lmperf.reporting.speedup import (
     speedup_cells,
 )
 from lmperf.reporting.tables import (
-    STEPS,
     TableGroup,
     beside,
     from_frame,
@@ -42,6 +41,7 @@ from lmperf.reporting.tables import (
     shortened,
     status_cells,
     status_words,
+    step_note,
     step_times,
 )
 from lmperf.results import LOWER, STALE, Table
@@ -143,7 +143,9 @@ def _table(evidence: MachineEvidence, stem: str, name: str, rows: pd.DataFrame) 
     if (shown["status"] == "unsupported").all():  # also true without any row
         return None
     steps = load(stem).clock == "step"
-    times, note = (step_times, STEPS) if steps else (kernel_times, kernel_note(rows))
+    times, note = (
+        (step_times, step_note(stem, rows)) if steps else (kernel_times, kernel_note(rows))
+    )
     cells = times(shown) if shown["median_ms"].notna().any() else status_cells(shown)
     phase, median = rows["phase"].iloc[0], "median" if steps else ""
     columns = [time(name, cells, f"{phase}.{name}", second=median)]

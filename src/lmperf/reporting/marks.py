@@ -45,6 +45,12 @@ def marks_of(frame: pd.DataFrame) -> pd.Series:
     return pd.Series(found, frame.index, dtype=object)
 
 
+def throttled(frame: pd.DataFrame) -> pd.Series:
+    """Whether power or heat held the device back in each row, which is marked or not."""
+    reasons = frame.get("throttle", pd.Series(None, frame.index, object))
+    return reasons.map(_is_capped).astype(bool)
+
+
 def with_mark(row: Mapping[str, str], mark: str) -> dict[str, str]:
     """The row of evidence with one more mark."""
     return {**row, "marks": ";".join(filter(None, [row.get("marks"), mark]))}

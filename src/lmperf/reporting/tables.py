@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pandas as pd
 
+from lmperf.benchmark import Case
+from lmperf.benchmarks import load
 from lmperf.evidence.plausible import KIND
 from lmperf.names import STATUSES, axis_words, implementation_words, value_words
 from lmperf.reporting import gates, marks
@@ -42,9 +44,13 @@ REASONS = 12
 MEDIAN_APART = 0.05
 STATUS_WORDS = {**STATUSES, "failed_check": "gate failed, withheld"}
 IMPOSSIBLE_WORDS = f"{KIND}, withheld"
-STEPS = (
-    "Burst (calls with pauses): mean ± standard deviation (n calls), with the median if it differs"
-    f" by more than {percent(MEDIAN_APART, 0)}. Of a host-bound step: least time and median."
+_SPREAD = (
+    "mean ± standard deviation (n calls), with the median if it differs by more than"
+    f" {percent(MEDIAN_APART, 0)}. Of a host-bound step: least time and median."
+)
+STEPS = f"Burst (calls with pauses): {_SPREAD}"
+LONG_STEPS = (
+    f"Each step lasts seconds, in which clock and power settle as in steps back to back: {_SPREAD}"
 )
 
 
@@ -213,7 +219,7 @@ def step_times(frame: pd.DataFrame) -> pd.Series:
     If slow repetitions pull the mean away from the median, the words show the median too: ratios
     and rates are computed from it. Of a host-bound step, whose times are skewed, the words show the
     least time and the median: ``13.7 least, 16.1 median (60) host-bound``. The value of a cell is
-    always the mean, its second value the median. ``STEPS`` is the note that explains these cells.
+    always the mean, its second value the median. ``step_note`` makes the note that explains them.
     """
     shown = gates.shown(frame)
     ok = frame[shown]
@@ -243,6 +249,18 @@ def _host_bound_words(least: float, median: float, n: float) -> str:
 def _median_beside(mean: float, median: float) -> str:
     apart = abs(mean - median) > MEDIAN_APART * median
     return f", median {significant(median)}" if apart else ""
+
+
+def step_note(stem: str, rows: pd.DataFrame) -> str:
+    """The note that explains cells of ``step_times``: bursts, or long steps (``LONG_STEPS``)."""
+    benchmark = load(stem)
+    names = [axis.name for axis in benchmark.axes]
+    cells = rows.reindex(columns=names).itertuples(index=False, name=None)
+    cases = {
+        Case(tuple(zip(names, cell, strict=True)), implementation)
+        for cell, implementation in zip(cells, rows["implementation"], strict=True)
+    }
+    return LONG_STEPS if cases and all(map(benchmark.runs_back_to_back, cases)) else STEPS
 
 
 def kernel_times(frame: pd.DataFrame) -> pd.Series:

@@ -18,10 +18,10 @@ from lmperf.reporting.sections.generic import measurements
 from lmperf.reporting.side_by_side import Beside, each, side_by_side, speedup, text, time
 from lmperf.reporting.speedup import Series, speedup_cells, speedups
 from lmperf.reporting.tables import (
-    STEPS,
     kernel_note,
     kernel_times,
     number_cells,
+    step_note,
     step_times,
     value_cells,
 )
@@ -56,7 +56,9 @@ def _baseline(evidence: MachineEvidence, stem: str, frame: pd.DataFrame) -> str:
 
 def _of_phase(evidence: MachineEvidence, stem: str, rows: pd.DataFrame, base: str) -> Table | None:
     steps = load(stem).clock == "step"
-    times, note = (step_times, STEPS) if steps else (kernel_times, kernel_note(rows))
+    times, note = (
+        (step_times, step_note(stem, rows)) if steps else (kernel_times, kernel_note(rows))
+    )
     peers = [name for name in rows["implementation"].unique() if name != base]
     words = implementation_words(base, axes(rows))
     phase, median = rows["phase"].iloc[0], "median" if steps else ""

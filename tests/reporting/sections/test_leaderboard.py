@@ -48,3 +48,23 @@ def test_table_e8_compares_steps_with_full_recomputation(gpu):
     kept = frame.loc["attention and some matmuls kept"]
     assert kept["blocks that keep matmuls"] == 9 and kept["peak memory (GiB)"] == "128"
     assert float(kept["rate (TFLOP/s)"]) > 490 and "two B200s" in table.notes
+
+
+def note_of(evidence) -> str:
+    (table,) = compose("end_to_end", evidence, drawn=False).parts["E8"]
+    return table.notes
+
+
+def test_note_calls_no_long_step_a_burst_and_says_what_mfu_is_over(gpu):
+    note = note_of(gpu)
+    assert note.startswith("Each step lasts seconds") and "Burst" not in note
+    assert "without recomputation; MFU of 990 TFLOP/s by the data sheet, in bf16." in note
+
+
+def test_note_gives_the_clock_only_if_all_steps_were_held_back(gpu):
+    frame = gpu.frames["leaderboard"].assign(clock_mhz=[1500.0, 1515.0, 1510.0])
+    held = frame.assign(throttle="0x4")
+    words = "held the clock at 1,500 to 1,515 MHz"
+    assert words in note_of(with_rows(gpu, held, "leaderboard"))
+    held.loc[held.index[0], "throttle"] = "0x0"
+    assert "held the clock" not in note_of(with_rows(gpu, held, "leaderboard"))

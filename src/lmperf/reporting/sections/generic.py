@@ -8,10 +8,10 @@ from lmperf.names import implementation_words, in_order, phase_words
 from lmperf.reporting.evidence import MachineEvidence, axes, having
 from lmperf.reporting.side_by_side import side_by_side, text, time
 from lmperf.reporting.tables import (
-    STEPS,
     kernel_note,
     kernel_times,
     status_cells,
+    step_note,
     step_times,
 )
 from lmperf.results import Table
@@ -28,7 +28,9 @@ def measurements(evidence: MachineEvidence, stem: str, most: int | None = None) 
         return None
     timed = frame["median_ms"].notna().any()
     steps = isinstance(load(stem), Timed) and load(stem).clock == "step"
-    times, note = (step_times, STEPS) if steps else (kernel_times, kernel_note(frame))
+    times, note = (
+        (step_times, step_note(stem, frame)) if steps else (kernel_times, kernel_note(frame))
+    )
     columns = []
     for phase in in_order("phase", frame["phase"]):
         rows, words = having(frame, phase=phase), phase_words(phase)

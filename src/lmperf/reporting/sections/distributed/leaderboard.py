@@ -13,7 +13,14 @@ from lmperf.reporting.numbers import ratio
 from lmperf.reporting.sections.end_to_end import leaderboard as alone
 from lmperf.reporting.sections.end_to_end.leaderboard import BASELINE_S, BEST_S, MIB_PER_GIB
 from lmperf.reporting.side_by_side import each, memory, rate, side_by_side, speedup, step_time, text
-from lmperf.reporting.tables import STEPS, Owed, TableGroup, number_cells, step_times, value_cells
+from lmperf.reporting.tables import (
+    Owed,
+    TableGroup,
+    number_cells,
+    step_note,
+    step_times,
+    value_cells,
+)
 from lmperf.results import Table
 
 STEM = "distributed_leaderboard"
@@ -42,8 +49,9 @@ def tables(evidence: MachineEvidence) -> list[Table]:
     ]
     beside = "" if one is None else f" One GPU: the fastest step of E8, {one['median_ms']:,.0f} ms."
     note = (
-        f"{STEPS} Blocks that do not keep the results of their matmuls compute them again in the"
-        " backward. FLOPs: those of the model, without recomputation."
+        f"{step_note(STEM, frame)}{alone.held_clock(frame)} Blocks that do not keep the results of"
+        " their matmuls compute them again in the backward. FLOPs: those of the model, without"
+        f" recomputation{alone.mfu_of(evidence, frame)}."
         f"{beside} {alone.PUBLISHED}"
     )
     return each(side_by_side("One train step", frame, [*CELL, "implementation"], columns, note))

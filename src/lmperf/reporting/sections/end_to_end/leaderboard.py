@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import pandas as pd
 
-from lmperf.names import in_order
+from lmperf.dtypes import dtype_of
+from lmperf.names import dtype_words, in_order
+from lmperf.reporting import gates, marks
 from lmperf.reporting.ceilings import achieved_tflops, sheet_share
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import PAGE, Finding, measured, rows_of
 from lmperf.reporting.machine import newest
+from lmperf.reporting.numbers import Spread, ranged
+from lmperf.reporting.sections.end_to_end import ways
 from lmperf.reporting.side_by_side import each, memory, rate, side_by_side, speedup, step_time, text
 from lmperf.reporting.speedup import Series, resolved, speedup_cells
-from lmperf.reporting.tables import STEPS, Owed, TableGroup, number_cells, step_times, value_cells
+from lmperf.reporting.tables import (
+    Owed,
+    TableGroup,
+    number_cells,
+    step_note,
+    step_times,
+    value_cells,
+)
 from lmperf.results import Table
 from lmperf.statistics import FASTER
 
@@ -53,8 +64,29 @@ def tables(evidence: MachineEvidence) -> list[Table]:
         rate("MFU", value_cells(frame, 100 * share), "train_step.mfu", "%"),
         memory("peak memory", value_cells(frame, frame["peak_mib"] / MIB_PER_GIB), "peak", "GiB"),
     ]
-    note = f"{STEPS} FLOPs: those of the model, without recomputation. {PUBLISHED}"
+    note = (
+        f"{step_note(STEM, frame)}{held_clock(frame)} FLOPs: those of the model, without"
+        f" recomputation{mfu_of(evidence, frame)}. {PUBLISHED}"
+    )
     return each(side_by_side("One train step", frame, [*CELL, "implementation"], columns, note))
+
+
+def held_clock(frame: pd.DataFrame) -> str:
+    """For a note: the clock of the steps, if power or heat held the device back in all of them."""
+    timed = frame[gates.shown(frame) & frame["clock_mhz"].notna()]
+    if timed.empty or not marks.throttled(timed).all():
+        return ""
+    words = ranged(Spread.of(timed["clock_mhz"]), "{:,.0f}".format)
+    return f" The limit of power or heat held the clock at {words} MHz."
+
+
+def mfu_of(evidence: MachineEvidence, frame: pd.DataFrame) -> str:
+    """For a note: the rate in TFLOP/s that MFU is over, if known, as below the tables of steps."""
+    return "".join(
+        f"; {words}, in {dtype_words(dtype_of(dtype).matmul)}"
+        for dtype in in_order("dtype", frame["dtype"])
+        if (words := ways.mfu_words(evidence, dtype))
+    )
 
 
 def _step(evidence: MachineEvidence) -> dict:

@@ -248,11 +248,17 @@ def stretch(rows: pd.DataFrame, name: str) -> list[Beside]:
 
 def denominators(evidence: MachineEvidence, dtype: str) -> str:
     """For a note: the rates in TFLOP/s that MFU and shares of matmul are over, if known."""
-    promised = sheet_ceiling(evidence, dtype)
+    promised = mfu_words(evidence, dtype)
     measured = matmul_ceiling(evidence, dtype, SUSTAINED)
     words = dtype_words(dtype_of(dtype).matmul)
     of = [
-        *([f"MFU of {significant(promised)} TFLOP/s by the data sheet"] if promised else []),
+        *([promised] if promised else []),
         *([f"sustained matmul {significant(measured)} TFLOP/s"] if measured else []),
     ]
     return f"; {', '.join(of)}, in {words}" if of else ""
+
+
+def mfu_words(evidence: MachineEvidence, dtype: str) -> str:
+    """For a note: the rate that MFU is over; empty if no data sheet is known."""
+    promised = sheet_ceiling(evidence, dtype)
+    return f"MFU of {significant(promised)} TFLOP/s by the data sheet" if promised else ""
