@@ -57,6 +57,7 @@ class Cell:
         state: why there is no value: a status of a row, or a constant of this module.
         marks: names of the marks of the row (`lmperf.names.MARKS`), and ``stale`` for a stale row.
         row: key of the row of evidence that the cell shows.
+        base: key of the row that a speed-up of ``row`` is over.
     """
 
     words: str
@@ -70,6 +71,7 @@ class Cell:
     state: str | None = None
     marks: tuple[str, ...] = ()
     row: str | None = None
+    base: str | None = None
 
     @property
     def is_plain(self) -> bool:

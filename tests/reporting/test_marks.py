@@ -4,6 +4,7 @@ A table shows a mark as a superscript sign after the time, and explains and coun
 """
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -13,6 +14,7 @@ import synthetic
 from lmperf.names import MARKS
 from lmperf.reporting import coverage, machine, marks, pages
 from lmperf.reporting.evidence import having
+from lmperf.reporting.health import mostly_unresolved
 from lmperf.reporting.markdown import markdown
 from lmperf.reporting.sections import compose
 from lmperf.reporting.sections.flash_attention.tables import filled_tables
@@ -204,6 +206,42 @@ def test_every_cell_of_a_stale_row_has_the_sign(gpu, every):
     cells = [cell for table in tables for cell in table.cells if cell.value is not None]
     assert any(cell.row in stale for cell in cells)
     assert all("stale" in cell.marks for cell in cells if cell.row in stale)
+
+
+def test_pair_of_rows_counts_once_however_many_tables_compare_it():
+    one, again = (
+        from_frame(caption, pd.DataFrame({caption: [Cell("1.0x", 1.0, verdict=said, **pair)]}))
+        for caption, said, pair in (
+            ("E3", "same", {"row": "a", "base": "b"}),
+            ("E6", "unresolved", {"row": "a", "base": "b"}),
+        )
+    )
+    other = from_frame(
+        "E4", pd.DataFrame({"E4": [Cell("1.0x", 1.0, verdict="same", row="a", base="c")]})
+    )
+    assert str(marks.unresolved([one, again])) == "1 of 1"
+    assert str(marks.unresolved([one, other, again])) == "1 of 2"
+    unknown = replace(one.columns[0].cells[0], base=None)
+    column = replace(one.columns[0], cells=(unknown,))
+    assert marks.unresolved([one, replace(one, columns=(column,))]).n == 2
+
+
+@pytest.mark.parametrize(
+    ("counts", "said"),
+    [
+        ({"A": 3, "B": 1}, ("A", 3)),
+        ({"A": 2, "B": 2}, ("A", 2)),
+        ({"A": 1, "B": 1, "C": 1}, None),
+        ({"A": 3}, None),
+    ],
+)
+def test_section_with_half_of_the_unresolved_comparisons_is_found(counts, said):
+    def section(title, number):
+        cells = [Cell("1.0x", 1.0, verdict="unresolved", row=f"{title} {n}") for n in range(number)]
+        made = from_frame(title, pd.DataFrame({"over": cells}))
+        return SimpleNamespace(title=title, parts={"": [made]})
+
+    assert mostly_unresolved([section(*pair) for pair in counts.items()]) == said
 
 
 def test_legend_explains_cells_of_steps_from_two_gpus():

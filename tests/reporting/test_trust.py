@@ -9,10 +9,10 @@ REPEATS = ["Kernels repeat within 1 %."]
 NONE_UNRESOLVED = Count(0, 9)
 
 
-def said(unresolved=NONE_UNRESOLVED, repeats=REPEATS, **health):
+def said(unresolved=NONE_UNRESOLVED, repeats=REPEATS, mostly=None, **health):
     known = {"gated": 2584, "red": 0, "stale": 0, "missing": 0, "unmeasured": 0, "damaged": []}
     known["unmeasured_rows"] = 0
-    return " ".join(trust.sentences({**known, **health}, repeats, unresolved))
+    return " ".join(trust.sentences({**known, **health}, repeats, unresolved, mostly))
 
 
 def test_clean_report_passes_repeats_and_resolves():
@@ -39,6 +39,18 @@ def test_clean_report_passes_repeats_and_resolves():
 )
 def test_every_fault_has_its_sentence(health, words):
     assert words in said(**health)
+
+
+@pytest.mark.parametrize(
+    ("unresolved", "number", "words"),
+    [
+        (83, 60, "83 of 900 comparisons are unresolved, 60 of them of End to end."),
+        (83, 83, "83 of 900 comparisons are unresolved, all of them of End to end."),
+        (1, 1, "1 of 900 comparisons is unresolved (End to end)."),
+    ],
+)
+def test_section_with_most_unresolved_comparisons_is_named(unresolved, number, words):
+    assert said(Count(unresolved, 900), mostly=("End to end", number)).endswith(words)
 
 
 def test_report_without_comparisons_says_nothing_of_them():

@@ -77,6 +77,18 @@ def unresolved(sections: Sequence[Composed]) -> Count:
     return marks.unresolved(parts)
 
 
+def mostly_unresolved(sections: Sequence[Composed]) -> tuple[str, int] | None:
+    """Title of the section with at least half of the unresolved comparisons, and their number.
+
+    None if there is no such section, or if only one section has comparisons.
+    """
+    counts = [(section.title, unresolved([section])) for section in sections]
+    found = {title: count.k for title, count in counts if count.n}
+    most = max(found, key=lambda title: found[title], default="")
+    enough = len(found) > 1 and 2 * found[most] >= max(sum(found.values()), 1)
+    return (most, found[most]) if enough else None
+
+
 def notices_of(evidence: MachineEvidence, benchmarks: Sequence[str]) -> dict:
     """What a page warns of: stale, missing, red and marked rows, and damaged evidence.
 

@@ -155,15 +155,19 @@ def legend(cells: Iterable[Cell]) -> str:
 
 
 def unresolved(tables: Iterable[Table]) -> Count:
-    """How many comparisons in the tables are unresolved, of how many; each counts once."""
-    found = {
-        (column.name, cell.row or id(cell)): cell.verdict
-        for table in tables
-        for column in table.columns
-        for cell in column.cells
-        if cell.verdict
-    }
-    return Count(sum(verdict == UNRESOLVED for verdict in found.values()), len(found))
+    """How many comparisons in the tables are unresolved, of how many.
+
+    Each pair of rows counts once, also if several tables compare it; it is unresolved if one of
+    them says so.
+    """
+    found: dict[tuple, bool] = {}
+    for column in (column for table in tables for column in table.columns):
+        for cell in column.cells:
+            if cell.verdict:
+                known = cell.row and cell.base
+                pair = (cell.row, cell.base) if known else (column.name, cell.row or id(cell))
+                found[pair] = found.get(pair, False) or cell.verdict == UNRESOLVED
+    return Count(sum(found.values()), len(found))
 
 
 def counts(frames: Iterable[pd.DataFrame]) -> dict[str, int]:

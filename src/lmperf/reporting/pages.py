@@ -16,6 +16,7 @@ from lmperf.reporting.foreign import in_markdown
 from lmperf.reporting.health import (
     health_of,
     limits_of,
+    mostly_unresolved,
     notices_of,
     unmeasured,
     unresolved,
@@ -123,7 +124,9 @@ def write_up(
     health = health_of(evidence)
     values = {
         **_about(evidence, root),
-        "trust": trust.sentences(health, _said(sections, TRUST), unresolved(sections)),
+        "trust": trust.sentences(
+            health, _said(sections, TRUST), unresolved(sections), mostly_unresolved(sections)
+        ),
         "at_work": evidence.at_work,
         "allowed": evidence.allowed,
         "despite": evidence.despite,

@@ -207,10 +207,12 @@ def _cells(
     found = speedups(evidence, stem, series, base)
     ours, bases = told.loc[found.index], told.loc[base_rows.loc[found.index]]
     parts = zip(
-        *(found.itertuples(index=False), ours["key"], ours["marks"], bases["marks"]),
+        *(found.itertuples(index=False), ours["key"], bases["key"], ours["marks"], bases["marks"]),
         strict=True,
     )
-    made = [speedup_cell(row, brackets, marks.both(a, b), key) for row, key, a, b in parts]
+    made = [
+        speedup_cell(row, brackets, marks.both(a, b), key, base) for row, key, base, a, b in parts
+    ]
     cells[found.index] = made
     return cells
 
@@ -257,7 +259,11 @@ def verdict_of_mean(rows: pd.DataFrame) -> str:
 
 
 def speedup_cell(
-    row, brackets: bool = True, marked: tuple[str, ...] = (), key: str | None = None
+    row,
+    brackets: bool = True,
+    marked: tuple[str, ...] = (),
+    key: str | None = None,
+    base: str | None = None,
 ) -> Cell:
     """A cell ``1.42x (1.38-1.45)``, followed by ``same`` or ``unresolved`` if that is its verdict.
 
@@ -266,6 +272,7 @@ def speedup_cell(
         brackets: whether the words include the interval.
         marked: names of the marks of both rows.
         key: key of the row of evidence.
+        base: key of the row that the speed-up is over.
     """
     text = interval(row.ratio, row.low, row.high) if brackets else ratio(row.ratio)
     words = f"{text} {row.verdict}" if row.verdict in (SAME, UNRESOLVED) else text
@@ -275,6 +282,7 @@ def speedup_cell(
         verdict=row.verdict,
         marks=marked,
         row=key,
+        base=base,
     )
 
 

@@ -7,7 +7,12 @@ from collections.abc import Mapping, Sequence
 from lmperf.reporting.numbers import Count, counted
 
 
-def sentences(health: Mapping, repeatability: Sequence[str], unresolved: Count) -> list[str]:
+def sentences(
+    health: Mapping,
+    repeatability: Sequence[str],
+    unresolved: Count,
+    mostly: tuple[str, int] | None = None,
+) -> list[str]:
     """The sentences: checks, what is stale, missing or damaged, repeatability, comparisons.
 
     Args:
@@ -15,12 +20,13 @@ def sentences(health: Mapping, repeatability: Sequence[str], unresolved: Count) 
             (number of benchmarks), ``unmeasured_rows`` (theirs) and ``damaged``.
         repeatability: the sentence on times measured twice; empty if none were.
         unresolved: of the comparisons in the tables.
+        mostly: title of the section that has most of these, and how many it has; None: no section.
     """
     return [
         *_checks(health),
         *_gaps(health),
         *(repeatability or ["Repeatability was not measured."]),
-        *_comparisons(unresolved),
+        *_comparisons(unresolved, mostly),
     ]
 
 
@@ -59,9 +65,14 @@ def _were(number: int) -> str:
     return "was" if number == 1 else "were"
 
 
-def _comparisons(unresolved: Count) -> list[str]:
+def _comparisons(unresolved: Count, mostly: tuple[str, int] | None) -> list[str]:
     if not unresolved.n:
         return []
     if unresolved.none:
         return ["Every comparison is resolved."]
-    return [f"{unresolved} comparisons {_are(unresolved.k)} unresolved."]
+    where = ""
+    if mostly:
+        title, number = mostly
+        those = "all" if number == unresolved.k else f"{number:,}"
+        where = f", {those} of them of {title}" if unresolved.k > 1 else f" ({title})"
+    return [f"{unresolved} comparisons {_are(unresolved.k)} unresolved{where}."]
