@@ -105,6 +105,12 @@ def test_table_explains_and_counts_its_signs():
     assert markdown(from_frame("T", pd.DataFrame({"ms": ["3"]}))).endswith("| 3 |")
 
 
+def test_one_of_several_signs_makes_a_comparison_unresolved():
+    cells = [Cell("1.0x", 1.0, verdict="unresolved", marks=("drift", "host"))]
+    signs = [MARKS[name].sign for name in ("drift", "host")]
+    assert f"if one of its times has {signs[0]} or {signs[1]}." in marks.legend(cells)
+
+
 def test_speedup_carries_the_mark_signs_of_both_rows(gpu):
     compiled, eager = (Series.of(implementation=name) for name in ("compiled", "eager"))
     clean = speedup_cells(gpu, "attention", compiled, eager)

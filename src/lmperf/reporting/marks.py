@@ -147,7 +147,11 @@ def legend(cells: Iterable[Cell]) -> str:
     said = [f"{SIGNS[m]} {MEANINGS[m]} ({counted(n, 'cell')})" for m, n in counts.items() if n]
     compared = {name for cell in cells if cell.verdict for name in cell.marks}
     signs = [SIGNS[name] for name in SIGNS if name in DISTURBED & compared]
-    why = f" A comparison is unresolved if one of its times has {listed(signs)}." if signs else ""
+    why = (
+        f" A comparison is unresolved if one of its times has {listed(signs, 'or')}."
+        if signs
+        else ""
+    )
     if CONTRADICTS in compared:
         why += f" Marked {SIGNS[CONTRADICTS]}: no finding rests on it."
     signs = f"{'. '.join(said)}.{why}" if said else ""

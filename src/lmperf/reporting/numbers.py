@@ -172,12 +172,15 @@ def error(value: float) -> str:
     return EMPTY if absent(value) else f"{value:.1e}"
 
 
-def listed(items) -> str:
-    """Items joined as ``a``, ``a and b`` or ``a, b and c``; ``none`` without items."""
+def listed(items, word: str = "and") -> str:
+    """Items joined as ``a``, ``a and b`` or ``a, b and c``; ``none`` without items.
+
+    word: before the last item, as ``or``.
+    """
     items = [f"{item:g}" if isinstance(item, float) else str(item) for item in items]
     if not items:
         return "none"
-    return " and ".join([", ".join(items[:-1]), items[-1]] if len(items) > 1 else items)
+    return f" {word} ".join([", ".join(items[:-1]), items[-1]] if len(items) > 1 else items)
 
 
 def ranged(values: Spread, form=significant) -> str:
