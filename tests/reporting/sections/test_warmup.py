@@ -19,9 +19,11 @@ EAGER, BF16 = ways.EAGER, ways.BF16
 def with_warm_steps(factor: float) -> MachineEvidence:
     """Evidence whose warm steps in table E2 take ``factor`` times as long as in table E1.
 
-    In E1 the steps of size small in bf16 autocast are host-bound.
+    One GPU gave both. In E1 the steps of size small in bf16 autocast are host-bound.
     """
     evidence = with_times(gpu_evidence(), 100.0, implementation=EAGER)
+    evidence = with_values(evidence, {"gpus": "GPU-a"})
+    evidence = with_values(evidence, {"gpus": "GPU-a"}, warmup.STEM)
     evidence = with_values(evidence, {"host_ms": 10.0}, implementation=EAGER)
     evidence = with_values(
         evidence, {"host_ms": 95.0}, implementation=EAGER, size="small", dtype=BF16
@@ -91,3 +93,18 @@ def test_warm_steps_are_compared_with_the_steps_of_table_e1():
     sentence = sentence_of("warm_again", with_warm_steps(2.0))
     assert "take 2.00x as long" in sentence
     assert sentence.endswith(": 7 of 7 differ by more than 10 %."), "one is host-bound"
+
+
+def test_warm_steps_of_another_gpu_are_not_compared():
+    evidence = with_warm_steps(1.05)
+    other = with_values(evidence, {"gpus": "GPU-b"}, warmup.STEM)
+    assert not statements(warmup.FINDINGS[1:], other)
+    one = with_values(other, {"gpus": "GPU-a", "step_ms": 110.0}, warmup.STEM, size="large")
+    assert "take 1.10x as long" in sentence_of("warm_again", one)
+    unknown = with_values(evidence, {"gpus": ""}, warmup.STEM)
+    assert not statements(warmup.FINDINGS[1:], unknown)
+
+
+def test_warm_steps_that_may_be_host_bound_in_e2_are_not_compared():
+    evidence = with_values(with_warm_steps(1.05), {"host_ms": 60.0}, implementation=EAGER)
+    assert not statements(warmup.FINDINGS[1:], evidence)

@@ -6,9 +6,10 @@ import pandas as pd
 
 from lmperf.names import phase_words
 from lmperf.reporting import gates
+from lmperf.reporting.comparable import devices
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import PAGE, Finding, NotMeasured, measured, rows_of
-from lmperf.reporting.host_bound import host_bound
+from lmperf.reporting.host_bound import HOST_BOUND, queued
 from lmperf.reporting.numbers import Count, Spread, finite, listed, spread
 from lmperf.reporting.sections.end_to_end import ways
 from lmperf.reporting.side_by_side import Beside, each, memory, share, side_by_side, text, time
@@ -21,6 +22,9 @@ WARM_UPS = (0, 1, 2, 5)
 TIMED = 10
 # Two times of one train step, from two processes, count as equal within this fraction.
 NEAR = 0.10
+# Share of a step within which the host must have queued it in E1, so that a host of half the speed
+# does not make the step of E2 host-bound.
+EARLY = HOST_BOUND / 2
 # Arguments of `Beside` for a column of times whose header does not name the unit.
 MS = ("ms", "significant", LOWER, TIME)
 PARTS = ("forward", "backward", "optimizer")
@@ -134,15 +138,18 @@ def _cold_answer(values: dict) -> str:
 def _again(evidence: MachineEvidence) -> dict:
     """Compare warm eager train steps of table E2 with those of table E1, from another process.
 
-    Host-bound steps are left out: times of the host are not compared if not taken in turn.
+    Both must be from one device. Steps that may be host-bound are left out: times of the host are
+    not compared if not taken in turn. E2 does not record when the host has queued a step, so the
+    host must have been early enough in E1 (``EARLY``).
     """
     warm = rows_of(evidence, STEM, implementation=ways.EAGER)
     steps = _series(warm)[WHOLE]
     alone = steps[[n for n in steps if n > max(WARM_UPS)]].median(axis=1)
     in_turn = rows_of(evidence, ways.STEM, implementation=ways.EAGER, phase=ways.STEP)
-    in_turn = in_turn[~host_bound(in_turn)]
-    both = warm.loc[alone.index, CELL].assign(alone=alone)
-    both = measured(both.merge(in_turn[[*CELL, "median_ms"]], on=CELL).dropna())
+    in_turn = in_turn[~(queued(in_turn) > EARLY)]
+    both = warm.loc[alone.index, CELL].assign(alone=alone, device=devices(evidence, STEM))
+    in_turn = in_turn[[*CELL, "median_ms"]].assign(device=devices(evidence, ways.STEM))
+    both = measured(both.dropna().merge(in_turn.dropna(), on=[*CELL, "device"]))
     ratios = both["alone"] / both["median_ms"]
     off = both[(ratios > 1 + NEAR) | (ratios < 1 / (1 + NEAR))]
     return {"ratio": Spread.of(ratios), "near": NEAR, "off": Count(len(off), len(both))}
