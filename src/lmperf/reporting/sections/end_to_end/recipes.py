@@ -58,7 +58,7 @@ def words(evidence: MachineEvidence, row: pd.Series) -> str:
     if name == ways.EAGER:
         return f"{ways.EAGER} {numerics}"
     if name not in ("fused_loss", "fused_blocks", "graph"):
-        # The glossary, which explains "by block", follows the table.
+        # The note below the table says that one block is compiled.
         said = implementation_words(name).replace(_COMPILED, "compiled")
         return f"{numerics}, {said.replace('Triton', _TRITON)}"
     blocks = f", {implementation_words(name)}" if name == "fused_blocks" else ""
