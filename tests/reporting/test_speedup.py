@@ -3,6 +3,8 @@
 A verdict compares the ratio with the noise floor: how far apart two processes of the same code are.
 """
 
+import statistics
+
 import pandas as pd
 import pytest
 
@@ -28,6 +30,7 @@ def row(implementation, rounds, together="p1", dtype="float32", again=None, **ot
         "implementation": implementation,
         "phase": "forward",
         "status": "ok",
+        "median_ms": statistics.median(rounds),
         "rounds_ms": ";".join(map(str, rounds)),
         "again_ms": None if again is None else ";".join(map(str, again)),
         "together": together,
@@ -159,14 +162,32 @@ def test_noise_floor_is_per_phase_and_dtype():
     ]
     floors = noise_floors(pd.DataFrame(rows))
     assert floors["pairs"].to_dict() == {
-        ("forward", "float32"): 100,
-        ("forward", "bfloat16"): 0,
-        ("x", "bfloat16"): 0,
-        ("forward", "tf32"): LEAST_PAIRS,
+        ("forward", "float32", False): 100,
+        ("forward", "bfloat16", False): 0,
+        ("x", "bfloat16", False): 0,
+        ("forward", "tf32", False): LEAST_PAIRS,
     }
-    assert 0.094 <= floors.loc[("forward", "float32"), "floor"] <= 0.096
-    assert floors.loc[("forward", "tf32"), "floor"] == pytest.approx(0.2)
-    assert 0.09 < floors.loc[("x", "bfloat16"), "floor"] < 0.2, "of all pairs of the benchmark"
+    assert 0.094 <= floors.loc[("forward", "float32", False), "floor"] <= 0.096
+    assert floors.loc[("forward", "tf32", False), "floor"] == pytest.approx(0.2)
+    assert 0.09 < floors.loc[("x", "bfloat16", False), "floor"] < 0.2, "of all pairs"
+
+
+def test_short_calls_have_a_floor_of_their_own():
+    def pairs(number, ms, apart, **columns):
+        rows = [row("eager", [ms] * 6, again=[ms * apart] * 6, seq_len=i) for i in range(number)]
+        return [{**one, **columns} for one in rows]
+
+    noisy, steady = pairs(9, 0.01, 1.08), pairs(9, 1.0, 1.002)
+    lone = pairs(1, 1.0, 1.3, phase="x")
+    floors = noise_floors(pd.DataFrame([*noisy, *steady, *lone]))["floor"]
+    assert floors["forward", "float32", True] == pytest.approx(0.08, rel=0.1)
+    assert floors["forward", "float32", False] == pytest.approx(0.002, rel=0.1)
+    assert floors["x", "float32", False] > floors["forward", "float32", False], "of long calls"
+    few = noise_floors(pd.DataFrame([*noisy, *pairs(2, 1.0, 1.002)]))["floor"]
+    assert few["forward", "float32", False] == pytest.approx(0.08, rel=0.1), "of all calls"
+    both = row("eager", [0.299] * 6, seq_len=99), row("compiled", [0.301] * 6, seq_len=99)
+    found, _ = speedup_of(*noisy, *steady, *both)
+    assert found.loc[found["base_ms"] == 0.299, "floor"].item() == pytest.approx(0.08, rel=0.1)
 
 
 def test_floor_is_named_as_the_verdicts_use_it():
@@ -282,7 +303,7 @@ def test_floor_of_two_dtypes_is_the_floor_of_the_noisier_one(noisy):
     ]
     found, _ = speedup_of(*rows, ours="eager", dtype="tf32")
     floors = noise_floors(pd.DataFrame(rows))["floor"]
-    assert set(found["floor"]) == {floors.max()} == {floors["forward", noisy]}
+    assert set(found["floor"]) == {floors.max()} == {floors["forward", noisy, False]}
 
 
 def test_false_discovery_rate_is_controlled_over_cells():

@@ -24,7 +24,7 @@ from lmperf.reporting import marks
 from lmperf.reporting.evidence import MachineEvidence, row_names
 from lmperf.reporting.foreign import plain
 from lmperf.reporting.machine import FACTS, LEAST_SHOWN
-from lmperf.reporting.noise import noise_floors
+from lmperf.reporting.noise import floors_of, noise_floors
 from lmperf.reporting.numbers import absent, finite, listed, percent
 from lmperf.reporting.reproduce import cell_of
 from lmperf.reporting.rounds import parse_rounds, resolution
@@ -193,7 +193,7 @@ class _Pair:
     def judgements(self, floors: pd.Series | None) -> list[Judgement]:
         """The judgement of each result.
 
-        floors: the noise floors of the benchmark by phase and dtype; None without a clock.
+        floors: the noise floors of the benchmark (see `noise.floors_of`); None without a clock.
         """
         if why := self._why_not():
             return [_unjudged(self.name, why, *self._values("median_ms"))]
@@ -226,12 +226,11 @@ class _Pair:
 
     def _times(self, floors: pd.Series) -> Iterator[Judgement]:
         """Yield the judgement of each time that both rows have."""
-        dtype = self.there.row.get("dtype")
-        place = (self.there.row["phase"], "" if absent(dtype) else dtype)
+        (floor,) = floors_of(self.there.rows, floors)
         for column, (rounds, words) in _TIMES.items():
             sides = [side.rounds(rounds) for side in (self.there, self.here)]
             if all(map(len, sides)):
-                yield self._time(column, words, sides, floors.get(place, float("nan")))
+                yield self._time(column, words, sides, floor)
 
     def _time(self, column: str, what: str, sides: list[np.ndarray], floor: float) -> Judgement:
         values, ratio = self._values(column), unpaired(*sides)

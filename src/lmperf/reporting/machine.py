@@ -12,7 +12,7 @@ from lmperf.names import STATUSES, dtype_words, in_order, mark_words, phase_word
 from lmperf.reporting import gates, jobs, marks
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.foreign import code
-from lmperf.reporting.noise import noise_floors
+from lmperf.reporting.noise import SHORT_MS, noise_floors
 from lmperf.reporting.numbers import EMPTY, absent, counted, percent
 from lmperf.reporting.rounds import interval_sentence, round_numbers, rounds_words
 from lmperf.reporting.stated import stated
@@ -205,7 +205,7 @@ def watched(evidence: MachineEvidence) -> bool:
 
 
 def floors_table(evidence: MachineEvidence) -> Table | None:
-    """A table of noise floors by benchmark, phase and numerics.
+    """A table of noise floors by benchmark, phase, numerics and length of the calls.
 
     A noise floor is how far apart the times of two processes of the same code are. None if no
     implementation was timed in two processes.
@@ -219,14 +219,15 @@ def floors_table(evidence: MachineEvidence) -> Table | None:
             "benchmark": stem,
             "phase": phase_words(phase),
             "numerics": dtype_words(dtype) or EMPTY,
+            "calls": f"{'below' if short else 'from'} {SHORT_MS} ms",
             "cells": int(of.pairs),
             "apart": number_cell(of.apart, _percent),
             "floor": number_cell(max(of.floor, LEAST_FLOOR), _percent),
         }
         for stem, floors in every.items()
         for phase in in_order("phase", floors.index.get_level_values("phase").unique())
-        for dtype in in_order("dtype", floors.loc[phase].index)
-        for of in [floors.loc[(phase, dtype)]]
+        for dtype in in_order("dtype", floors.loc[phase].index.get_level_values("dtype").unique())
+        for short, of in floors.loc[(phase, dtype)].iterrows()
     ]
     headers = {
         "cells": "pairs",
@@ -237,7 +238,8 @@ def floors_table(evidence: MachineEvidence) -> Table | None:
     note = (
         "Two processes of the same code differ by up to the noise floor"
         f" ({percent(FLOOR_QUANTILE, 0)} of pairs); smaller differences are not called faster or"
-        f" slower. With fewer than {LEAST_PAIRS} unmarked pairs, the floor is the benchmark's,"
+        f" slower. With fewer than {LEAST_PAIRS} unmarked pairs, the floor is that of all calls of"
+        " this length, and with fewer of these the benchmark's:"
         f" at least {percent(UNKNOWN_FLOOR, 0)} if it has fewer as well."
     )
     return from_frame(caption, pd.DataFrame(lines), note, headers=headers)

@@ -12,6 +12,7 @@ from lmperf.evidence.plausible import EVENT_STEP_MS
 from lmperf.measuring import clock_settings, rounds, state, sustained, twins
 from lmperf.names import dtype_words, in_order
 from lmperf.reporting.host_bound import HOST_BOUND
+from lmperf.reporting.noise import SHORT_MS
 from lmperf.reporting.numbers import MIB
 from lmperf.statistics import (
     CONFIDENCE,
@@ -41,6 +42,7 @@ def stated(device: str, dtypes: Iterable[str] = ()) -> dict:
         "confidence": CONFIDENCE,
         "quantile": FLOOR_QUANTILE,
         "least_floor": LEAST_FLOOR,
+        "short_ms": SHORT_MS,
         "event_step_us": 1000 * EVENT_STEP_MS,
         "unknown_floor": UNKNOWN_FLOOR,
         "false_discovery": FALSE_DISCOVERY,

@@ -4,7 +4,7 @@ The ratio is old / new: above 1, the new result is faster. Of results that were 
 is that of the two times beside it: medians over the rounds, of sustained steps if both have them.
 Two runs of the same code differ by more than the rounds within a run (other memory allocation,
 temperature, clock), and no interval within a run covers this. So a difference counts only if it
-exceeds both ``AT_LEAST`` and the noise floor of its benchmark, phase and numerics: how far apart
+exceeds both ``AT_LEAST`` and the noise floor of its benchmark and kind of call: how far apart
 two processes of the same code are in either result (`noise.noise_floors`). False discovery is
 controlled over all rows. A row that is marked because of load, drift or the host in either result
 is unresolved (`marks.disturbed`). Between two devices so is a row that was capped in single calls
@@ -28,7 +28,7 @@ from lmperf.reporting import marks
 from lmperf.reporting.comparable import compared_apart
 from lmperf.reporting.diff.results import Result
 from lmperf.reporting.evidence import axes
-from lmperf.reporting.noise import floor_words, noise_floors
+from lmperf.reporting.noise import SHORT_MS, floor_words, noise_floors
 from lmperf.reporting.numbers import counted, listed
 from lmperf.reporting.rounds import parse_rounds, resolution
 from lmperf.statistics import (
@@ -190,7 +190,7 @@ def compare(
 
 
 def floors_of(old: Result, new: Result, unknown: float = UNKNOWN_FLOOR) -> pd.DataFrame:
-    """The noise floors of two results, by benchmark, phase and dtype.
+    """The noise floors of two results, by benchmark and kind of call (see ``noise_floors``).
 
     Of one device: of the pairs of both together. Of two devices: the larger one of the two, since
     one device can be noisier than the other.
@@ -202,7 +202,7 @@ def floors_of(old: Result, new: Result, unknown: float = UNKNOWN_FLOOR) -> pd.Da
             _floors({stem: [frame] for stem, frame in of.frames.items()}, unknown)
             for of in (old, new)
         ]
-        return pd.concat(sides).groupby(level=[0, 1, 2]).max()
+        return pd.concat(sides).groupby(level=[0, 1, 2, 3]).max()
     frames = {
         stem: [result.frames[stem] for result in (old, new) if stem in result.frames]
         for stem in sorted({*old.frames, *new.frames})
@@ -323,9 +323,11 @@ def _judged(
     disturbed = timed[["disturbed_old", "disturbed_new"]].any(axis=1).to_numpy(bool)
     p = adjusted(np.where(disturbed, np.nan, found.p))
     dtypes = [axes.get("dtype", "") for axes in timed["axes"]]
-    places = pd.MultiIndex.from_arrays([timed["benchmark"], timed["phase"], dtypes])
-    floor = np.fmax(floors["floor"].reindex(places).to_numpy(float), at_least)
-    floor = np.fmax(floor, resolution(old, new))
+    floor = np.fmax(at_least, resolution(old, new))
+    for side in ("old", "new"):
+        short = timed[f"median_ms_{side}"] < SHORT_MS
+        kinds = pd.MultiIndex.from_arrays([timed["benchmark"], timed["phase"], dtypes, short])
+        floor = np.fmax(floor, floors["floor"].reindex(kinds).to_numpy(float))
     judged = pd.DataFrame(
         {"ratio": found.ratio, "low": found.low, "high": found.high, "p": p, "floor": floor},
         index=timed.index,
