@@ -45,7 +45,7 @@ class Profiles(Observed):
     index = ("table", "name")
     implementations = tuple(
         Implementation(name, f"lmperf.transformer.implementations:{name}")
-        for name in ("eager", "compiled_blocks", "triton")
+        for name in ("eager", "compiled_blocks", "sdpa_compiled_blocks", "triton")
     )
     grids = {
         "cpu": [
@@ -70,7 +70,7 @@ class Profiles(Observed):
                 "context_length": [512],
                 "batch": [4],
                 "dtype": ["autocast_bfloat16"],
-                "implementation": ["compiled_blocks", "triton"],
+                "implementation": ["compiled_blocks", "sdpa_compiled_blocks", "triton"],
             },
         ],
     }

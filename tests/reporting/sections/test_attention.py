@@ -257,7 +257,7 @@ def test_bytes_of_plain_attention_have_no_logsumexp():
 def test_softmax_finding_names_casts_as_the_cause():
     assert sentence_of("attention_softmax", with_softmax(8.0, 4.0, copies=3.0)) == (
         "Softmax, mask and casts take 8.00 ms under bf16 autocast, 4.00 in float32 (plain"
-        " attention's forward, large, context 512): softmax stays in float32, and autocast adds"
+        " attention's forward, large, context 512). Softmax stays in float32, and autocast adds"
         " casts."
     )
 

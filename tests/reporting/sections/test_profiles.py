@@ -69,6 +69,10 @@ CASES = {
         "around": synthetic.gpu_evidence,
         "is": with_kernel("gemm", 900.0, **COMPILED),
     },
+    "compiled_left": {
+        "matmuls": synthetic.gpu_evidence,
+        "other": with_kernel("per_fused", 900.0, **COMPILED),
+    },
     "compiled_launches": {
         "fewer": synthetic.gpu_evidence,
         "more": lambda: with_changed_rows(
@@ -114,12 +118,32 @@ def made_up(frame):
         ("softmax_share", "60.0 % of plain attention's forward for 2.0 % of its FLOPs"),
         ("compiled_kernels", "matmuls from 40.0 to 30.0 ms a train step"),
         ("compiled_kernels", "Elementwise, reductions and copies change from 10.0 to 4.00 ms"),
+        (
+            "compiled_left",
+            "Compiled by block, a train step spends 88.2 % of its kernel time in matm",
+        ),
+        ("compiled_left", "Next: softmax, norms, reductions, 8.8 %."),
         ("matmul_rule", "80.0 % in bf16 autocast"),
     ],
 )
 def test_findings_sum_kernel_times(name, numbers):
     finding = next(finding for finding in FINDINGS if finding.name == name)
     assert numbers in state(finding, with_changed_rows(made_up)).sentence
+
+
+def test_time_of_a_compiled_step_is_that_of_the_one_with_most_techniques():
+    def with_sdpa(frame):
+        frame = made_up(frame)
+        rows = frame[frame["implementation"] == "compiled_blocks"]
+        rows = rows.assign(implementation="sdpa_compiled_blocks")
+        rows["total_ms"] = rows["total_ms"].where(rows["total_ms"] != 30, 2.0)
+        return pd.concat([rows, frame], ignore_index=True)
+
+    finding = next(finding for finding in FINDINGS if finding.name == "compiled_left")
+    sentence = state(finding, with_changed_rows(with_sdpa)).sentence
+    assert sentence.startswith("SDPA, compiled by block, a train step spends 50.0 % of its kernel")
+    assert "in one class: softmax, norms, reductions (large" in sentence
+    assert sentence.endswith("Matmuls take 33.3 %.")
 
 
 def test_findings_and_figure_are_omitted_if_all_rows_failed():

@@ -303,7 +303,7 @@ FINDINGS = (
         values=_softmax,
         answer=_softmax_answer,
         answers={
-            "casts": _SOFTMAX + ": softmax stays in float32, and autocast adds casts.",
+            "casts": _SOFTMAX + ". Softmax stays in float32, and autocast adds casts.",
             "slower": _SOFTMAX + ".",
             "other": _SOFTMAX + ": it stays float32.",
         },

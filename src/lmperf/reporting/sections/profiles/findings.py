@@ -7,7 +7,14 @@ import pandas as pd
 from lmperf.names import implementation_words
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import PAGE, SHORT, Finding, NotMeasured, always, measured
-from lmperf.reporting.sections.profiles.kernel_classes import COPY, ELEMENTWISE, MATMUL, REDUCTION
+from lmperf.reporting.sections.profiles.kernel_classes import (
+    CLASSES,
+    COPY,
+    ELEMENTWISE,
+    MATMUL,
+    OTHER,
+    REDUCTION,
+)
 from lmperf.reporting.sections.profiles.rows import (
     CELL,
     KERNEL,
@@ -21,6 +28,8 @@ from lmperf.reporting.sections.profiles.rows import (
 from lmperf.reporting.sections.profiles.tables import attention_parts
 
 STEP = {"phase": "train_step"}
+# Compiled implementations that are profiled, the one with more techniques last.
+COMPILED = ("compiled_blocks", "sdpa_compiled_blocks")
 # The share of matmuls in a train step that write-up 003 quotes.
 RULE = "50 % to 70 %"
 # Matmul times this near to each other are alike; a share of time this many times that of FLOPs
@@ -63,6 +72,22 @@ def _compiled_answer(values: dict) -> str:
     return "around" if stays and now["around"] < eager["around"] else "is"
 
 
+def _left(evidence: MachineEvidence) -> dict:
+    """Shares of the kernel time of the most compiled train step: matmuls, and the next class."""
+    steps = having(usual(evidence), **STEP)
+    steps = measured(having(steps, implementation=COMPILED))
+    step = steps.loc[steps["implementation"].map(COMPILED.index).idxmax()]
+    others = step[[name for name in CLASSES if name not in (MATMUL, OTHER)]].astype(float)
+    return {
+        "way": implementation_words(step["implementation"], CELL),
+        "cell": cell_words(step),
+        "stale": bool(step["stale"]),
+        "matmuls": step[MATMUL] / step["total_ms"],
+        "next": CLASSES[others.idxmax()].words,
+        "share": others.max() / step["total_ms"],
+    }
+
+
 def _idle(evidence: MachineEvidence) -> dict:
     """The train step of the head table that leaves the device idle for the largest share."""
     if kind_of(evidence) != KERNEL:
@@ -100,6 +125,19 @@ FINDINGS = (
             " {{ now.around | sig }} ms.",
         },
         place=SHORT,
+    ),
+    Finding(
+        name="compiled_left",
+        question="What takes the time of a compiled step?",
+        values=_left,
+        answer=lambda v: "matmuls" if v["matmuls"] >= v["share"] else "other",
+        answers={
+            "matmuls": "{{ way[:1] | upper }}{{ way[1:] }}, a train step spends {{ matmuls | percent }} of its"
+            " kernel time in matmuls" + CELL_WORDS + " Next: {{ next }}, {{ share | percent }}.",
+            "other": "{{ way[:1] | upper }}{{ way[1:] }}, a train step spends {{ share | percent }} of its"
+            " kernel time in one class: {{ next }}" + CELL_WORDS + " Matmuls take"
+            " {{ matmuls | percent }}.",
+        },
     ),
     Finding(
         name="compiled_launches",
