@@ -57,10 +57,11 @@ class LadderLoss(Observed):
     implementations = tuple(map(_trained, RUNGS))
     grids = {
         "cpu": [_cells(["tiny"], 128, 2, ["float32", "autocast", "bf16_weights"])],
-        # The smallest size trains with the shapes that `end_to_end` times. Larger sizes train on
-        # few tokens per step and skip rungs that hardly change the loss; all runs take 3 minutes.
+        # On 4,096 tokens a step the loss of 0.13B falls steeply near step 100, and rounding alone
+        # moved it by up to 54 %. On 256 tokens float32 and autocast are 0.3 % apart. Larger sizes
+        # skip rungs that hardly change the loss. All runs take 3 minutes.
         "gpu": [
-            _cells(["0.13B"], 1024, 4, [rung.name for rung in RUNGS]),
+            _cells(["0.13B"], 128, 2, [rung.name for rung in RUNGS]),
             _cells(
                 ["0.42B", "0.97B", "2.0B", "3.4B"],
                 128,
