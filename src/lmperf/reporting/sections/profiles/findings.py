@@ -106,6 +106,7 @@ def _idle(evidence: MachineEvidence) -> dict:
     }
 
 
+_COMPILED = "{{ way[:1] | upper }}{{ way[1:] }}, a train step spends"
 CELL_WORDS = " ({{ cell }}{{ ', stale' if stale }})."
 FINDINGS = (
     Finding(
@@ -132,10 +133,12 @@ FINDINGS = (
         values=_left,
         answer=lambda v: "matmuls" if v["matmuls"] >= v["share"] else "other",
         answers={
-            "matmuls": "{{ way[:1] | upper }}{{ way[1:] }}, a train step spends {{ matmuls | percent }} of its"
-            " kernel time in matmuls" + CELL_WORDS + " Next: {{ next }}, {{ share | percent }}.",
-            "other": "{{ way[:1] | upper }}{{ way[1:] }}, a train step spends {{ share | percent }} of its"
-            " kernel time in one class: {{ next }}" + CELL_WORDS + " Matmuls take"
+            "matmuls": _COMPILED
+            + " {{ matmuls | percent }} of its kernel time in matmuls"
+            + CELL_WORDS
+            + " Next: {{ next }}, {{ share | percent }}.",
+            "other": _COMPILED + " {{ share | percent }} of its kernel time in one class:"
+            " {{ next }}" + CELL_WORDS + " Matmuls take"
             " {{ matmuls | percent }}.",
         },
     ),
