@@ -312,6 +312,17 @@ def test_rows_that_contradict_another_cell_are_marked(tmp_path):
     assert {*read_result(str(tmp_path)).frames["lrpe"]["marks"]} == {"contradicts"}
 
 
+def test_sustained_steps_that_waited_for_a_slow_host_are_marked(tmp_path):
+    rows = having(synthetic.gpu_evidence().frames["end_to_end"], size="small", phase="train_step")
+    rows = rows.head(2).assign(launch_us=5.0, host_reference=1.2, sustained_ms=100.0, marks="")
+    rows["host_ms"], rows["sustained_rounds_ms"] = [95.0, 50.0], "98;100;112"
+    identity = load("end_to_end").identity
+    texts = rows.astype(object).where(rows.notna(), "").astype(str).to_dict("records")
+    Evidence(tmp_path / "evidence/end_to_end.csv", identity, identity).replace(texts)
+    frame = read_result(str(tmp_path)).frames["end_to_end"].set_index("host_ms")
+    assert frame["marks"].fillna("").to_dict() == {95.0: "host", 50.0: ""}
+
+
 def test_least_difference_that_counts_stands_beside_each_ratio(result):
     found = compare(result("old", rows_of_run(1, cells=9)), result("new", rows_of_run(2, cells=9)))
     floor = percent(found.rows["floor"].iloc[0])

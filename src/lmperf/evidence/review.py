@@ -368,7 +368,7 @@ def _review_repeats(machine: _Machine, reviewed: Review) -> None:
         if row is None:
             by_kind["missing"] += [one.name] if is_full else []
             continue
-        reviewed.repeats.setdefault(one.benchmark.stem, []).append(row)
+        reviewed.repeats.setdefault(one.benchmark.stem, []).append(consistent.with_host_mark(row))
         environment = machine.environment or row["environment"]
         if not machine.is_fresh(one.benchmark.stem, row, environment):
             by_kind["stale"].append(one.name)

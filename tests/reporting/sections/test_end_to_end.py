@@ -229,7 +229,7 @@ def test_host_bound_count_excludes_other_models(gpu):
     )
 
 
-def test_host_bound_steps_beside_a_slow_host_are_counted_and_others_are_left_out(gpu):
+def test_host_bound_steps_beside_a_slow_host_are_counted(gpu):
     where = {"size": "small", "context_length": 1024, "batch": 4, "implementation": "fused_blocks"}
     slow = sentence_of("step_host", with_values(gpu, {"host_ms": 1e6, "marks": "host"}, **where))
     assert " 2 of them ran beside a slow host. By technique: eager " in slow

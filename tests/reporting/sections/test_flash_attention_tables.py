@@ -199,7 +199,7 @@ def test_figure_shows_rates_by_length_with_numbers_at_the_ends(gpu):
 
 
 @pytest.mark.slow
-def test_figure_has_lines_at_the_single_calls_matmul_and_at_the_data_sheet(gpu, cpu):
+def test_figure_has_lines_at_peak_matmul_and_data_sheet(gpu, cpu):
     (first, *_) = themed(lambda pen: SECTION.figure(gpu, pen), LIGHT).axes
     names = [line.get_label() for line in first.lines]
     single, lasting = (matmul_ceiling(gpu, kinds.HALF, load) for load in (BURST, SUSTAINED))

@@ -131,7 +131,7 @@ def test_findings_sum_kernel_times(name, numbers):
     assert numbers in state(finding, with_changed_rows(made_up)).sentence
 
 
-def test_time_of_a_compiled_step_is_that_of_the_one_with_most_techniques():
+def test_step_with_most_techniques_stands_for_compiled_ones():
     def with_sdpa(frame):
         frame = made_up(frame)
         rows = frame[frame["implementation"] == "compiled_blocks"]
