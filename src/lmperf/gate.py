@@ -14,6 +14,8 @@ from typing import Any
 
 # Statuses of rows that failed a correctness check: their times are not reported.
 FAILED = ("failed_check", "nan")
+# The reason of a row whose call fits into memory, but whose correctness check does not.
+UNCHECKED = "not checked: its check needs more memory than the device has"
 
 
 def verdict(error: float, bound: float) -> str:

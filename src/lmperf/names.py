@@ -163,6 +163,7 @@ STATUSES = {
     "nan": "result not finite",
     "unsupported": "unsupported",
     "failed_check": "gate failed",
+    "unchecked": "not checked",
 }
 MARKS = {
     "host_bound": Mark("host-bound", "host-bound: the device waited for its work", "ʰ"),

@@ -7,9 +7,8 @@ import pytest
 import torch
 
 from lmperf.benchmark import Case, Phase, Workload, WrongResult
-from lmperf.gate import Gate
+from lmperf.gate import UNCHECKED, Gate, Poisoned
 from lmperf.measuring import footprint, guards, prepared
-from lmperf.measuring.faults import UNCHECKED, Poisoned
 from lmperf.measuring.prepared import Prepared
 
 CASE = Case((("n", 1),), "mine")

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from lmperf.benchmarks import load
+from lmperf.gate import UNCHECKED
 from lmperf.measuring import twins
-from lmperf.measuring.faults import UNCHECKED
 from lmperf.measuring.lock import MACHINE
 from lmperf.measuring.process import WorkerLost, WorkerProcess
 from lmperf.measuring.rounds import LEAST_ROUNDS

@@ -14,6 +14,7 @@ from lmperf.benchmark import CPU_DEVICES, Benchmark, Case, Implementation
 from lmperf.benchmarks import load, stems
 from lmperf.errors import UserError
 from lmperf.evidence import consistent, cost, plausible, repeatability
+from lmperf.evidence.as_read import as_read
 from lmperf.evidence.consistent import contradictions
 from lmperf.evidence.cost import Cost
 from lmperf.evidence.facts import FILE, Facts, empty, read_facts
@@ -31,7 +32,7 @@ from lmperf.measuring.state import DRIFT
 _KINDS = {
     **dict.fromkeys(FAILED, "red gate"),
     **dict.fromkeys(("crash", "timeout"), "failed"),
-    "oom": "out of memory",
+    **dict.fromkeys(("oom", "unchecked"), "out of memory"),
 }
 # Kinds that `verify` prints without failing: results, and contradictions that measuring again has
 # not removed.
@@ -204,16 +205,14 @@ def _review_benchmark(machine: _Machine, reviewed: Review, stem: str) -> None:
         more = f" (and {len(found.faults) - 1} more)" if len(found.faults) > 1 else ""
         reviewed.damaged[stem] = found.faults[0] + more
     shown = asked(benchmark, machine.shown(benchmark), found.rows)
-    if rows := [consistent.with_host_mark(row) for row in shown]:
+    if rows := [as_read(row) for row in shown]:
         reviewed.rows[stem] = rows
     by_kind: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         if not machine.is_fresh(stem, row, machine.environment or row["environment"]):
             by_kind["stale"].append(row)
-        elif row["status"] in _KINDS:
-            by_kind[_KINDS[row["status"]]].append(row)
         else:
-            by_kind["right"].append(row)
+            by_kind[_KINDS.get(row["status"], "right")].append(row)
     fresh = by_kind.pop("right", [])
     for kind, of_kind in by_kind.items():
         reviewed.add(kind, benchmark, of_kind)
@@ -307,8 +306,8 @@ def causes(project: Project, machine: str) -> list[Cause]:
 def information(project: Project, machine: str) -> list[Cause]:
     """Return what does not make `verify` fail and is worth knowing, by benchmark.
 
-    Rows that ran out of memory, which are valid results, and rows that contradict others and did
-    so when they were measured again.
+    Rows that ran out of memory, in their calls or their check, which are valid results, and rows
+    that contradict others and did so when they were measured again.
     """
     reviewed = review(project, machine)
     return [cause for kind in _INFORMING for cause in reviewed.of_kind(kind)]
@@ -361,14 +360,14 @@ def _review_repeats(machine: _Machine, reviewed: Review) -> None:
     found = file.reading()
     if found.faults:
         reviewed.lost[repeatability.STEM] = found.faults[0]
-    row_of = {file.case_of(row): row for row in found.rows}
+    row_of = {file.case_of(row): as_read(row) for row in found.rows}
     by_kind: dict[str, list[str]] = defaultdict(list)
     for one in drawn:
         row = row_of.get(one.texts)
         if row is None:
             by_kind["missing"] += [one.name] if is_full else []
             continue
-        reviewed.repeats.setdefault(one.benchmark.stem, []).append(consistent.with_host_mark(row))
+        reviewed.repeats.setdefault(one.benchmark.stem, []).append(row)
         environment = machine.environment or row["environment"]
         if not machine.is_fresh(one.benchmark.stem, row, environment):
             by_kind["stale"].append(one.name)

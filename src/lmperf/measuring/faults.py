@@ -10,10 +10,8 @@ from typing import Any
 
 from lmperf.benchmark import Case, Unsupported, WrongResult
 from lmperf.errors import innermost
+from lmperf.gate import UNCHECKED
 from lmperf.measuring.printable import one_line
-
-# The reason of a row whose call fits into memory, but whose correctness check does not.
-UNCHECKED = "not checked: its check needs more memory than the device has"
 
 
 class Poisoned(Exception):

@@ -42,7 +42,11 @@ from lmperf.results import (
 REASON_LENGTH = 160
 REASONS = 12
 MEDIAN_APART = 0.05
-STATUS_WORDS = {**STATUSES, "failed_check": "gate failed, withheld"}
+STATUS_WORDS = {
+    **STATUSES,
+    "failed_check": "gate failed, withheld",
+    "unchecked": "not checked, withheld",
+}
 IMPOSSIBLE_WORDS = f"{KIND}, withheld"
 _SPREAD = (
     "mean ± standard deviation (n calls), with the median if it differs by more than"
@@ -325,7 +329,9 @@ def number_cells(values: pd.Series, form=significant) -> pd.Series:
 
 def number_cell(value: float, form=significant) -> Cell:
     """A cell ``form(value)``; an empty value has state NOT_RECORDED."""
-    return Cell(form(value), finite(value), state=NOT_RECORDED if absent(value) else None)
+    if absent(value):
+        return Cell(EMPTY, state=NOT_RECORDED)
+    return Cell(form(value), finite(value))
 
 
 def beside(cells: pd.Series, others: pd.Series, form=significant) -> pd.Series:

@@ -50,6 +50,18 @@ def test_table_e8_compares_steps_with_full_recomputation(gpu):
     assert float(kept["rate (TFLOP/s)"]) > 490 and "two B200s" in table.notes
 
 
+def test_step_that_does_not_fit_has_dashes(gpu):
+    frame = gpu.frames["leaderboard"]
+    failed = frame["implementation"] == "keep_attention"
+    lost = ["median_ms", "peak_mib", "matmul_blocks"]
+    frame = frame.assign(**{name: frame[name].mask(failed) for name in lost})
+    frame = frame.assign(status=frame["status"].mask(failed, "oom"))
+    made = with_rows(gpu, frame, "leaderboard")
+    (table,) = compose("end_to_end", made, drawn=False).parts["E8"]
+    (line,) = table.frame[table.frame["implementation"] == "attention kept"].to_dict("records")
+    assert line["step (ms)"].startswith("OOM") and line["blocks that keep matmuls"] == "–"
+
+
 def note_of(evidence) -> str:
     (table,) = compose("end_to_end", evidence, drawn=False).parts["E8"]
     return table.notes

@@ -24,7 +24,8 @@ from lmperf.benchmark import COMMON_COLUMNS, Benchmark
 from lmperf.benchmarks import load, stems
 from lmperf.errors import UserError
 from lmperf.evidence import cost
-from lmperf.evidence.consistent import contradictions, with_host_mark
+from lmperf.evidence.as_read import as_read
+from lmperf.evidence.consistent import contradictions
 from lmperf.evidence.plan import former_names
 from lmperf.evidence.store import DamagedEvidence, Row, read_rows
 from lmperf.measuring.state import DRIFT
@@ -100,7 +101,7 @@ def read_frame(path: Path, kinds: Mapping[str, str | None] = MappingProxyType({}
 
     kinds: environment -> kind of its device. Rows of these environments that contradict another
     cell, also when measured again, get the mark ``contradicts``, as in a report. Sustained
-    steps that waited for a slow host get the mark ``host``.
+    steps that waited for a slow host get the mark ``host`` (`evidence.as_read`).
 
     Raises:
         DamagedEvidence, ValueError: the file is damaged.
@@ -109,7 +110,7 @@ def read_frame(path: Path, kinds: Mapping[str, str | None] = MappingProxyType({}
     benchmark = load(path.stem) if path.stem in stems() else None
     rows = read_rows(path, former_names(benchmark) if benchmark else {})
     if benchmark:  # the columns of a file written by other means may have any order
-        rows = [{**dict.fromkeys(benchmark.identity, ""), **with_host_mark(row)} for row in rows]
+        rows = [{**dict.fromkeys(benchmark.identity, ""), **as_read(row)} for row in rows]
         rows = _with_contradictions(benchmark, rows, kinds)
     names = list(rows[0]) if rows else ["implementation"]
     kinds = {name: str for name in names[: names.index("implementation")]}

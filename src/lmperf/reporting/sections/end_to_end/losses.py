@@ -128,10 +128,14 @@ def _lacks_reference(evidence: MachineEvidence, sizes: Iterable[str]) -> dict[st
 
 
 def trained_on(evidence: MachineEvidence, sizes: Iterable[str]) -> str:
-    """For a note: after how many steps, and on how many tokens, the losses of sizes are."""
-    if evidence.frame(LOSS) is None:
+    """For a note: after how many steps, and on how many tokens, the losses of sizes are.
+
+    Empty if none of these sizes was trained.
+    """
+    measured = evidence.frame(LOSS)
+    frame = None if measured is None else having(measured, size=[*sizes])
+    if frame is None or frame.empty:
         return ""
-    frame = having(evidence.frame(LOSS), size=[*sizes])
     per_step = frame["batch"] * frame["context_length"]
     sizes = in_order("size", frame["size"])
     counts = {size: per_step[frame["size"] == size].max() for size in sizes}

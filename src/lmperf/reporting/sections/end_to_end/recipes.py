@@ -253,7 +253,8 @@ def _faster(evidence: MachineEvidence, best: pd.DataFrame) -> list[Table]:
         ),
     ]
     common = f"{_common(evidence)}, {implementation_words('fused_blocks')}"
-    note = f"All: {common}, compiled AdamW. {losses.trained_on(evidence, rows['size'])}"
+    trained = losses.trained_on(evidence, rows["size"])
+    note = " ".join(filter(None, [f"All: {common}, compiled AdamW.", trained]))
     every = steps(evidence)
     every = every[~has_float32_weights(every)]
     shown = pd.concat([rows, best[~best["size"].isin(rows["size"])]])
