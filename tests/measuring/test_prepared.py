@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from lmperf.benchmark import Case, Phase, Workload, WrongResult
-from lmperf.gate import UNCHECKED, Gate, Poisoned
+from lmperf.gate import UNCHECKED, Gate
 from lmperf.measuring import footprint, guards, prepared
+from lmperf.measuring.faults import Poisoned
 from lmperf.measuring.prepared import Prepared
 
 CASE = Case((("n", 1),), "mine")

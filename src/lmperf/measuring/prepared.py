@@ -159,6 +159,9 @@ class Prepared:
         if workload.gate is None:
             return {}
         self._send("step", case, phase, "checking")
+        # A reference that took parts of large cached blocks would keep the blocks from being freed,
+        # so that a model which fits into memory alone does not fit beside it.
+        _empty_cache(self._device)
 
         def check() -> dict[str, Any]:
             with guards.settings_restored(set()):
@@ -325,13 +328,18 @@ class Prepared:
 
 def clear(device: str) -> None:
     """Free the compiled graphs, garbage and cached memory that a group leaves in the process."""
-    import torch
-
     # Dynamo falls back to eager after eight recompilations, so every group starts afresh.
-    if "torch._dynamo" in sys.modules:
-        torch._dynamo.reset()
+    if dynamo := sys.modules.get("torch._dynamo"):
+        dynamo.reset()
     gc.collect()
+    _empty_cache(device)
+
+
+def _empty_cache(device: str) -> None:
+    """Return the memory that PyTorch has cached and does not use to a CUDA device."""
     if device == "cuda":
+        import torch
+
         torch.cuda.empty_cache()
 
 
