@@ -21,8 +21,8 @@ def step(length, ms, **columns):
     return row(ms, **{**CELL, "context_length": str(length), **columns})
 
 
-def copied(name, ms):
-    return row(ms, **SHAPE, dtype="float32", implementation=name)
+def copied(name, ms, size=10**9):
+    return row(ms, **SHAPE, dtype="float32", implementation=name, bytes=str(size))
 
 
 def words(rows, benchmark=STEPS, kind="cuda"):
@@ -116,6 +116,10 @@ def test_kernel_beyond_the_rate_of_a_copy_is_found():
     assert words([copied("copy", 1.0), copied("triton", 0.9)], LRPE) == [
         "takes 1 ms, triton only 0.9 ms"
     ]
+
+
+def test_copy_of_bytes_that_a_cache_holds_bounds_no_kernel():
+    assert words([copied("copy", 1.0, 28_311_552), copied("triton", 0.8, 28_311_552)], LRPE) == []
 
 
 def test_drift_that_needs_no_mark_is_larger_on_a_cpu():

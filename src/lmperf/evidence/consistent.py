@@ -5,7 +5,8 @@ Time grows with work, so these rows of one implementation contradict each other:
 - a row at twice the length (`Axis.length`) or more that is faster, all else equal;
 - a pass whose time does not agree with its parts: forward and backward together against forward
   plus backward, a train step against forward and backward together;
-- a row that is faster than a copy of the same bytes in its cell.
+- a row that is faster than a copy of the same bytes in its cell, if no cache holds them. Of bytes
+  that fit, PyTorch's copy of 28 MB took 1.18 times as long as a kernel on an H100, run after run.
 
 The differences must exceed the noise: the middle 60 % of the calls must not overlap, and rows of
 different groups may differ by the drift of the machine that needs no mark (`state.DRIFT`).
@@ -28,6 +29,7 @@ from itertools import chain
 
 from lmperf.benchmark import Benchmark, Timed
 from lmperf.evidence.cells import numbers_in
+from lmperf.evidence.plausible import CACHE_BYTES
 from lmperf.measuring.state import DRIFT, HOST_BOUND, SLOW_HOST
 from lmperf.names import UNSETTLED
 
@@ -171,7 +173,8 @@ def _of_phases(benchmark: Timed, rows: Sequence[Row], drift: float) -> Iterator[
 
 
 def _of_copies(benchmark: Timed, rows: Sequence[Row]) -> Iterator[Contradiction]:
-    for alike in _alike(rows, [name for name in benchmark.identity if name != "implementation"]):
+    moved = [row for row in rows if row.get("bytes") and float(row["bytes"]) > CACHE_BYTES]
+    for alike in _alike(moved, [name for name in benchmark.identity if name != "implementation"]):
         copies = tuple(row for row in alike if row["implementation"] == COPY)
         for row in alike if copies else ():
             if row not in copies and _is_faster([row], copies, 1 / SHARE_OF_COPY):
