@@ -205,7 +205,7 @@ def watched(evidence: MachineEvidence) -> bool:
 
 
 def floors_table(evidence: MachineEvidence) -> Table | None:
-    """A table of noise floors by benchmark, phase, numerics and length of the calls.
+    """A table of noise floors by benchmark, phase, numerics and kind of the calls.
 
     A noise floor is how far apart the times of two processes of the same code are. None if no
     implementation was timed in two processes.
@@ -219,7 +219,7 @@ def floors_table(evidence: MachineEvidence) -> Table | None:
             "benchmark": stem,
             "phase": phase_words(phase),
             "numerics": dtype_words(dtype) or EMPTY,
-            "calls": f"{'below' if short else 'from'} {SHORT_MS} ms",
+            "calls": _CALLS[marks.times_steps(stem), varying],
             "cells": int(of.pairs),
             "apart": number_cell(of.apart, _percent),
             "floor": number_cell(max(of.floor, LEAST_FLOOR), _percent),
@@ -227,7 +227,7 @@ def floors_table(evidence: MachineEvidence) -> Table | None:
         for stem, floors in every.items()
         for phase in in_order("phase", floors.index.get_level_values("phase").unique())
         for dtype in in_order("dtype", floors.loc[phase].index.get_level_values("dtype").unique())
-        for short, of in floors.loc[(phase, dtype)].iterrows()
+        for varying, of in floors.loc[(phase, dtype)].iterrows()
     ]
     headers = {
         "cells": "pairs",
@@ -239,10 +239,19 @@ def floors_table(evidence: MachineEvidence) -> Table | None:
         "Two processes of the same code differ by up to the noise floor"
         f" ({percent(FLOOR_QUANTILE, 0)} of pairs); smaller differences are not called faster or"
         f" slower. With fewer than {LEAST_PAIRS} unmarked pairs, the floor is that of all calls of"
-        " this length, and with fewer of these the benchmark's:"
+        " this kind, and with fewer of these the benchmark's:"
         f" at least {percent(UNKNOWN_FLOOR, 0)} if it has fewer as well."
     )
     return from_frame(caption, pd.DataFrame(lines), note, headers=headers)
+
+
+# (whether the benchmark times steps, whether a call `noise.varies`) -> the calls in words.
+_CALLS = {
+    (True, False): "not host-bound",
+    (True, True): "host-bound",
+    (False, False): f"from {SHORT_MS} ms",
+    (False, True): f"below {SHORT_MS} ms",
+}
 
 
 def _percent(fraction: float) -> str:

@@ -66,7 +66,7 @@ def doubtful(frame: pd.DataFrame, stem: str = "") -> pd.Series:
 
     stem: the benchmark, if steps of its rows may be capped (see the module).
     """
-    not_for_findings = {CONTRADICTS} if _times_steps(stem) else {CONTRADICTS, "capped"}
+    not_for_findings = {CONTRADICTS} if times_steps(stem) else {CONTRADICTS, "capped"}
     return _has_any(frame, DISTURBED | not_for_findings)
 
 
@@ -74,7 +74,8 @@ def _has_any(frame: pd.DataFrame, marks: Collection[str]) -> pd.Series:
     return marks_of(frame).map(lambda names: not {*marks}.isdisjoint(names)).astype(bool)
 
 
-def _times_steps(stem: str) -> bool:
+def times_steps(stem: str) -> bool:
+    """Whether a benchmark times steps of a model, not kernels."""
     return stem in stems() and getattr(load(stem), "clock", None) == "step"
 
 

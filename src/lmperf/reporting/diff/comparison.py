@@ -28,7 +28,7 @@ from lmperf.reporting import marks
 from lmperf.reporting.comparable import compared_apart
 from lmperf.reporting.diff.results import Result
 from lmperf.reporting.evidence import axes
-from lmperf.reporting.noise import SHORT_MS, floor_words, noise_floors
+from lmperf.reporting.noise import floor_words, noise_floors, varies
 from lmperf.reporting.numbers import counted, listed
 from lmperf.reporting.rounds import parse_rounds, resolution
 from lmperf.statistics import (
@@ -57,7 +57,7 @@ _NAMED = ("benchmark", "implementation", "phase")
 _TAKEN = (
     *("state", "reason", "median_ms", "rounds_ms", "rounds_mhz", "clock_mhz", "marks", "key"),
     *("sustained_rounds_ms", "sustained_mhz"),
-    *("again_ms", "disturbed", "measured_at", "environment", "commit"),
+    *("again_ms", "disturbed", "varies", "measured_at", "environment", "commit"),
 )
 
 
@@ -280,7 +280,8 @@ def _side(result: Result, stems: Sequence[str], judge: Callable) -> pd.DataFrame
 
 def _named(stem: str, frame: pd.DataFrame, judge: Callable) -> pd.DataFrame:
     keys = ["benchmark", *axes(frame), "implementation", "phase"]
-    found = frame.assign(benchmark=stem, disturbed=judge(frame, stem))[[*keys, *_TAKEN]]
+    told = {"disturbed": judge(frame, stem), "varies": varies(frame)}
+    found = frame.assign(benchmark=stem, **told)[[*keys, *_TAKEN]]
     return found.drop_duplicates(keys)  # observations such as kernels have several rows a case
 
 
@@ -325,8 +326,8 @@ def _judged(
     dtypes = [axes.get("dtype", "") for axes in timed["axes"]]
     floor = np.fmax(at_least, resolution(old, new))
     for side in ("old", "new"):
-        short = timed[f"median_ms_{side}"] < SHORT_MS
-        kinds = pd.MultiIndex.from_arrays([timed["benchmark"], timed["phase"], dtypes, short])
+        varying = timed[f"varies_{side}"].astype(bool)
+        kinds = pd.MultiIndex.from_arrays([timed["benchmark"], timed["phase"], dtypes, varying])
         floor = np.fmax(floor, floors["floor"].reindex(kinds).to_numpy(float))
     judged = pd.DataFrame(
         {"ratio": found.ratio, "low": found.low, "high": found.high, "p": p, "floor": floor},
