@@ -12,6 +12,7 @@ from lmperf.config import load_config
 from lmperf.evidence.project import Project
 from lmperf.evidence.review import prune, review
 from lmperf.evidence.store import read_rows, write_signed
+from lmperf.reporting.diff.comparison import compare
 from lmperf.reporting.diff.results import read_result
 from lmperf.reporting.render import render_machine
 from lmperf.transformer.sizes import SIZES
@@ -76,6 +77,13 @@ def test_published_evidence_can_be_compared(machine):
     for stem, frame in frames.items():
         names = [axis.name for axis in load(stem).axes] if stem in stems() else []
         assert [*frame.columns[: len(names)]] == names, stem
+
+
+def test_machine_with_repeated_rows_can_be_compared():
+    one = read_result("cpu-amd-epyc-avx2", ROOT)
+    assert (ROOT / "report/cpu-amd-epyc-avx2/evidence/repeatability.csv").exists()
+    found = compare(one, one)
+    assert found.identical > 100 and found.rows.empty
 
 
 def test_columns_of_evidence_may_have_any_order(tmp_path):

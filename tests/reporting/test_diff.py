@@ -300,7 +300,7 @@ def test_rows_that_may_not_hold_are_unresolved_between_devices(result, mark):
 def test_rows_that_contradict_another_cell_are_marked(tmp_path):
     rows = having(synthetic.gpu_evidence().frames["lrpe"], shape="256", phase="forward")
     rows = rows[rows["implementation"].isin(["copy", "triton"])].groupby("implementation").head(1)
-    rows = rows.assign(extra_tokens=0, environment="e", retaken="True", marks="")
+    rows = rows.assign(extra_tokens=0, environment="e", retaken="True", marks="", bytes=10**9)
     times = {"copy": "2.0", "triton": "1.0"}
     for name in ("median_ms", "p20_ms", "p80_ms"):
         rows[name] = rows["implementation"].map(times)

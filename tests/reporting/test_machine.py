@@ -23,7 +23,7 @@ def test_noise_floor_note_covers_dtypes_without_a_a_pairs():
         ["float32", "from 0.3 ms", 1, "2.0 %", "10.0 %"],
         ["bf16", "from 0.3 ms", 0, "–", "10.0 %"],
     ]
-    assert "With fewer than 5 unmarked pairs, the floor is that of all calls of this length" in str(
+    assert "With fewer than 5 unmarked pairs, the floor is that of all calls of this kind" in str(
         found.notes
     )
     assert machine.floors_table(evidence({"rounds_ms": "1.0;1.0"})) is None

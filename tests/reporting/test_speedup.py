@@ -190,6 +190,19 @@ def test_short_calls_have_a_floor_of_their_own():
     assert found.loc[found["base_ms"] == 0.299, "floor"].item() == pytest.approx(0.08, rel=0.1)
 
 
+def test_host_bound_steps_have_a_floor_of_their_own():
+    def pairs(number, apart, **columns):
+        rows = [row("eager", [10.0] * 6, again=[10.0 * apart] * 6, seq_len=i) for i in range(number)]
+        return [{**one, "eager_ms": None, **columns} for one in rows]
+
+    steps = [*pairs(9, 1.3, host_ms=9.5), *pairs(9, 1.003, host_ms=8.0)]
+    floors = noise_floors(pd.DataFrame(steps))["floor"]
+    assert floors["forward", "float32", True] == pytest.approx(0.3, rel=0.1)
+    assert floors["forward", "float32", False] == pytest.approx(0.003, rel=0.1)
+    kernels = pairs(9, 1.003, host_ms=9.5, eager_ms=10.0)
+    assert [*noise_floors(pd.DataFrame(kernels)).index] == [("forward", "float32", False)]
+
+
 def test_floor_is_named_as_the_verdicts_use_it():
     few, quiet = (
         floor_words(noise_floors(pd.DataFrame(with_floor(0.0, pairs=number))))

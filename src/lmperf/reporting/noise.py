@@ -1,10 +1,11 @@
 """Noise floors: how far apart the times of two processes of the same code are in 95 % of cells.
 
 Each phase and numerics has its own, since float32 pairs tell nothing about bfloat16. So do calls
-that vary more (``varies``): those below ``SHORT_MS``, and host-bound steps. With fewer than ``LEAST_PAIRS`` of its own a floor uses those
-of all phases and numerics, and if these are fewer as well, all pairs of the benchmark. If the whole
-benchmark has fewer, the floor is at least ``UNKNOWN_FLOOR``. Pairs with a mark that says that a
-time may not hold (`marks.doubtful`) are left out.
+that vary more (``varies``): those below ``SHORT_MS``, and host-bound steps. With fewer than
+``LEAST_PAIRS`` of its own a floor uses those of all phases and numerics, and if these are fewer as
+well, all pairs of the benchmark. If the whole benchmark has fewer, the floor is at least
+``UNKNOWN_FLOOR``. Pairs with a mark that says that a time may not hold (`marks.doubtful`) are left
+out.
 """
 
 from __future__ import annotations

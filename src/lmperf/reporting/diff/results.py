@@ -23,7 +23,7 @@ import pandas as pd
 from lmperf.benchmark import COMMON_COLUMNS, Benchmark
 from lmperf.benchmarks import load, stems
 from lmperf.errors import UserError
-from lmperf.evidence import cost
+from lmperf.evidence import cost, repeatability
 from lmperf.evidence.as_read import as_read
 from lmperf.evidence.consistent import contradictions
 from lmperf.evidence.plan import former_names
@@ -36,6 +36,8 @@ from lmperf.reporting.foreign import taken, taken_frame
 from lmperf.reporting.marks import CONTRADICTS, with_mark
 
 REPORT = "report"
+# Files of evidence that hold no results: the cost of measuring, and rows measured a second time.
+_NO_RESULTS = frozenset((cost.STEM, repeatability.STEM))
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ def read_result(name: str, root: Path = Path()) -> Result:
     """
     with _directory(name, root) as directory:
         paths = sorted((directory / "evidence").glob("*.csv"))
-        paths = [path for path in paths if path.stem != cost.STEM]
+        paths = [path for path in paths if path.stem not in _NO_RESULTS]
         if not paths:
             raise UserError(f"{name}: no evidence: there is no {directory / 'evidence'}/*.csv")
         facts = facts_of(_facts(directory / "machine.json"))
