@@ -63,13 +63,16 @@ WAITING |= {"sustained_rounds_ms": "98;100;112", "marks": "capped"}
         ({"marks": ""}, "host"),
         ({"marks": "host"}, "host"),
         ({"host_reference": "1.09"}, "capped"),  # as fast as at its best
-        ({"host_ms": "85"}, "capped"),  # queued in time
+        ({"host_ms": "49"}, "capped"),  # a host twice as slow still queues it in time
+        ({"eager_ms": "1.0"}, "capped"),  # a kernel
         ({"sustained_rounds_ms": "99;100;101"}, "capped"),  # the GPU decides
         ({"launch_us": ""}, "capped"),  # no GPU
         ({"sustained_ms": "", "sustained_rounds_ms": ""}, "capped"),
+        ({"sustained_rounds_ms": "", "p20_ms": "110", "p80_ms": "120"}, "capped;host"),
+        ({"p20_ms": "110", "p80_ms": "120", "sustained_rounds_ms": "99;101"}, "capped"),
     ],
 )
-def test_step_that_waits_for_a_slow_host_back_to_back_is_marked(columns, marks):
+def test_step_that_varies_beside_a_slow_host_is_marked(columns, marks):
     found = with_host_mark({**step(1024, 120), **WAITING, **columns})
     assert found["marks"] == marks
     assert is_unsettled(found) == ("host" in marks)

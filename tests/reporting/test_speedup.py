@@ -19,6 +19,7 @@ from lmperf.reporting.speedup import (
     resolved,
     speedup_cells,
     speedups,
+    verdict_of_mean,
 )
 from lmperf.statistics import FASTER, LEAST_PAIRS, SAME, UNKNOWN_FLOOR, UNRESOLVED
 
@@ -192,8 +193,8 @@ def test_short_calls_have_a_floor_of_their_own():
 
 def test_host_bound_steps_have_a_floor_of_their_own():
     def pairs(number, apart, **columns):
-        rows = [row("eager", [10.0] * 6, again=[10.0 * apart] * 6, seq_len=i) for i in range(number)]
-        return [{**one, "eager_ms": None, **columns} for one in rows]
+        columns = {"eager_ms": None, "again": [10.0 * apart] * 6, **columns}
+        return [row("eager", [10.0] * 6, seq_len=i, **columns) for i in range(number)]
 
     steps = [*pairs(9, 1.3, host_ms=9.5), *pairs(9, 1.003, host_ms=8.0)]
     floors = noise_floors(pd.DataFrame(steps))["floor"]
@@ -201,6 +202,13 @@ def test_host_bound_steps_have_a_floor_of_their_own():
     assert floors["forward", "float32", False] == pytest.approx(0.003, rel=0.1)
     kernels = pairs(9, 1.003, host_ms=9.5, eager_ms=10.0)
     assert [*noise_floors(pd.DataFrame(kernels)).index] == [("forward", "float32", False)]
+
+
+def test_floor_of_a_mean_is_the_mean_of_the_floors():
+    rows = pd.DataFrame({"ratio": 1.07, "floor": [0.01] * 8 + [0.08] * 2})
+    rows["verdict"] = [FASTER] * 8 + [SAME] * 2
+    assert verdict_of_mean(rows) == FASTER, "two short calls do not decide"
+    assert verdict_of_mean(rows.assign(ratio=1.02)) == SAME
 
 
 def test_floor_is_named_as_the_verdicts_use_it():

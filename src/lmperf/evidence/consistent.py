@@ -46,9 +46,12 @@ _PARTS = {
 }
 # Share of a copy's rate that a row may reach: a kernel may write a little less than it reads.
 SHARE_OF_COPY = 1.05
-# Range of a step's blocks, as a share of the shortest, up to which it is steady. On H200s the range
+# Range of a step's times, as a share of the shortest, up to which it is steady. On H200s the range
 # was at most 1.5 % at the power limit, and 11 to 35 % where the step waited for a slow host.
 _STEADY = 0.05
+# Share of a step's time that the host needs to queue it, above which a slower host decides: hosts
+# that other virtual machines use become twice as slow.
+_IN_REACH = 0.5
 
 Row = Mapping[str, str]
 
@@ -109,32 +112,36 @@ def is_host_bound(row: Row) -> bool:
 
 def is_unsettled(row: Row) -> bool:
     """Whether a row was timed while the machine was at work: its time may not hold."""
-    return not UNSETTLED.isdisjoint(_marks(row)) or _waits_back_to_back(row)
+    return not UNSETTLED.isdisjoint(_marks(row)) or _waits_for_slow_host(row)
 
 
 def with_host_mark(row: Row) -> Row:
-    """The row, with the mark `host` if a slow host made its sustained time longer.
+    """The row, with the mark `host` if its time varies beside a slow host that may be the cause.
 
-    A measurement marks a row if its single calls are host-bound. Without pauses a step is shorter,
-    so that it may wait for the host although single calls do not.
+    A measurement marks a row if its single calls are host-bound. Where the device decides, a time
+    hardly varies: so a step that varies waited for the host at times, although it had queued the
+    step in time when `host_ms` was measured.
     """
-    if "host" in _marks(row) or not _waits_back_to_back(row):
+    if "host" in _marks(row) or not _waits_for_slow_host(row):
         return row
     return {**row, "marks": ";".join(filter(None, [row.get("marks"), "host"]))}
 
 
-def _waits_back_to_back(row: Row) -> bool:
-    """Whether a sustained step on a GPU is host-bound, beside a slow host, and its blocks differ.
+def _waits_for_slow_host(row: Row) -> bool:
+    """Whether the time of a step on a GPU varies, and a slow host may be the cause.
 
-    At the power limit a step that the host queues late is steady all the same: the GPU decides.
+    The time is that of steps back to back, if there is one, else that of single calls.
     """
-    needed = ("launch_us", "host_reference", "host_ms", "sustained_ms", "sustained_rounds_ms")
-    if not all(map(row.get, needed)):
+    needed = ("launch_us", "host_reference", "host_ms")
+    if row.get("eager_ms") or not all(map(row.get, needed)):  # a kernel, or not on a GPU
         return False
-    _, slowdown, host_ms, step_ms = (float(row[name]) for name in needed[:-1])
-    blocks = numbers_in(row["sustained_rounds_ms"])
-    is_slow = slowdown > 1 + SLOW_HOST["cuda"] and host_ms > HOST_BOUND * step_ms
-    return is_slow and max(blocks) > (1 + _STEADY) * min(blocks)
+    if row.get("sustained_rounds_ms"):
+        times, step = numbers_in(row["sustained_rounds_ms"]), row["sustained_ms"]
+    else:
+        times, step = [float(row[name] or "nan") for name in ("p20_ms", "p80_ms")], row["median_ms"]
+    is_slow = float(row["host_reference"]) > 1 + SLOW_HOST["cuda"]
+    in_reach = float(row["host_ms"]) > _IN_REACH * float(step)
+    return is_slow and in_reach and max(times) > (1 + _STEADY) * min(times)
 
 
 def _marks(row: Row) -> list[str]:

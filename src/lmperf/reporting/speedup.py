@@ -52,6 +52,7 @@ from lmperf.results import (
 )
 from lmperf.statistics import (
     FALSE_DISCOVERY,
+    LEAST_FLOOR,
     SAME,
     UNRESOLVED,
     Ratio,
@@ -249,13 +250,15 @@ def verdict_of_mean(rows: pd.DataFrame) -> str:
     """The verdict of the geometric mean of speed-ups: theirs, or whether it exceeds their floor.
 
     rows: at least one line of ``speedups``. Without a common verdict the mean is compared with the
-    largest noise floor.
+    mean of the noise floors: if each ratio is off by its floor, the mean is off by theirs. Short
+    calls have a large floor, which says nothing about the long ones.
     """
     said = set(rows["verdict"])
     if len(said) == 1:
         return said.pop()
     mean = geometric_mean(rows["ratio"])
-    return verdict(Ratio(mean, mean, mean, np.nan, len(rows)), rows["floor"].max())
+    floor = geometric_mean(1 + rows["floor"].clip(lower=LEAST_FLOOR)) - 1
+    return verdict(Ratio(mean, mean, mean, np.nan, len(rows)), floor)
 
 
 def speedup_cell(

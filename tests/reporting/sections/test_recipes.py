@@ -257,3 +257,34 @@ def test_simpler_recipe_stands_if_it_is_not_beaten(slower, chosen, tied):
 
 def test_machine_without_steps_has_no_first_table():
     assert recipes.tables(MachineEvidence("empty")) == []
+
+
+@pytest.mark.slow
+def test_size_whose_bf16_weights_another_gpu_timed_is_named(gpu):
+    where = {"size": "large", "phase": "train_step"}
+    marked = with_values(gpu, {"marks": "host"}, **where, implementation="fused_blocks", dtype=BF16)
+    found = with_values(marked, APART, **where, dtype=ways.BF16_WEIGHTS)
+    first, second = recipes.tables(found)
+    assert "large" not in {*first.frame["size"], *second.frame["size"]}
+    said = "No line for large: another GPU timed its steps with float32 weights (bf16 weights,"
+    assert said in second.notes and "stochastically" in second.notes
+    assert "No line for large: another GPU" not in recipes.tables(gpu)[1].notes
+
+
+@pytest.mark.slow
+def test_steps_that_could_not_be_checked_are_counted(gpu):
+    where = {"size": "3.4B", "context_length": 1024, "phase": "train_step", "batch": 4}
+    lost = {"status": "unchecked", "median_ms": None, "sustained_ms": None, "rounds_ms": None}
+    found = with_values(gpu, lost, **where, implementation=[EAGER, BLOCKS], dtype=BF16)
+    said = "Left out, since the check does not fit into memory: 2 steps (3.4B)."
+    assert said in recipes.tables(found)[0].notes
+    assert "does not fit" not in recipes.tables(gpu)[0].notes
+
+
+@pytest.mark.slow
+def test_larger_batch_with_more_tokens_is_named(gpu):
+    where = {"size": "large", "batch": 16, "phase": "train_step", "dtype": BF16}
+    found = with_times_scaled(gpu, 0.8, **where)
+    notes = recipes.tables(found)[0].notes
+    assert "With memory left, raise the batch. At batch 16 large makes 2" in notes
+    assert "raise the batch" not in recipes.tables(gpu)[0].notes

@@ -19,7 +19,14 @@ from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import NotMeasured
 from lmperf.reporting.machine import newest
-from lmperf.reporting.numbers import counted, listed, percent, precise, rounded, significant
+from lmperf.reporting.numbers import (
+    counted,
+    listed,
+    percent,
+    precise,
+    rounded,
+    significant,
+)
 from lmperf.reporting.sections.end_to_end import losses, ways
 from lmperf.reporting.sections.end_to_end.choice import (
     CLOSE,
@@ -38,6 +45,11 @@ from lmperf.results import AXIS, DERIVED, EMPTY, HIGHER, LOWER, NO_ROW, TIME, Ce
 from lmperf.transformer.rungs import RUNGS
 
 TF32 = Way(ways.EAGER, ways.TF32)
+# `transformer.compiled_adamw`.
+ROUNDING = (
+    "That AdamW computes in float32 and rounds stochastically: rounding to nearest would lose small"
+    " updates (M1)."
+)
 _COMPILED, _TRITON = "compiled by block", "Triton attention"
 _WHOLE_MODEL = ("compiled", "sdpa_compiled", "triton_compiled")
 # Words of a recipe -> what they mean, for the note below the table.
@@ -144,10 +156,46 @@ def _notes(evidence: MachineEvidence, best: pd.DataFrame, every: pd.DataFrame) -
         notes += _on_another_gpu(evidence, narrow, best)
     if left_out.any():
         notes.append(f"Left out, since marked: {counted(int(left_out.sum()), 'step')}.")
+    notes += _unchecked(evidence, every)
+    notes += _larger_batches(evidence, best)
     marked = every[left_out & ~every["size"].isin(best["size"])]
     for size, said in _shortest(evidence, marked).items():
         notes.append(f"No line for {size}: its fastest step is marked ({said}).")
     return notes
+
+
+def _unchecked(evidence: MachineEvidence, every: pd.DataFrame) -> list[str]:
+    """A sentence on the steps of these cells whose check does not fit into memory."""
+    cell = ["size", "context_length", "batch"]
+    frame = having(evidence.frame(STEM), phase=ways.STEP, status="unchecked")
+    rows = frame.merge(every[cell].drop_duplicates(), on=cell)
+    if rows.empty:
+        return []
+    sizes, number = listed(in_order("size", rows["size"])), counted(len(rows), "step")
+    return [f"Left out, since the check does not fit into memory: {number} ({sizes})."]
+
+
+def _larger_batches(evidence: MachineEvidence, best: pd.DataFrame) -> list[str]:
+    """Sentences on the sizes of which a larger batch gives more tokens per second."""
+    frame = having(evidence.frame(STEM), phase=ways.STEP)
+    frame = ways.with_rates(evidence, frame[is_sound(evidence, frame)])
+    frame = frame[has_float32_weights(frame) & ~frame["burst"]]
+    frame = frame[~elsewhere(evidence, frame, best)]
+    notes = []
+    for _, row in best[~best["burst"]].iterrows():
+        rows = having(frame, size=row["size"], context_length=row["context_length"])
+        rows = rows[rows["batch"] > row["batch"]]
+        if rows.empty:
+            continue
+        most = rows.loc[rows["rate"].idxmax()]
+        if most["rate"] > (1 + CLOSE) * row["rate"]:
+            gain = percent(most["rate"] / row["rate"] - 1, 0)
+            memory = significant(ways.peak(rows)[most.name])
+            notes.append(
+                f"At batch {most['batch']:g} {row['size']} makes {gain} more tokens/s, in {memory}"
+                " GiB."
+            )
+    return ["With memory left, raise the batch.", *notes] if notes else []
 
 
 def _shortest(evidence: MachineEvidence, rows: pd.DataFrame) -> dict[str, str]:
@@ -254,15 +302,21 @@ def _faster(evidence: MachineEvidence, best: pd.DataFrame) -> list[Table]:
     ]
     common = f"{_common(evidence)}, {implementation_words('fused_blocks')}"
     trained = losses.trained_on(evidence, rows["size"])
-    note = " ".join(filter(None, [f"All: {common}, compiled AdamW.", trained]))
     every = steps(evidence)
     every = every[~has_float32_weights(every)]
     shown = pd.concat([rows, best[~best["size"].isin(rows["size"])]])
-    note += "".join(f" {said}" for said in _on_another_gpu(evidence, every, shown))
+    notes = [f"All: {common}, compiled AdamW.", ROUNDING, trained]
+    notes += _on_another_gpu(evidence, every, shown)
+    others = every[is_sound(evidence, every) & ~every["size"].isin(shown["size"])]
+    notes += [
+        f"No line for {size}: another GPU timed its steps with float32 weights ({said})."
+        for size, said in _shortest(evidence, others).items()
+    ]
     if alone:
-        note += f" At {listed(alone)} no step with float32 weights is recommended to compare with."
+        alone = listed(alone)
+        notes.append(f"At {alone} no step with float32 weights is recommended to compare with.")
     what = "Recommended, with bf16 weights" if alone else "Faster, with bf16 weights"
-    return [Table(f"{what}{_where(rows)}", _shown(columns), note)]
+    return [Table(f"{what}{_where(rows)}", _shown(columns), " ".join(filter(None, notes)))]
 
 
 def _faster_rows(evidence: MachineEvidence, best: pd.DataFrame) -> pd.DataFrame:

@@ -59,8 +59,8 @@ SPEEDUPS = "Speed-ups: median of the ratios of rounds; above one, ours is faster
 MEANS = (
     "Geometric mean over cells of the speed-ups (smallest to largest), each the median of the"
     " ratios of rounds; below one the other is faster. *Same*: the cells are, or the mean is within"
-    " their noise floor. Cells with a marked time are left out, and unresolved ones whose interval"
-    f" reaches further than {percent(PRECISE, 0)} from the speed-up."
+    " the mean of their noise floors. Cells with a marked time are left out, and unresolved ones"
+    f" whose interval reaches further than {percent(PRECISE, 0)} from the speed-up."
 )
 
 
