@@ -9,7 +9,7 @@ from dataclasses import replace
 import pandas as pd
 from tabulate import tabulate
 
-from lmperf.names import mark_words
+from lmperf.names import STATUSES, mark_words
 from lmperf.reporting.diff.comparison import BROKEN, MENDED, VERDICTS, Comparison
 from lmperf.reporting.foreign import deep, in_markdown, plain
 from lmperf.reporting.formats import FORMATS
@@ -273,7 +273,7 @@ def _times(rows: pd.DataFrame, side: str) -> tuple[Cell, ...]:
     """The median of each row on one side, or its status if it is not ok."""
     names = ("median_ms", "state", "key")
     return tuple(
-        Cell(state, state=NOT_RECORDED if state == "ok" else state, row=key)
+        Cell(STATUSES.get(state, state), state=NOT_RECORDED if state == "ok" else state, row=key)
         if state != "ok" or absent(median)
         else Cell(significant(median), finite(median), row=key)
         for median, state, key in zip(*(rows[f"{name}_{side}"] for name in names), strict=True)
