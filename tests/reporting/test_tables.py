@@ -42,12 +42,14 @@ def rows(*cells):
 def test_oom_states_bytes_requested_and_free():
     frame = rows(
         {"status": "oom", "requested_bytes": 12 * GIB, "free_bytes": 3.5 * GIB},
+        {"status": "oom", "requested_bytes": GIB, "free_bytes": GIB},
         {"status": "oom"},
         {"status": "timeout"},
         {"status": "nan", "max_error": float("nan"), "error_bound": 1.0},
     )
     assert words(step_times(frame)) == [
         "OOM (asked 12.0 GiB, 3.5 GiB free)",
+        "OOM (asked 1.0 GiB; 1.0 GiB free, in pieces)",
         "OOM",
         "time-out",
         "result not finite",

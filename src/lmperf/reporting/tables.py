@@ -175,6 +175,9 @@ def status_words(frame: pd.DataFrame) -> pd.Series:
 def _out_of_memory(requested: float, free: float) -> str:
     asked = "" if absent(requested) else f"asked {gib(requested)}"
     left = "" if absent(free) else f"{gib(free)} free"
+    # The allocator asks for one block: as much memory in smaller ones does not help.
+    if asked and left and free >= requested:
+        return f"OOM ({asked}; {left}, in pieces)"
     details = ", ".join(part for part in (asked, left) if part)
     return f"OOM ({details})" if details else "OOM"
 
