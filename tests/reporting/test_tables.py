@@ -14,6 +14,7 @@ from lmperf.reporting.tables import (
     shared_axes,
     shared_words,
     step_times,
+    with_status_notes,
 )
 
 GIB = 2**30
@@ -54,6 +55,17 @@ def test_oom_states_bytes_requested_and_free():
         "time-out",
         "result not finite",
     ]
+
+
+def test_note_explains_unchecked_cells_once():
+    def note(*statuses):
+        cells = step_times(rows(*({"status": status} for status in statuses)))
+        return with_status_notes(from_frame("Steps", cells.to_frame("time"), "Means.")).notes
+
+    assert note("unchecked", "unchecked") == (
+        "Means. Not checked: the measured call fits into memory, its check does not."
+    )
+    assert note("timeout") == "Means."
 
 
 def test_failed_accuracy_gate_withholds_the_time():

@@ -26,7 +26,7 @@ from lmperf.reporting.index_of_tables import index_of
 from lmperf.reporting.markdown import markdown
 from lmperf.reporting.other_machines import machines_lines, side_by_side_steps
 from lmperf.reporting.sections import Composed, compose, stems
-from lmperf.reporting.tables import TableGroup
+from lmperf.reporting.tables import TableGroup, with_status_notes
 from lmperf.reporting.templates import load_templates
 from lmperf.results import Column, Table
 
@@ -118,9 +118,7 @@ def write_up(
     several = [other for other in others if other.machine != evidence.machine]
     shown = [section for section in sections if section.section.in_write_up and section.measured]
     first = [table for section in sections for table in section.first]
-    first, heads = _split(
-        _in_full_first([*first, *(section.head for section in shown)]), len(first)
-    )
+    first, heads = _split(_finished([*first, *(section.head for section in shown)]), len(first))
     health = health_of(evidence)
     values = {
         **_about(evidence, root),
@@ -176,7 +174,7 @@ def page(
 
     form: makes Markdown from a table.
     """
-    shown = iter(_in_full_first(part for lines in section.parts.values() for part in lines))
+    shown = iter(_finished(part for lines in section.parts.values() for part in lines))
     parts = {name: [next(shown) for _ in lines] for name, lines in section.parts.items()}
     tables = [
         {
@@ -258,9 +256,9 @@ def _split(tables: Sequence[Table | None], at: int) -> tuple[list, list]:
     return list(tables[:at]), list(tables[at:])
 
 
-def _in_full_first(tables: Iterable[Table | None]) -> list[Table | None]:
-    """The tables; the first one with a column of sizes gives them in full: "small (0.13B)"."""
-    found = list(tables)
+def _finished(tables: Iterable[Table | None]) -> list[Table | None]:
+    """The tables with notes on statuses; the first one with sizes gives them as "small (0.13B)"."""
+    found = [table and with_status_notes(table) for table in tables]
     for number, table in enumerate(found):
         if table is not None and any(column.name == "size" for column in table.columns):
             found[number] = replace(table, columns=tuple(map(_in_full, table.columns)))

@@ -47,6 +47,8 @@ STATUS_WORDS = {
     "failed_check": "gate failed, withheld",
     "unchecked": "not checked, withheld",
 }
+# Status -> the note that explains its words below a table.
+STATUS_NOTES = {"unchecked": "Not checked: the measured call fits into memory, its check does not."}
 IMPOSSIBLE_WORDS = f"{KIND}, withheld"
 _SPREAD = (
     "mean ± standard deviation (n calls), with the median if it differs by more than"
@@ -197,6 +199,13 @@ def status_cells(frame: pd.DataFrame) -> pd.Series:
     parts = zip(status_words(frame), states(frame), keys_of(frame), strict=True)
     cells = [Cell(words, state or "ok", row=row) for words, state, row in parts]
     return pd.Series(cells, frame.index, dtype=object)
+
+
+def with_status_notes(table: Table) -> Table:
+    """The table, with a note for each status in its cells whose words need one (STATUS_NOTES)."""
+    shown = {cell.state for cell in table.cells if cell.words != EMPTY}
+    notes = [note for status, note in STATUS_NOTES.items() if status in shown]
+    return replace(table, notes=" ".join(filter(None, [table.notes.strip(), *notes])))
 
 
 def keys_of(frame: pd.DataFrame) -> Sequence[str | None]:
