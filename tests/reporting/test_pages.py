@@ -186,6 +186,28 @@ def test_benchmarks_without_rows_are_named_once_and_have_no_page():
     assert "flash_attention.md" not in files and "a row" in files["attention.md"]
 
 
+def test_unchecked_rows_are_counted_and_explained():
+    evidence = synthetic.small_gpu_evidence()
+    steps = evidence.frames["end_to_end"]
+    unchecked = steps["phase"].eq("train_step") & steps["implementation"].eq("eager")
+    evidence.frames["end_to_end"] = steps.assign(
+        status=steps["status"].mask(unchecked, "unchecked"),
+        error_bound=steps["error_bound"].mask(unchecked),
+    )
+    sections = pages.composed(evidence, synthetic.TEMPLATES, drawn=False)
+    write_up = pages.write_up(evidence, sections, synthetic.TEMPLATES)
+    parts, number = headed(write_up), unchecked.sum()
+    assert f"{number} results were not checked and are withheld: their checks" in parts[""]
+    limits = parts["Limits and failed checks"]
+    assert f"- End to end: {number} measurements not checked: their checks do not fit" in limits
+    (section,) = (text for title, text in parts.items() if title.startswith("End to end"))
+    assert f"{number} not checked" in section
+    assert section.count("Not checked: the measured call fits into memory") == 1
+    (composed,) = (section for section in sections if section.stem == "end_to_end")
+    page = pages.page(evidence, composed, synthetic.TEMPLATES)
+    assert "Not checked: the measured call fits into memory" in page
+
+
 def test_failed_stale_and_missing_rows_are_counted_and_named():
     evidence = synthetic.cpu_evidence()
     evidence.stale["attention"] = ["a stale row"]

@@ -11,7 +11,7 @@ NONE_UNRESOLVED = Count(0, 9)
 
 def said(unresolved=NONE_UNRESOLVED, repeats=REPEATS, mostly=None, **health):
     known = {"gated": 2584, "red": 0, "stale": 0, "missing": 0, "unmeasured": 0, "damaged": []}
-    known["unmeasured_rows"] = 0
+    known |= {"unmeasured_rows": 0, "unchecked": 0}
     return " ".join(trust.sentences({**known, **health}, repeats, unresolved, mostly))
 
 
@@ -26,6 +26,14 @@ def test_clean_report_passes_repeats_and_resolves():
     ("health", "words"),
     [
         ({"red": 1}, "1 of 2,584 checked results failed and is withheld."),
+        (
+            {"unchecked": 20},
+            "20 results were not checked and are withheld: their checks do not fit into memory.",
+        ),
+        (
+            {"unchecked": 1},
+            "1 result was not checked and is withheld: its check does not fit into memory.",
+        ),
         ({"stale": 2}, "2 results are stale: code or environment has changed since."),
         ({"missing": 1}, "1 result is missing."),
         (

@@ -1,4 +1,4 @@
-"""What a page warns of: red, stale, missing, marked and unresolved rows, and damaged files."""
+"""What a page warns of: red, unchecked, stale, missing, marked, unresolved rows, damaged files."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from lmperf.reporting.sections import Composed
 from lmperf.reporting.tables import shortened
 
 REPEATED = "Repeatability (R1)"
+# What the write-up says of the rows of a benchmark in its list of limits.
+LIMITS = ("red", "unchecked", "stale", "missing", "damaged", "uncommitted")
 
 
 def health_of(
@@ -24,7 +26,7 @@ def health_of(
     benchmarks: Sequence[str] | None = None,
     sections: Sequence[Composed] = (),
 ) -> dict:
-    """Numbers of checked, red, stale and missing rows, and names of damaged files.
+    """Numbers of checked, red, unchecked, stale and missing rows, and names of damaged files.
 
     `missing` includes the rows of the `unmeasured` benchmarks, of which nothing was measured.
 
@@ -40,6 +42,11 @@ def health_of(
     return {
         "gated": machine.gated(evidence),
         "red": number(red),
+        "unchecked": sum(
+            count
+            for stem, count in _unchecked(evidence).items()
+            if benchmarks is None or stem in benchmarks
+        ),
         "stale": number(evidence.stale),
         "missing": number(evidence.missing),
         "unmeasured": len(evidence.unmeasured),
@@ -50,6 +57,12 @@ def health_of(
         ],
         "unresolved": _unresolved(sections),
     }
+
+
+def _unchecked(evidence: MachineEvidence) -> dict[str, int]:
+    """Benchmark -> number of rows whose check does not fit into memory."""
+    found = evidence.present().items()
+    return {stem: int((frame["status"] == "unchecked").sum()) for stem, frame in found}
 
 
 def _partly_missing(evidence: MachineEvidence) -> dict[str, Sequence[str]]:
@@ -118,17 +131,18 @@ def _listed(names: Mapping[str, Sequence[str]], benchmarks: Sequence[str]) -> li
 
 
 def limits_of(evidence: MachineEvidence) -> list[dict]:
-    """A line for each benchmark with red, stale, damaged or uncommitted rows, or some missing."""
+    """A line for each benchmark with one of ``LIMITS``; not for one that lacks all rows."""
     red = machine.red_gates(evidence)
     worst = {stem: machine.worst_gate(frame) for stem, frame in evidence.present().items()}
     uncommitted = machine.uncommitted(evidence)
-    missing = _partly_missing(evidence)
+    missing, unchecked = _partly_missing(evidence), _unchecked(evidence)
     found = [*evidence.frames, *evidence.stale, *missing, *evidence.damaged]
     lines = [
         {
             "title": REPEATED if stem == repeatability.STEM else load(stem).title,
             "red": len(red.get(stem, ())),
             "worst": worst.get(stem),
+            "unchecked": unchecked.get(stem, 0),
             "stale": len(evidence.stale.get(stem, ())),
             "missing": len(missing.get(stem, ())),
             "damaged": evidence.damaged.get(stem),
@@ -136,8 +150,7 @@ def limits_of(evidence: MachineEvidence) -> list[dict]:
         }
         for stem in dict.fromkeys(found)
     ]
-    kinds = ("red", "stale", "missing", "damaged", "uncommitted")
-    return [line for line in lines if any(line[kind] for kind in kinds)]
+    return [line for line in lines if any(line[kind] for kind in LIMITS)]
 
 
 def unsupported_reasons(evidence: MachineEvidence) -> list[dict]:

@@ -16,14 +16,15 @@ def sentences(
     """The sentences: checks, what is stale, missing or damaged, repeatability, comparisons.
 
     Args:
-        health: ``gated``, ``red``, ``stale`` and ``missing`` (numbers of rows), ``unmeasured``
-            (number of benchmarks), ``unmeasured_rows`` (theirs) and ``damaged``.
-        repeatability: the sentence on times measured twice; empty if none were.
+        health: ``gated``, ``red``, ``unchecked``, ``stale`` and ``missing`` (numbers of rows),
+            ``unmeasured`` (number of benchmarks), ``unmeasured_rows`` (theirs) and ``damaged``.
+        repeatability: the sentences on times measured twice; empty if none were.
         unresolved: of the comparisons in the tables.
         mostly: title of the section that has most of these, and how many it has; None: no section.
     """
     return [
         *_checks(health),
+        *_unchecked(health),
         *_gaps(health),
         *(repeatability or ["Repeatability was not measured."]),
         *_comparisons(unresolved, mostly),
@@ -37,6 +38,15 @@ def _checks(health: Mapping) -> list[str]:
     if red:
         return [f"{red:,} of {counted(gated, 'checked result')} failed and {_are(red)} withheld."]
     return [f"All {counted(gated, 'checked result')} pass."]
+
+
+def _unchecked(health: Mapping) -> list[str]:
+    number = health["unchecked"]
+    if not number:
+        return []
+    results = counted(number, "result")
+    why = f"{'its check does' if number == 1 else 'their checks do'} not fit into memory"
+    return [f"{results} {_were(number)} not checked and {_are(number)} withheld: {why}."]
 
 
 def _gaps(health: Mapping) -> list[str]:
