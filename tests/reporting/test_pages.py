@@ -237,3 +237,20 @@ def test_reason_that_benchmarks_share_is_a_limit_of_the_machine():
     assert [line for line in lines if "Unsupported" in line] == [
         "- Unsupported, 4 rows: no &lt;bf16>."
     ]
+
+
+def test_page_summarises_its_missing_rows():
+    evidence = synthetic.cpu_evidence()
+    rows = evidence.frames["lrpe"]
+    evidence.missing["lrpe"] = [f"row {number}" for number in range(len(rows))]
+    evidence.lacking["lrpe"] = rows
+    (section,) = (
+        one
+        for one in pages.composed(evidence, synthetic.TEMPLATES, drawn=False)
+        if one.stem == "lrpe"
+    )
+    page = pages.page(evidence, section, synthetic.TEMPLATES)
+    listed = page.partition("List of missing measurements")[2].partition("</details>")[0]
+    lines = [line for line in listed.splitlines() if line.startswith("- ")]
+    assert 0 < len(lines) <= 12 and "row 0" not in page
+    assert f"{len(rows)} measurements of the grid are missing; `lmperf verify --verbose`" in page

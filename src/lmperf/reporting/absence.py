@@ -1,15 +1,86 @@
-"""Why a cell of a table has no row of evidence: not configured, or configured but not measured."""
+"""Why a cell of a table has no row of evidence: not configured, or configured but not measured.
+
+``missing_lines`` says in a few lines which rows are configured but not measured.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 
+from lmperf.names import axis_words, in_order, value_words
 from lmperf.reporting.evidence import MachineEvidence, axes
+from lmperf.reporting.numbers import counted, listed, plural
 from lmperf.results import AXIS, NO_ROW, NOT_CONFIGURED, NOT_MEASURED, Cell, Column, Table
+
+# A list of missing rows has at most this many lines; more values of an axis are summarised.
+MOST_LINES, MOST_VALUES = 12, 4
+# Columns whose values need no name before them.
+_PLAIN = ("dtype", "implementation", "phase", "operation", "load")
+
+
+def missing_lines(rows: pd.DataFrame) -> list[str]:
+    """At most MOST_LINES lines that say which rows are missing, those of most rows first.
+
+    A line stands for all combinations of its values: "8 rows: size small and large; context
+    512; bf16 autocast; eager; forward, backward, forward + backward and train step".
+
+    rows: axes, implementation and phase of the missing rows.
+    """
+    names = [*axes(rows), "implementation", "phase"]
+    blocks = sorted(_blocks(rows[names]), key=_size, reverse=True)
+    shown = blocks if len(blocks) <= MOST_LINES else blocks[: MOST_LINES - 1]
+    lines = [f"{counted(_size(block), 'row')}: {_words_of(block, names)}" for block in shown]
+    rest = sum(map(_size, blocks[len(shown) :]))
+    return [*lines, counted(rest, "further row")] if rest else lines
+
+
+def _blocks(rows: pd.DataFrame) -> list[tuple[frozenset, ...]]:
+    """Blocks that cover the rows: a set of values for each column, all combinations of which exist.
+
+    Each row is a block at first. Blocks that differ in one column only become one; the last columns
+    first, so that phases and implementations of a cell are not torn apart.
+    """
+    values = rows.astype(object).where(rows.notna(), None)
+    blocks = [tuple(frozenset([v]) for v in row) for row in values.itertuples(index=False)]
+    for place in reversed(range(len(rows.columns))):
+        merged: dict[tuple, frozenset] = {}
+        for block in blocks:
+            others = (*block[:place], *block[place + 1 :])
+            merged[others] = merged.get(others, frozenset()) | block[place]
+        blocks = [(*others[:place], of, *others[place:]) for others, of in merged.items()]
+    return blocks
+
+
+def _size(block: Sequence[frozenset]) -> int:
+    return math.prod(map(len, block))
+
+
+def _words_of(block: Sequence[frozenset], names: Sequence[str]) -> str:
+    words = (_axis_values(*of, names) for of in zip(names, block, strict=True))
+    return "; ".join(filter(None, words))
+
+
+def _axis_values(name: str, values: frozenset, names: Sequence[str]) -> str:
+    """The values of a column: ``d_head 16 and 32``, ``length 256 to 65536``, ``5 implementations``.
+
+    Empty for an axis without a value.
+    """
+    found, word = in_order(name, values), axis_words(name)
+    if not found:
+        return ""
+    if all(isinstance(value, bool) for value in found):
+        return " or ".join(word if value else f"not {word}" for value in found)
+    said = [value_words(name, value, names) for value in found]
+    if len(found) <= MOST_VALUES:
+        return listed(said) if name in _PLAIN else f"{word} {listed(said)}"
+    if all(isinstance(value, int | float) for value in found):
+        return f"{word} {listed(said[:1])} to {listed(said[-1:])}"
+    return f"{len(found)} {plural(word)}"
 
 
 def with_reasons(table: Table, evidence: MachineEvidence) -> Table:

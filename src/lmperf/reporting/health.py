@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from lmperf.benchmarks import load
 from lmperf.evidence import repeatability
 from lmperf.reporting import machine, marks
+from lmperf.reporting.absence import MOST_LINES, missing_lines
 from lmperf.reporting.comparable import sustains
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.foreign import escaped
@@ -105,6 +106,7 @@ def mostly_unresolved(sections: Sequence[Composed]) -> tuple[str, int] | None:
 def notices_of(evidence: MachineEvidence, benchmarks: Sequence[str]) -> dict:
     """What a page warns of: stale, missing, red and marked rows, and damaged evidence.
 
+    ``missing_lines``: the missing rows in a few lines, which name their values.
     ``back_to_back``: whether the page has steps timed back to back.
     """
     red = machine.red_gates(evidence, benchmarks)
@@ -113,6 +115,7 @@ def notices_of(evidence: MachineEvidence, benchmarks: Sequence[str]) -> dict:
         "damaged": {s: evidence.damaged[s] for s in benchmarks if s in evidence.damaged},
         "stale": _listed(evidence.stale, benchmarks),
         "missing": _listed(evidence.missing, benchmarks),
+        "missing_lines": _listed(_missing_lines(evidence, benchmarks), benchmarks),
         "red": _listed(red, benchmarks),
         "marks": marks.counted_words(machine.marked(evidence, benchmarks)),
         "devices": on_several_devices(evidence, benchmarks),
@@ -128,6 +131,16 @@ def _listed(names: Mapping[str, Sequence[str]], benchmarks: Sequence[str]) -> li
     """The rows of some benchmarks, with the title of the benchmark if there are several."""
     titles = {stem: f"{load(stem).title}: " if len(benchmarks) > 1 else "" for stem in benchmarks}
     return [f"{title}{name}" for stem, title in titles.items() for name in names.get(stem, ())]
+
+
+def _missing_lines(evidence: MachineEvidence, benchmarks: Sequence[str]) -> dict[str, list[str]]:
+    found = {}
+    for stem in benchmarks:
+        names, rows = evidence.missing.get(stem, []), evidence.lacking.get(stem)
+        more = len(names) - MOST_LINES
+        shown = [*names[:MOST_LINES], *([f"{more:,} more"] if more > 0 else [])]
+        found[stem] = missing_lines(rows) if names and rows is not None else shown
+    return found
 
 
 def limits_of(evidence: MachineEvidence) -> list[dict]:
