@@ -219,7 +219,10 @@ def test_allow_marked_is_recorded_and_shown(folder, measuring, capfd):
     for arguments in (("report", "here"), ("report",)):
         run(capfd, *arguments)
     page = folder / "report/here/report.md"
-    warning = "**This machine was at work: 4 of 8 fresh rows of Attention may not hold**."
+    warning = (
+        "**This machine was at work: 4 of 8 fresh rows of Attention may not hold. In 4 rows other"
+        " processes used the machine (ˡ)**."
+    )
     assert f"{warning} Do not publish; `make remeasure`." in page.read_text()
     code, _, error = run(capfd, "verify")
     assert code == 1 and "measured at work: 4 of 8 rows" in error

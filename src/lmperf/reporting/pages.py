@@ -125,7 +125,7 @@ def write_up(
         "trust": trust.sentences(
             health, _said(sections, TRUST), unresolved(sections), mostly_unresolved(sections)
         ),
-        "at_work": evidence.at_work,
+        "at_work": trust.at_work(evidence),
         "allowed": evidence.allowed,
         "despite": evidence.despite,
         "first": [form(table, fold=None) for table in first],
