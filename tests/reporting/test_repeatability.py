@@ -75,8 +75,14 @@ def test_cpu_has_kernels_and_steps(cpu):
 
 
 def test_table_has_median_quantile_and_worst(gpu):
+    made = repeated(gpu, by=(*[1.01] * 15, *[1.03] * 9, 1.08), rows=25)
+    line = lines(made).loc["device-bound steps"]
+    assert [*line] == [25, "1.0 %", "3.0 %", "8.0 %"]
+
+
+def test_table_of_few_rows_lacks_the_quantile_that_is_their_worst(gpu):
     line = lines(repeated(gpu, by=(1.01, 1.02, 1.03, 1.08))).loc["device-bound steps"]
-    assert [*line] == [4, "2.5 %", "8.0 %", "8.0 %"]
+    assert [*line.index] == ["rows", "median", "worst"] and line["worst"] == "8.0 %"
 
 
 def test_sustained_times_are_compared_too(gpu):
@@ -151,6 +157,16 @@ def test_first_time_that_ran_out_of_memory_is_left_out_and_counted(gpu):
     made.frames[STEPS] = made.frames[STEPS].assign(**oom)
     assert state(FINDING, made).values["rows"] == 4
     assert "4 rows without two valid times" in repeatability.tables(made)[0].notes
+
+
+@pytest.mark.parametrize("first", [{"status": "unchecked", "median_ms": None}, {"key": "other"}])
+def test_second_time_is_shown_without_a_first_one(gpu, first):
+    made = repeated(gpu)
+    made.frames[STEPS] = made.frames[STEPS].assign(**first)
+    _, each = repeatability.tables(made)
+    steps = each.frame[each.frame["row"].str.startswith(STEPS)]
+    assert set(steps["first (ms)"]) == {"–"} and "–" not in set(steps["second (ms)"])
+    assert set(steps["apart"]) == {"–"} and set(steps["kind"]) == {"device-bound steps"}
 
 
 def test_first_time_of_other_code_is_left_out_and_counted(gpu):
