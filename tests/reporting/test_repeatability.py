@@ -88,7 +88,8 @@ def test_table_of_few_rows_lacks_the_quantile_that_is_their_worst(gpu):
 def test_sustained_times_are_compared_too(gpu):
     made = sustained(repeated(gpu), by=1.06)
     assert lines(made).loc["device-bound steps, sustained", "worst"] == "6.0 %"
-    assert "device-bound steps within 6 %" in sentence(made)
+    assert "device-bound steps within 1 %" in sentence(made)
+    assert repeatability.further(made) == ["Sustained steps repeat within 6 % (4 rows)."]
     _, each = repeatability.tables(made)
     assert "sustained, second (ms)" in each.frame
 
@@ -96,8 +97,11 @@ def test_sustained_times_are_compared_too(gpu):
 @pytest.mark.parametrize(
     ("gpu_of_second", "said"), [("GPU-a", False), ("GPU-b", True), ("", False)]
 )
-def test_rows_repeated_on_another_gpu_are_counted(gpu, gpu_of_second, said):
+@pytest.mark.parametrize("only_steps", [False, True])
+def test_rows_repeated_on_another_gpu_are_counted(gpu, gpu_of_second, said, only_steps):
     made = repeated(gpu, measured_at="2027-01-01T10:00:30Z")
+    if only_steps:
+        del made.repeats[KERNELS]
     made.cost = pd.DataFrame(
         {
             "stem": [STEPS, STEM],
@@ -108,6 +112,9 @@ def test_rows_repeated_on_another_gpu_are_counted(gpu, gpu_of_second, said):
     )
     notes = repeatability.tables(made)[0].notes
     assert ("On another GPU the second time: 4 rows." in notes) == said
+    number = "All" if only_steps else "4 of 8"
+    trusted = [f"{number} second times are from another GPU."] if said else []
+    assert repeatability.further(made) == trusted
 
 
 def test_nothing_is_said_without_second_times(gpu):
@@ -115,6 +122,12 @@ def test_nothing_is_said_without_second_times(gpu):
     sections = [compose("method", gpu, drawn=False)]
     text = pages.write_up(gpu, sections, synthetic.TEMPLATES)
     assert "Repeatability was not measured." in text.split("\n## ")[0]
+
+
+def test_write_up_says_how_far_sustained_steps_repeat(gpu):
+    made = sustained(repeated(gpu, rows=1), by=1.041)
+    text = pages.write_up(made, [compose("method", made, drawn=False)], synthetic.TEMPLATES)
+    assert "Sustained steps repeat within 5 % (1 row)." in text.split("\n## ")[0]
 
 
 def test_too_few_rows_of_a_kind_are_not_in_the_sentence(gpu):

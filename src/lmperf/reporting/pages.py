@@ -8,7 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from lmperf.names import size_in_full
-from lmperf.reporting import coverage, glossary, machine, other_machines, reproduce, trust
+from lmperf.reporting import (
+    coverage,
+    glossary,
+    machine,
+    other_machines,
+    repeatability,
+    reproduce,
+    trust,
+)
 from lmperf.reporting.compared_machines import compared
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.findings import SECTION, SHORT, TRUST
@@ -123,7 +131,10 @@ def write_up(
     values = {
         **_about(evidence, root),
         "trust": trust.sentences(
-            health, _said(sections, TRUST), unresolved(sections), mostly_unresolved(sections)
+            health,
+            [*_said(sections, TRUST), *repeatability.further(evidence)],
+            unresolved(sections),
+            mostly_unresolved(sections),
         ),
         "at_work": trust.at_work(evidence),
         "allowed": evidence.allowed,

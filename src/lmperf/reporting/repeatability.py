@@ -21,7 +21,7 @@ from lmperf.reporting import gates, jobs, marks
 from lmperf.reporting.evidence import MachineEvidence, row_names
 from lmperf.reporting.findings import NotMeasured
 from lmperf.reporting.host_bound import host_bound
-from lmperf.reporting.numbers import counted, percent
+from lmperf.reporting.numbers import Count, counted, percent
 from lmperf.reporting.tables import as_cell, from_frame, number_cell, number_cells
 from lmperf.results import EMPTY, Table
 from lmperf.statistics import FLOOR_QUANTILE
@@ -36,8 +36,9 @@ KINDS = {
 }
 # With fewer rows of a kind the write-up is silent about it.
 LEAST_ROWS = 3
+_SINGLE, _SUSTAINED = "median_ms", "sustained_ms"
 # Time -> what its line in the table adds to the kind.
-_TIMES = {"median_ms": "", "sustained_ms": ", sustained"}
+_TIMES = {_SINGLE: "", _SUSTAINED: ", sustained"}
 
 
 def compared(evidence: MachineEvidence) -> pd.DataFrame:
@@ -186,7 +187,7 @@ def _note(evidence: MachineEvidence) -> str:
 def _each(rows: pd.DataFrame) -> Table:
     named = zip(rows["row"], rows["key"], strict=True)
     columns, headers = {"row": [replace(as_cell(name), row=key) for name, key in named]}, {}
-    for name, words in (("median_ms", ""), ("sustained_ms", "sustained, ")):
+    for name, words in ((_SINGLE, ""), (_SUSTAINED, "sustained, ")):
         if rows[f"{name}.difference"].notna().any():
             for part, header in (("first", "first"), ("again", "second")):
                 columns[f"{name}.{part}"] = number_cells(rows[f"{name}.{part}"])
@@ -210,14 +211,15 @@ def values(evidence: MachineEvidence) -> dict:
     """The values of the finding on repeatability; raises NotMeasured without rows that count.
 
     `kinds`: (words, whole percent within which the kind repeats), for kinds with enough rows.
+    Sustained times have sentences of their own (`further`).
     """
     rows = compared(evidence)
     if rows.empty:
         raise NotMeasured
     kinds: dict[str, float] = {}
-    for (kind, _), found in differences(evidence).items():
-        if len(found) >= LEAST_ROWS:
-            kinds[kind] = max(kinds.get(kind, 0.0), within(found))
+    for (kind, name), found in differences(evidence).items():
+        if name == _SINGLE and len(found) >= LEAST_ROWS:
+            kinds[kind] = within(found)
     marked = int((rows["state"] == "marked").sum())
     if not kinds and not marked:
         raise NotMeasured
@@ -227,6 +229,25 @@ def values(evidence: MachineEvidence) -> dict:
         "marked": marked,
         "share": FLOOR_QUANTILE,
     }
+
+
+def further(evidence: MachineEvidence) -> list[str]:
+    """Sentences for the trust line: how far sustained steps repeat, and other GPUs.
+
+    The recommended times are sustained: even a single row says more about them than single calls.
+    """
+    said = []
+    parts = [found for (_, name), found in differences(evidence).items() if name == _SUSTAINED]
+    if parts:
+        found = pd.concat(parts)
+        far = _whole_percent(within(found))
+        said.append(f"Sustained steps repeat within {far} % ({counted(len(found), 'row')}).")
+    rows = compared(evidence)
+    elsewhere = rows.loc[rows["state"] == "", "elsewhere"] if len(rows) else pd.Series(dtype=bool)
+    if elsewhere.any():
+        number = Count(int(elsewhere.sum()), len(elsewhere))
+        said.append(f"{'All' if number.all else number} second times are from another GPU.")
+    return said
 
 
 def _whole_percent(far: float) -> int:
