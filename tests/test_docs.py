@@ -16,6 +16,8 @@ import click
 import pytest
 
 from lmperf import cli
+from lmperf.reporting.tables import STATUS_NOTES, STATUS_WORDS
+from lmperf.results import SIGNS
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
@@ -69,6 +71,15 @@ def test_links_lead_to_files_and_headings(page):
         assert target.exists(), link
         if heading:
             assert heading in headings(target), link
+
+
+def test_reading_a_report_explains_every_sign_and_withheld_cell():
+    lines = (ROOT / "docs/reading-a-report.md").read_text().splitlines()
+    explained = [line.split(" | ")[0].removeprefix("| ") for line in lines if line[:2] == "| "]
+    assert {*SIGNS.values()} <= {words[0] for words in explained}
+    withheld = {STATUS_WORDS[status] for status in ("failed_check", *STATUS_NOTES)}
+    words = {"not measured", "loss unclear", "another GPU", "another run", "not timed in turn"}
+    assert withheld | words <= {*explained}
 
 
 def headings(page: Path) -> set[str]:
