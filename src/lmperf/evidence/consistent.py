@@ -48,7 +48,7 @@ _PARTS = {
 SHARE_OF_COPY = 1.05
 # Range of a step's times, as a share of the shortest, up to which it is steady. On H200s the range
 # was at most 1.5 % at the power limit, and 11 to 35 % where the step waited for a slow host.
-_STEADY = 0.05
+STEADY = 0.05
 # Share of a step's time that the host needs to queue it, above which a slower host decides: hosts
 # that other virtual machines use become twice as slow.
 _IN_REACH = 0.5
@@ -141,7 +141,7 @@ def _waits_for_slow_host(row: Row) -> bool:
         times, step = [float(row[name] or "nan") for name in ("p20_ms", "p80_ms")], row["median_ms"]
     is_slow = float(row["host_reference"]) > 1 + SLOW_HOST["cuda"]
     in_reach = float(row["host_ms"]) > _IN_REACH * float(step)
-    return is_slow and in_reach and max(times) > (1 + _STEADY) * min(times)
+    return is_slow and in_reach and max(times) > (1 + STEADY) * min(times)
 
 
 def _marks(row: Row) -> list[str]:

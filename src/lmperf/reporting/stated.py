@@ -51,6 +51,7 @@ def stated(device: str, dtypes: Iterable[str] = ()) -> dict:
         "capped": state.CAPPED_CLOCK,
         "most_calls": rounds.MOST_REPETITIONS,
         "slow_host": state.SLOW_HOST[device],
+        "steady": consistent.STEADY,
         "most_takes": rounds.MOST_TAKES,
         "sustained_s": sustained.LEAST_S,
         "sustained_steps": sustained.LEAST_STEPS,
