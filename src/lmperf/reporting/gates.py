@@ -56,9 +56,23 @@ def gated(frame: pd.DataFrame) -> pd.Series:
 def summary(frame: pd.DataFrame) -> GateSummary:
     """The number of gated rows of one benchmark, and each red row with its reason."""
     failed = frame[red(frame)]
-    reasons = [_reason(row) for row in failed.to_dict("records")]
+    reasons = [reason(row) for row in failed.to_dict("records")]
     names = [f"{n} ({why})" for n, why in zip(row_names(failed), reasons, strict=True)]
     return GateSummary(int(gated(frame).sum()), names)
+
+
+def reason(row: dict) -> str:
+    """Why a row is red: time and least possible time, the recorded reason, or error and bound."""
+    if row["status"] == "ok" and row.get("median_ms", 0.0) < row.get("floor_ms", 0.0):
+        time, floor = significant(row["median_ms"]), significant(row["floor_ms"])
+        return f"{KIND}: {time} ms, the least possible is {floor} ms"
+    found, bound = row.get("max_error"), row.get("error_bound")
+    compared = not (absent(found) or absent(bound))
+    if isinstance(row.get("reason"), str) and not (compared and found > bound):
+        return row["reason"]
+    reference = row.get("pytorch_error")
+    pytorch = "" if absent(reference) else f", PyTorch's error {error(reference)}"
+    return f"error {error(found)}, bound {error(bound)}{pytorch}"
 
 
 # Arrays instead of series: these run for every table, and aligning series by index is slow.
@@ -75,17 +89,3 @@ def _is_impossible(frame: pd.DataFrame) -> np.ndarray:
         return np.zeros(len(frame), bool)
     faster = frame["median_ms"].to_numpy(float) < frame["floor_ms"].to_numpy(float)
     return faster & _is_ok(frame)
-
-
-def _reason(row: dict) -> str:
-    """Why a row is red: time and least possible time, the recorded reason, or error and bound."""
-    if row["status"] == "ok" and row.get("median_ms", 0.0) < row.get("floor_ms", 0.0):
-        time, floor = significant(row["median_ms"]), significant(row["floor_ms"])
-        return f"{KIND}: {time} ms, the least possible is {floor} ms"
-    found, bound = row.get("max_error"), row.get("error_bound")
-    compared = not (absent(found) or absent(bound))
-    if isinstance(row.get("reason"), str) and not (compared and found > bound):
-        return row["reason"]
-    reference = row.get("pytorch_error")
-    pytorch = "" if absent(reference) else f", PyTorch's error {error(reference)}"
-    return f"error {error(found)}, bound {error(bound)}{pytorch}"

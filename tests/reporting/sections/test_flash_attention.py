@@ -228,6 +228,22 @@ def test_finding_names_the_worst_failed_kernel_test(gpu):
     assert "The worst: crash (Triton" in sentence_of("flash_checks", crashed)
 
 
+def test_wrong_result_of_a_timed_call_is_named_with_its_reason(gpu):
+    """The row passed its gate, so that its error is within the bound."""
+    where = {"seq_len": 128, "d_head": 64, "implementation": "triton", "dtype": "bfloat16"}
+    late = {"status": "failed_check", "max_error": 1e-3, "error_bound": 2e-3}
+    late |= {"reason": "a timed call returned a wrong dq for its inputs: error 0.02, bound 0.01"}
+    change = lambda rows: rows.assign(**late)  # noqa: E731
+    one = with_changed_rows(gpu, change, phase="backward", **where, **SINGLE)
+    sentence = sentence_of("flash_checks", one)
+    rows = having(one.frame(STEM), status="failed_check")
+    assert len(rows) == 1 and "; 1 of " in sentence and "timed rows failed its gate." in sentence
+    assert f"The worst: {late['reason']} (Triton, bf16, length 128, d_head 64" in sentence
+    assert "times its bound" not in sentence
+    several = sentence_of("flash_checks", with_changed_rows(gpu, change, **where, **SINGLE))
+    assert "timed rows failed their gate." in several
+
+
 def test_crossover_is_the_length_after_the_last_slower_one(gpu):
     slow = with_changed_rows(
         gpu, times_scaled(90), implementation="triton", seq_len=256, d_head=64, **SINGLE
