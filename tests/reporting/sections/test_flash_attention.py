@@ -262,15 +262,17 @@ def test_finding_counts_slower_cells_below_the_crossover(gpu):
 
 
 def test_speedup_divides_peer_time_by_triton_time(gpu):
+    """The four cells of length 16,384 are withheld: no device is as fast."""
     for name, ms in {"triton": 2.0, "sdpa_cudnn": 3.0, "eager": 8.0}.items():
         gpu = with_changed_rows(gpu, times_set(ms), implementation=name, status="ok")
     assert sentence_of("flash_peers", gpu) == (
         "Triton attention over SDPA cuDNN (filled grid, bf16): forward 1.50x. Backward: 1.50x."
-        " Forward + backward: 1.50x. Compared in 4 cells, length 1,024."
+        " Forward + backward: 1.50x. Compared in 4 of 8 cells, length 1,024."
     )
     assert sentence_of("flash_together", gpu) == (
-        "Forward + backward over SDPA cuDNN (filled grid, bf16) at d_head 64 and 128: 1.50x. Other"
-        " widths and a leaderboard's cell (F5): 1.50x."
+        "Forward + backward over SDPA cuDNN (filled grid, bf16) at d_head 64 and 128: 1.50x. Left"
+        " out as withheld, marked or unresolved in a phase: 4 of 8 cells. Other widths and a"
+        " leaderboard's cell (F5, 2 of 4 cells): 1.50x."
     )
     one_head = sentence_of("flash_one_head", gpu)
     assert "4.00x forward." in one_head and "4.00x backward" in one_head
@@ -282,7 +284,26 @@ def test_means_count_the_cells_that_they_leave_out(gpu):
         gpu, lambda rows: rows.assign(marks="loaded", reference=1.0), **cell, dtype="bfloat16"
     )
     assert "Left out" not in sentence_of("flash_together", gpu)
-    assert sentence_of("flash_together", marked).endswith("unresolved in a phase: 2 of 12 cells.")
+    left_out = "Left out as withheld, marked or unresolved in a phase: 2 of 8 cells."
+    assert left_out in sentence_of("flash_together", marked)
+    assert sentence_of("flash_peers", marked).endswith("Compared in 6 of 8 cells.")
+
+
+def test_withheld_cell_of_the_grid_counts_as_left_out(gpu):
+    """Counts of cells are of all lines of F3, also where a gate withholds one phase."""
+    cell = {"seq_len": 1024, "d_head": 64, "causal": True, "heads": 32, "dtype": "bfloat16"}
+    where = {"implementation": "sdpa_cudnn", "phase": "backward"}
+    failed = with_changed_rows(gpu, gate_failed, **cell, **where)
+    assert sentence_of("flash_peers", failed).endswith("Compared in 7 of 8 cells.")
+    assert "in a phase: 1 of 8 cells." in sentence_of("flash_together", failed)
+
+
+def test_unresolved_cells_of_other_widths_are_counted_apart(gpu):
+    mark = lambda rows: rows.assign(marks="loaded", reference=1.0)  # noqa: E731
+    marked = with_changed_rows(gpu, mark, d_head=96, phase="forward_backward", dtype="bfloat16")
+    sentence = sentence_of("flash_together", marked)
+    assert " Other widths and a leaderboard's cell (F5, 3 of 4 cells): " in sentence
+    assert "Left out" not in sentence
 
 
 def test_means_of_all_phases_rest_on_the_same_cells(gpu):
@@ -298,7 +319,7 @@ def test_means_of_all_phases_rest_on_the_same_cells(gpu):
     )
     sentence = sentence_of("flash_peers", marked)
     assert "forward 1.50x. Backward: 1.50x. Forward + backward: 1.50x." in sentence
-    assert "Compared in 2 of 4 cells" in sentence
+    assert "Compared in 2 of 8 cells" in sentence
 
 
 def with_speeds_over_peer(evidence, **speeds):
@@ -315,7 +336,7 @@ def with_speeds_over_peer(evidence, **speeds):
 def test_means_below_the_noise_floor_are_not_called_faster(gpu):
     close = with_speeds_over_peer(gpu, d64=1.004, d128=1.004)
     assert sentence_of("flash_peers", close).endswith(
-        "(filled grid, bf16): on par in 4 of 4 cells."
+        "(filled grid, bf16): on par in 4 of 8 cells."
     )
     mixed = with_speeds_over_peer(gpu, d64=1.2, d128=1 / 1.2)
     words = "1.00x in the geometric mean, within the noise floor (cells: 0.83x to 1.20x)."
@@ -332,7 +353,7 @@ def test_mean_and_range_of_the_cells_are_told_apart(gpu):
     words = "1.34x in the geometric mean (cells: 1.20x to 1.50x)."
     assert sentence_of("flash_peers", fast) == (
         f"Triton attention over SDPA cuDNN (filled grid, bf16): forward {words} Backward: {words}"
-        f" Forward + backward: {words} Compared in 4 cells, length 1,024."
+        f" Forward + backward: {words} Compared in 4 of 8 cells, length 1,024."
     )
 
 
@@ -352,14 +373,14 @@ def with_noise_floor(evidence, floor):
 def test_deficit_of_all_cells_below_the_noise_floor_is_not_on_par(gpu):
     behind = with_noise_floor(with_speeds_over_peer(gpu, d64=0.96, d128=0.97), 0.06)
     words = "0.96x to 0.97x in all cells, within the noise floor."
-    assert f"Forward + backward: {words} Compared in 4 cells" in sentence_of("flash_peers", behind)
+    assert f"Forward + backward: {words} Compared in 4 of 8 cells" in sentence_of("flash_peers", behind)
     assert sentence_of("flash_together", behind).startswith(
         "Forward + backward over SDPA cuDNN (filled grid, bf16) at d_head 64: 0.96x in all cells,"
         " within the noise floor. At d_head 128: 0.97x in all cells, within the noise floor."
     )
     assert "Noise floor: 6.0 %." in sentence_of("flash_together", behind)
     either = with_noise_floor(with_speeds_over_peer(gpu, d64=0.96, d128=1.04), 0.06)
-    assert sentence_of("flash_peers", either).endswith("on par in 4 of 4 cells.")
+    assert sentence_of("flash_peers", either).endswith("on par in 4 of 8 cells.")
 
 
 def test_single_length_of_the_means_is_stated(gpu):

@@ -99,12 +99,29 @@ def test_mean_of_one_cell_has_no_range_but_its_verdict(gpu):
 @pytest.mark.slow
 def test_table_f2_uses_the_fastest_sdpa_backend_per_cell(gpu):
     quick = with_changed_rows(
-        gpu, times_scaled(0.1), implementation="sdpa_flash", dtype="bfloat16", seq_len=1024
+        gpu, times_scaled(0.6), implementation="sdpa_flash", dtype="bfloat16", seq_len=1024
     )
     half = next(part for part in parts_of(quick, "F2") if part.caption == "Triton over each, bf16")
     line = line_of(half.frame, work="filled grid, d_head 64", phase="forward")
     least = [line[f"over SDPA {name}"].split("(")[1][:4] for name in ("cuDNN", "flash")]
     assert line["over the fastest SDPA backend"].split("(")[1][:4] == min(least)
+
+
+def test_fastest_sdpa_backend_is_unknown_where_one_is_withheld(gpu):
+    """The only cell of the line leaves no mean: any other backend would be the fastest."""
+    cell = {"seq_len": 1024, "dtype": "bfloat16", "d_head": 64, "causal": True, "heads": 32}
+    frame = gpu.frames[STEM]
+    small = frame["heads"].eq(1) | (frame["seq_len"].eq(1024) & frame["causal"])
+    gpu = replace(gpu, frames={**gpu.frames, STEM: frame[small]})
+    where = {"implementation": "sdpa_cudnn", "phase": "backward"}
+    failed = with_changed_rows(gpu, gate_failed, **cell, **where)
+    half = next(part for part in parts_of(failed, "F2") if part.caption == "Triton over each, bf16")
+    forward, backward = (
+        line_of(half.frame, work="filled grid, d_head 64", phase=phase) for phase in kinds.PHASES
+    )
+    assert forward["over the fastest SDPA backend"].endswith(("x", "same", "unresolved"))
+    assert backward["over the fastest SDPA backend"] == "–"
+    assert backward["over SDPA flash"] != "–"
 
 
 def test_failed_accuracy_gate_withholds_time_and_speedup(gpu):

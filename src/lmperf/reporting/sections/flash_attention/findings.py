@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pandas as pd
 
 from lmperf.names import STATUSES, implementation_words, in_order, phase_words
@@ -95,14 +93,14 @@ def _peers(evidence: MachineEvidence) -> dict:
         raise NotMeasured
     speeds = {phase_words(phase): _speed(having(over, phase=phase)) for phase in phases}
     words = {"kernel": kinds.kernel_words(rows), "numerics": kinds.numerics(rows)}
-    timed = kinds.over(evidence, peer, rows, every)
+    told = kinds.over_or_withheld(evidence, peer, rows)
     return {
         **words,
         "work": work,
         "peer": implementation_words(peer),
         "speeds": speeds,
         "length": over["seq_len"].iloc[0] if over["seq_len"].nunique() == 1 else None,
-        "cells": Count(kinds.cells_of(over), kinds.cells_of(kinds.in_every_phase(timed))),
+        "cells": Count(kinds.cells_of(over), kinds.cells_of(kinds.in_every_phase(told))),
         "par": all_same(over) and set(speeds.values()) == {ON_PAR},
     }
 
@@ -111,23 +109,23 @@ def _together(evidence: MachineEvidence) -> dict:
     """Forward and backward together over the first peer: speed-ups by width, and of F5.
 
     ``speeds``: speed-ups in words -> the widths that have them; they rest on the cells of
-    ``_peers``. ``floor``: the noise floor, if one of them refers to it. ``others``: speed-ups of
-    the cells of F5 that are not marked or unresolved, if these are most. ``left_out``: how many of
-    all cells neither ``speeds`` nor ``others`` includes.
+    ``_peers``. ``floor``: the noise floor, if one of them refers to it. ``left_out``: how many of
+    these cells ``speeds`` does not include. ``others``: speed-ups of the cells of F5 that are not
+    marked or unresolved, if these are most; ``of_others``: how many they are.
     """
     frame = all_rows(evidence, kinds.STEM)
     work, rows = kinds.main(frame)
     other = frame[kinds.other(frame)]
     peer = _rival(rows)
-
-    def over(among: pd.DataFrame, which: Callable) -> pd.DataFrame:
-        return having(kinds.over(evidence, peer, among, which), phase=kinds.TOGETHER)
-
     main = kinds.in_every_phase(kinds.over(evidence, peer, rows, averaged))
-    main, others = having(main, phase=kinds.TOGETHER), over(other, resolved)
-    timed = [over(rows, every), over(other, every)]
-    others = others if 2 * len(others) >= len(timed[1]) else others.iloc[:0]
-    number, speeds = sum(map(len, timed)), {}
+    told = kinds.in_every_phase(kinds.over_or_withheld(evidence, peer, rows))
+    others = kinds.over(evidence, peer, other, resolved)
+    of_others = kinds.over_or_withheld(evidence, peer, other)
+    main, told, others, of_others = (
+        having(part, phase=kinds.TOGETHER) for part in (main, told, others, of_others)
+    )
+    others = others if 2 * len(others) >= len(of_others) else others.iloc[:0]
+    speeds: dict[str, list] = {}
     for width in in_order("d_head", measured(main)["d_head"]):
         speeds.setdefault(_speed(having(main, d_head=width), brief=True), []).append(width)
     return {
@@ -137,7 +135,8 @@ def _together(evidence: MachineEvidence) -> dict:
         "speeds": speeds,
         "floor": main["floor"].max() if any(_WITHIN in words for words in speeds) else None,
         "others": Spread.of(others["ratio"]) if len(others) else None,
-        "left_out": Count(number - len(main) - len(others), number),
+        "of_others": Count(len(others), len(of_others)),
+        "left_out": Count(len(told) - len(main), len(told)),
     }
 
 
@@ -288,8 +287,8 @@ _CELLS = (
 )
 _FLOOR = "{% if floor %} Noise floor: {{ floor | percent }}.{% endif %}"
 _LEFT_OUT = (
-    "{% if left_out.k %} Left out as marked or unresolved in a phase: {{ left_out }} cells."
-    "{% endif %}"
+    "{% if left_out.k %} Left out as withheld, marked or unresolved in a phase: {{ left_out }}"
+    " cells.{% endif %}"
 )
 _TOGETHER = (
     "{% for speed, widths in speeds.items() %}{% if loop.first %}Forward + backward over"
@@ -317,9 +316,10 @@ FINDINGS = (
         answers={
             "is": _TOGETHER + _FLOOR + _LEFT_OUT,
             "both": _TOGETHER
-            + " Other widths and a leaderboard's cell (F5): {{ others | range('ratio') }}."
             + _FLOOR
-            + _LEFT_OUT,
+            + _LEFT_OUT
+            + " Other widths and a leaderboard's cell (F5"
+            "{{ ', %s cells' % of_others if not of_others.all }}): {{ others | range('ratio') }}.",
         },
     ),
     *CAUSES,

@@ -14,7 +14,8 @@ import pandas as pd
 from lmperf.benchmarks import load
 from lmperf.names import dtype_words, implementation_words, in_order
 from lmperf.reporting.evidence import MachineEvidence, having
-from lmperf.reporting.speedup import Series, compared
+from lmperf.reporting.speedup import Series, compared, every, speedup_cells
+from lmperf.results import WITHHELD
 
 STEM, CHECK = "flash_attention", "flash_attention_check"
 SHAPE = ("batch", "heads", "seq_len", "d_head")
@@ -104,6 +105,22 @@ def over(
     ours = Series.of(implementation=kernel_of(evidence.frame(STEM)))
     found = which(evidence, STEM, ours, Series.of(implementation=base))
     return found[found.index.isin(among.index)]
+
+
+def over_or_withheld(evidence: MachineEvidence, base: str, among: pd.DataFrame) -> pd.DataFrame:
+    """Rows of our kernel in ``among`` with a speed-up over ``base``, or one that a gate withholds.
+
+    They are the cells of which a count over cells says how many it rests on.
+    """
+    timed = over(evidence, base, among, every).index
+    return among[among.index.isin(timed.union(withheld(evidence, base)))]
+
+
+def withheld(evidence: MachineEvidence, base: str) -> pd.Index:
+    """Labels of our kernel's rows whose speed-up over ``base`` is withheld by a gate."""
+    ours = Series.of(implementation=kernel_of(evidence.frame(STEM)))
+    cells = speedup_cells(evidence, STEM, ours, Series.of(implementation=base))
+    return cells.index[[cell.state == WITHHELD for cell in cells]]
 
 
 def in_every_phase(rows: pd.DataFrame) -> pd.DataFrame:

@@ -252,13 +252,16 @@ def _over_fastest(
 ) -> pd.DataFrame:
     """Rows of our kernel with their speed-up over the fastest backend: the smallest of their own.
 
-    A row counts if all of its speed-ups over backends are ``averaged``.
+    A row counts if all of its speed-ups over backends are ``averaged``, and a gate withholds none:
+    a backend without a valid time may be the fastest.
     """
     timed = pd.concat(kinds.over(evidence, peer, frame, every) for peer in backends)
     known = pd.concat(kinds.over(evidence, peer, frame, averaged) for peer in backends)
     counts = (rows.groupby(level=0).size() for rows in (known, timed))
     lacking = operator.sub(*counts).ne(0)  # NaN, where none is averaged, is not 0
     known = known.drop(lacking.index[lacking], errors="ignore")
+    for peer in backends:
+        known = known.drop(kinds.withheld(evidence, peer), errors="ignore")
     known = known.sort_values("ratio", kind="stable")
     return known[~known.index.duplicated()]
 
