@@ -275,7 +275,8 @@ def test_speedup_divides_peer_time_by_triton_time(gpu):
         " leaderboard's cell (F5, 2 of 4 cells): 1.50x."
     )
     one_head = sentence_of("flash_one_head", gpu)
-    assert "4.00x forward." in one_head and "4.00x backward" in one_head
+    assert one_head.endswith("(float32*, bf16): 4.00x forward. Backward: 4.00x.")
+    assert one_head.count(" At ") == 1
 
 
 def test_means_count_the_cells_that_they_leave_out(gpu):
@@ -453,8 +454,23 @@ def test_leaderboard_cell_is_shown_with_the_published_time(gpu):
     rows = having(frame, implementation="triton", **cell)
     sentence = sentence_of("flash_leaderboard", gpu)
     assert f"Triton {significant(rows['median_ms'].item())} ms, SDPA cuDNN " in sentence
+    assert ". Triton over SDPA cuDNN: " in sentence
     theirs = "5.36 ms (course leaderboard 2025, H100, with a sum and accumulated gradients)."
     assert sentence.endswith(f". Best published: {theirs}")
     widths = {part.frame["d_head"].iloc[i] for part in parts_of(gpu, "F5") for i in range(4)}
     assert widths == {64, 80, 96, 256}
     assert not (kinds.filled(frame) & frame["d_head"].isin([80, 96, 256])).any()
+
+
+def test_leaderboard_times_stand_with_their_verdict(gpu):
+    where = {"seq_len": 16384, "heads": 16, "d_head": 64, "phase": "forward_backward"}
+    cells = {name: {**where, "implementation": name} for name in ("triton", "sdpa_cudnn")}
+    equal = with_changed_rows(gpu, times_set(10.0), **cells["triton"])
+    slower = with_changed_rows(equal, times_set(15.0), **cells["sdpa_cudnn"])
+    assert "ms, SDPA cuDNN 15.0. Triton over SDPA cuDNN: 1.50x. Best" in sentence_of(
+        "flash_leaderboard", slower
+    )
+    equal = with_changed_rows(equal, times_set(10.0), **cells["sdpa_cudnn"])
+    assert "Triton over SDPA cuDNN: on par. Best" in sentence_of("flash_leaderboard", equal)
+    apart = with_changed_rows(slower, lambda rows: rows.assign(together="x"), **cells["triton"])
+    assert "Triton over SDPA cuDNN: not compared." in sentence_of("flash_leaderboard", apart)

@@ -211,20 +211,25 @@ def _tf32(evidence: MachineEvidence) -> dict:
 
 
 def _leaderboard(evidence: MachineEvidence) -> dict:
-    """Time of a forward and backward in the public leaderboard's cell, and the published time."""
+    """Time of a forward and backward in the public leaderboard's cell, and the published time.
+
+    ``over``: the speed-up over the first peer in words, if that has a time.
+    """
     frame = rows_of(evidence, kinds.STEM)
     rows = having(kinds.leaderboard(frame), phase="forward_backward")
     ours = measured(having(rows, implementation=kinds.kernel_of(frame))).iloc[0]
-    peers = measured(having(rows, implementation=kinds.rivals(rows)[:1]))
+    peer = _rival(rows)
+    peers = measured(having(rows, implementation=peer))
+    pair = kinds.over(evidence, peer, rows, every)
     published = having(figures_of(kinds.STEM), source=LEADERBOARD).iloc[0]
     return {
         "kernel": kinds.kernel_words(rows),
         "numerics": kinds.numerics(rows),
         **{axis: int(ours[axis]) for axis in ("heads", "seq_len", "d_head")},
         "ms": ours["median_ms"],
-        "peers": peers.set_index(peers["implementation"].map(implementation_words))[
-            "median_ms"
-        ].to_dict(),
+        "peer": implementation_words(peer),
+        "peer_ms": peers["median_ms"].iloc[0],
+        "over": _speed(pair) if len(pair) else "not compared",
         "published": published[["source", "device", "value", "unit", "note"]].to_dict(),
     }
 
@@ -272,8 +277,9 @@ _ONE_HEAD = (
     "One head (F1, forward and backward separately): {{ kernel }} is faster than plain PyTorch in "
 )
 _AT_THE_END = (
-    ".{% for phase, gain in gains.items() %} At {{ longest | sig }}: {{ gain | range('ratio') }}"
-    " {{ phase }}{{ ' (' ~ numerics ~ ').' if loop.last else '.' }}{% endfor %}"
+    ". At {{ longest | sig }} ({{ numerics }}):{% for phase, gain in gains.items() %}"
+    "{% if loop.first %} {{ gain | range('ratio') }} {{ phase }}.{% else %}"
+    " {{ phase[:1] | upper }}{{ phase[1:] }}: {{ gain | range('ratio') }}.{% endif %}{% endfor %}"
 )
 _NO_RED = "no gate of {{ red.n | count('timed row') }} failed."
 _OVER = "{{ kernel }} attention over {{ peer }} ({{ work }}, {{ numerics }}): "
@@ -370,8 +376,8 @@ FINDINGS = (
         answer=always,
         answers={
             "is": "The leaderboard's cell (F5, both phases, {{ numerics }}) takes {{ kernel }}"
-            " {{ ms | sig }} ms{% for name, ms in peers.items() %}, {{ name }} {{ ms | sig }}"
-            "{% endfor %}. Best published: {{ published.value }} {{ published.unit }}"
+            " {{ ms | sig }} ms, {{ peer }} {{ peer_ms | sig }}. {{ kernel }} over {{ peer }}:"
+            " {{ over }}. Best published: {{ published.value }} {{ published.unit }}"
             " ({{ published.source }}, {{ published.device }}, {{ published.note }})."
         },
         place=PAGE,
