@@ -374,7 +374,9 @@ def with_noise_floor(evidence, floor):
 def test_deficit_of_all_cells_below_the_noise_floor_is_not_on_par(gpu):
     behind = with_noise_floor(with_speeds_over_peer(gpu, d64=0.96, d128=0.97), 0.06)
     words = "0.96x to 0.97x in all cells, within the noise floor."
-    assert f"Forward + backward: {words} Compared in 4 of 8 cells" in sentence_of("flash_peers", behind)
+    assert f"Forward + backward: {words} Compared in 4 of 8 cells" in sentence_of(
+        "flash_peers", behind
+    )
     assert sentence_of("flash_together", behind).startswith(
         "Forward + backward over SDPA cuDNN (filled grid, bf16) at d_head 64: 0.96x in all cells,"
         " within the noise floor. At d_head 128: 0.97x in all cells, within the noise floor."

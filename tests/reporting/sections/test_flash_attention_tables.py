@@ -22,7 +22,7 @@ from flash_evidence import (
 from matplotlib.colors import to_hex
 
 from lmperf.benchmarks import load
-from lmperf.reporting import coverage
+from lmperf.reporting import coverage, reproduce
 from lmperf.reporting.ceilings import BURST, SUSTAINED, matmul_ceiling, sheet_ceiling
 from lmperf.reporting.evidence import having
 from lmperf.reporting.figures import LIGHT, themed
@@ -288,3 +288,18 @@ def test_sustained_rates_stand_beside_single_calls(gpu, cpu):
         assert line["lost"].value == pytest.approx(lost) and 0.03 < lost < 0.07
         assert (line["clock"].value, line["power"].value) == (1575.0, 690.0)
     assert not parts_of(cpu, "Sustained rates of that grid")
+
+
+def test_command_below_sustained_rates_measures_a_line_of_the_table(gpu):
+    frame = gpu.frames[STEM]
+    keyed = replace(
+        gpu, frames={**gpu.frames, STEM: frame.assign(key=frame.index.map("k{}".format))}
+    )
+    composed = compose(STEM, keyed, drawn=False)
+    name = "Sustained rates of that grid"
+    group = next(one for one in composed.section.tables if one.name == name)
+    (line,) = reproduce.lines(keyed, STEM, group, composed.parts[name])
+    rows = frame[kinds.filled(frame) & frame["sustained_ms"].notna()]
+    (length,), (dtype,) = set(rows["seq_len"]), set(rows["dtype"])
+    assert f"seq_len={length}," in line and f"dtype={dtype}," in line
+    assert "heads=1," not in line and "--phases forward_backward" not in line

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pandas as pd
 
 from lmperf.names import implementation_words, in_order, phase_words
@@ -45,13 +47,17 @@ def sustained_tables(evidence: MachineEvidence) -> list[Table]:
 
 def _line(row: pd.Series) -> dict:
     single, sustained = (row["flops"] / row[ms] / 1e9 for ms in ("median_ms", "sustained_ms"))
-    return {
-        **row[_CELL[:3]].to_dict(),
-        "phase": phase_words(row["phase"]),
-        "implementation": implementation_words(row["implementation"]),
+    cells = {
         "single": number_cell(single, significant),
         "sustained": number_cell(sustained, significant),
         "lost": number_cell(1 - sustained / single, percent),
         "clock": number_cell(row["sustained_mhz"], significant),
         "power": number_cell(row["sustained_w"], significant),
+    }
+    # The command below the table measures a row that one of these cells has as its key.
+    return {
+        **row[_CELL[:3]].to_dict(),
+        "phase": phase_words(row["phase"]),
+        "implementation": implementation_words(row["implementation"]),
+        **{name: replace(cell, row=row.get("key")) for name, cell in cells.items()},
     }
