@@ -154,6 +154,18 @@ def test_findings_compute_numbers_from_medians(name, numbers):
     assert numbers in sentence_of(name, made_up_without_whole_tf32_and_bf16())
 
 
+@pytest.mark.parametrize(
+    ("name", "start"),
+    [
+        ("compiling", "Train step, compiled by block over eager: float32 "),
+        ("tf32", "Eager train step, TF32 over float32 (contexts "),
+        ("whole_or_block", "Train step, compiled as a whole over compiled by block ("),
+    ],
+)
+def test_findings_on_steps_name_the_train_step(name, start):
+    assert sentence_of(name, made_up_without_whole_tf32_and_bf16()).startswith(start)
+
+
 def test_share_of_a_sustained_matmul_leaves_out_host_bound_steps():
     evidence = with_values(made_up(), {"host_ms": 1e-3}, phase="train_step")
     assert "50.0 % of a sustained matmul in float32" in sentence_of("share_of_ceiling", evidence)
@@ -208,7 +220,9 @@ def test_host_bound_steps_are_counted_per_implementation():
     # All other steps take longer than 2 ms.
     sentence = sentence_of("step_host", without_rows(evidence, implementation=WHOLE))
     assert "3 of 18 train steps are host-bound" in sentence
-    assert sentence.endswith("after 90 % of the step. By technique: compiled by block 3 of 9.")
+    assert sentence.endswith(
+        "after 90 % of the step. By technique: eager 0 of 9, compiled by block 3 of 9."
+    )
     lines = SECTION.tables[0].make(evidence)
     bf16 = next(part for part in lines if part.caption.startswith("bf16"))
     line = line_of(bf16, context=512, implementation="eager")

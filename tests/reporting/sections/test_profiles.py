@@ -123,7 +123,10 @@ def made_up(frame):
             "Compiled by block, a train step spends 88.2 % of its kernel time in matm",
         ),
         ("compiled_left", "Next: softmax, norms, reductions, 8.8 %."),
-        ("matmul_rule", "80.0 % in bf16 autocast"),
+        (
+            "matmul_rule",
+            "in a train step. Here (eager): 80.0 % in bf16 autocast, 80.0 % in float32.",
+        ),
     ],
 )
 def test_findings_sum_kernel_times(name, numbers):
@@ -141,7 +144,7 @@ def test_step_with_most_techniques_stands_for_compiled_ones():
 
     finding = next(finding for finding in FINDINGS if finding.name == "compiled_left")
     sentence = state(finding, with_changed_rows(with_sdpa)).sentence
-    assert sentence.startswith("SDPA, compiled by block, a train step spends 50.0 % of its kernel")
+    assert sentence.startswith("With SDPA, compiled by block, a train step spends 50.0 % of its")
     assert "in one class: softmax, norms, reductions (large" in sentence
     assert sentence.endswith("Matmuls take 33.3 %.")
 

@@ -80,7 +80,7 @@ def _compiling(evidence: MachineEvidence) -> dict:
     pairs = {dtype_words(d): (Way(name, d), Way(EAGER, d)) for d in _dtypes(evidence)}
     rows, values = _compared(evidence, pairs)
     seconds = Spread.of(measured(rows["compile_s"].dropna()))
-    return {"what": implementation_words(name).capitalize(), "seconds": seconds, **values}
+    return {"what": implementation_words(name), "seconds": seconds, **values}
 
 
 def _mixed_precision(evidence: MachineEvidence) -> dict:
@@ -175,7 +175,7 @@ def _whole(evidence: MachineEvidence) -> dict:
 def _host(evidence: MachineEvidence) -> dict:
     """How many train steps are host-bound, in all and for each implementation of our model.
 
-    A slow host makes more steps host-bound: ``beside`` counts those that were timed beside one.
+    The counts of all implementations add up to the total. A slow host makes more steps host-bound: ``beside`` counts those that were timed beside one.
     ``left_out``: how many steps of other models, and how many steps whose time may not hold for
     another reason, in words.
     """
@@ -195,9 +195,7 @@ def _host(evidence: MachineEvidence) -> dict:
         "bound": Count(len(late), len(rows)),
         "beside": int(slow[late.index].sum()),
         "late": HOST_BOUND,
-        "which": [
-            f"{implementation_words(name, axes(rows))} {count}" for name, count in counts if count.k
-        ],
+        "which": [f"{implementation_words(name, axes(rows))} {count}" for name, count in counts],
         "most": share.max(),
         "left_out": [
             f"{len(part)} {why} ({host_bound(part).sum()} host-bound)"
@@ -207,7 +205,9 @@ def _host(evidence: MachineEvidence) -> dict:
     }
 
 
-_NUMERICS = "{{ words }} over float32, eager ({{ contexts }}): {{ gain | range('ratio') }}"
+_NUMERICS = (
+    "Eager train step, {{ words }} over float32 ({{ contexts }}): {{ gain | range('ratio') }}"
+)
 _MIXED = "{{ words }} makes an eager step {{ gain | range('ratio') }} as fast as float32 does"
 _OWN = (
     "{{ names | join(' over ') }} in a {{ words }} step ({{ contexts }}):"
@@ -226,7 +226,7 @@ FINDINGS = (
         values=_compiling,
         answer=_how_many,
         answers=_said(
-            "{{ what }} over eager: {{ gains | join(', ') }}",
+            "Train step, {{ what }} over eager: {{ gains | join(', ') }}",
             "; the first calls take {{ seconds | range('sig') }} s with compilation",
         ),
         place=PAGE,
@@ -302,7 +302,7 @@ FINDINGS = (
         values=_whole,
         answer=_how_many,
         answers=_said(
-            "Compiling the whole model over compiling by block ({{ contexts }}):"
+            "Train step, compiled as a whole over compiled by block ({{ contexts }}):"
             " {{ gain | range('ratio') }}",
             "; its first calls take {{ cost | range }} times as long, at most"
             " {{ seconds | sig }} s",

@@ -78,8 +78,9 @@ def _left(evidence: MachineEvidence) -> dict:
     steps = measured(having(steps, implementation=COMPILED))
     step = steps.loc[steps["implementation"].map(COMPILED.index).idxmax()]
     others = step[[name for name in CLASSES if name not in (MATMUL, OTHER)]].astype(float)
+    way = implementation_words(step["implementation"], CELL)
     return {
-        "way": implementation_words(step["implementation"], CELL),
+        "way": way.capitalize() if step["implementation"] == COMPILED[0] else f"With {way}",
         "cell": cell_words(step),
         "stale": bool(step["stale"]),
         "matmuls": step[MATMUL] / step["total_ms"],
@@ -106,7 +107,7 @@ def _idle(evidence: MachineEvidence) -> dict:
     }
 
 
-_COMPILED = "{{ way[:1] | upper }}{{ way[1:] }}, a train step spends"
+_COMPILED = "{{ way }}, a train step spends"
 CELL_WORDS = " ({{ cell }}{{ ', stale' if stale }})."
 FINDINGS = (
     Finding(
@@ -186,7 +187,7 @@ FINDINGS = (
         answer=always,
         answers={
             "is": "A published write-up (003) quotes {{ rule }} for matmuls in a train step."
-            "{% for share in shares %} Here (eager): {{ share }}.{% endfor %}"
+            " Here (eager): {{ shares | join(', ') }}."
             "{{ ' These shares are stale.' if stale }}"
         },
         place=PAGE,
