@@ -8,6 +8,7 @@ import synthetic
 from limits import faults
 
 from lmperf.reporting import custom, pages
+from lmperf.reporting.evidence import having
 from lmperf.reporting.markdown import markdown
 from lmperf.reporting.numbers import error
 from lmperf.reporting.sections import compose
@@ -85,6 +86,24 @@ def test_summary_counts_marked_comparisons_apart(gpu):
     assert custom_sentences(evidence) == [
         "mine was timed; too few of its forward + backward comparisons are resolved to sum them up."
     ]
+
+
+def test_mean_needs_a_resolved_comparison(gpu):
+    """The interval of the unresolved ones is narrow: they would count beside a resolved one."""
+    frame = gpu.frames[STEM]
+    rows = having(frame, implementation="triton", dtype="bfloat16", phase="forward", heads=32)
+    # Without second processes the noise floor is unknown, and no close ratio is resolved.
+    few = replace(gpu, frames={**gpu.frames, STEM: rows.assign(again_ms=None)})
+
+    def line(factor):
+        table = custom.table(STEM).make(with_custom(few, factor))[0]
+        return table.frame.query("over == @TRITON").iloc[0]
+
+    unresolved, resolved = line(1.03), line(5.0)
+    assert unresolved["unresolved or marked"] == len(rows) > 1
+    assert resolved["unresolved or marked"] == 0
+    assert unresolved["speed-up, geometric mean"] == "–"
+    assert resolved["speed-up, geometric mean"] == "0.20x"
 
 
 def test_each_phase_needs_half_of_its_own_comparisons(gpu):

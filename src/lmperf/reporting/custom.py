@@ -96,7 +96,8 @@ def _tables(evidence: MachineEvidence, stem: str) -> list[Table]:
 def _summary(evidence: MachineEvidence, stem: str, name: str) -> Table | None:
     """A table with the mean speed-up of an external implementation over each other one, by phase.
 
-    It counts the verdicts of all comparisons; a mean leaves out those that may not hold.
+    It counts the verdicts of all comparisons; a mean leaves out those that may not hold. There is
+    no mean without a resolved comparison.
     """
     lines = []
     for peer in _peers(evidence, stem, name):
@@ -112,8 +113,9 @@ def _summary(evidence: MachineEvidence, stem: str, name: str) -> Table | None:
                 verdict: int((held["verdict"][~open_] == verdict).sum())
                 for verdict in (FASTER, SLOWER, SAME)
             }
-            mean = geometric_mean(ratios["ratio"]) if len(ratios) else None
-            stale = (STALE,) if old & {*ratios.index} else ()
+            known = len(ratios) and not open_.all()
+            mean = geometric_mean(ratios["ratio"]) if known else None
+            stale = (STALE,) if known and old & {*ratios.index} else ()
             words = {
                 "over": implementation_words(peer, axes(timed)),
                 "phase": phase_words(phase),
