@@ -146,7 +146,7 @@ def _table(evidence: MachineEvidence, stem: str, name: str, rows: pd.DataFrame) 
         return None
     steps = load(stem).clock == "step"
     times, note = (
-        (step_times, step_note(stem, rows)) if steps else (kernel_times, kernel_note(rows))
+        (step_times, step_note(stem, shown)) if steps else (kernel_times, kernel_note(rows))
     )
     cells = times(shown) if shown["median_ms"].notna().any() else status_cells(shown)
     phase, median = rows["phase"].iloc[0], "median" if steps else ""

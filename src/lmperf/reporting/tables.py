@@ -52,10 +52,11 @@ STATUS_NOTES = {"unchecked": "Not checked: the measured call fits into memory, i
 IMPOSSIBLE_WORDS = f"{KIND}, withheld"
 _SPREAD = (
     "mean ± standard deviation (n calls), with the median if it differs by more than"
-    f" {percent(MEDIAN_APART, 0)}. Of a host-bound step: least time and median."
+    f" {percent(MEDIAN_APART, 0)}."
 )
-STEPS = f"Burst (calls with pauses): {_SPREAD}"
-LONG_STEPS = (
+_HOST_BOUND = " Of a host-bound step: least time and median."
+_BURST = f"Burst (calls with pauses): {_SPREAD}"
+_LONG = (
     f"Each step lasts seconds, in which clock and power settle as in steps back to back: {_SPREAD}"
 )
 
@@ -235,7 +236,8 @@ def step_times(frame: pd.DataFrame) -> pd.Series:
     If slow repetitions pull the mean away from the median, the words show the median too: ratios
     and rates are computed from it. Of a host-bound step, whose times are skewed, the words show the
     least time and the median: ``13.7 least, 16.1 median (60) host-bound``. The value of a cell is
-    always the mean, its second value the median. ``step_note`` makes the note that explains them.
+    always the mean, its second value the median. ``burst_note`` and ``step_note`` make the note
+    that explains them.
     """
     shown = gates.shown(frame)
     ok = frame[shown]
@@ -267,8 +269,20 @@ def _median_beside(mean: float, median: float) -> str:
     return f", median {significant(median)}" if apart else ""
 
 
+def burst_note(rows: pd.DataFrame) -> str:
+    """The note that explains cells of ``step_times``; it names host-bound steps if there are any.
+
+    rows: those of the cells.
+    """
+    return _BURST + _of_host_bound(rows)
+
+
+def _of_host_bound(rows: pd.DataFrame) -> str:
+    return _HOST_BOUND if host_bound(rows[gates.shown(rows)]).any() else ""
+
+
 def step_note(stem: str, rows: pd.DataFrame) -> str:
-    """The note that explains cells of ``step_times``: bursts, or long steps (``LONG_STEPS``)."""
+    """The note that explains cells of ``step_times``: ``burst_note``, or one on long steps."""
     benchmark = load(stem)
     names = [axis.name for axis in benchmark.axes]
     cells = rows.reindex(columns=names).itertuples(index=False, name=None)
@@ -276,7 +290,8 @@ def step_note(stem: str, rows: pd.DataFrame) -> str:
         Case(tuple(zip(names, cell, strict=True)), implementation)
         for cell, implementation in zip(cells, rows["implementation"], strict=True)
     }
-    return LONG_STEPS if cases and all(map(benchmark.runs_back_to_back, cases)) else STEPS
+    long = cases and all(map(benchmark.runs_back_to_back, cases))
+    return _LONG + _of_host_bound(rows) if long else burst_note(rows)
 
 
 def kernel_times(frame: pd.DataFrame) -> pd.Series:

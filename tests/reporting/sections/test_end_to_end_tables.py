@@ -141,6 +141,15 @@ def test_without_data_sheet_there_is_no_mfu(cpu):
     assert any("share of sustained matmul" in header for header in headers)
 
 
+def test_only_notes_of_tables_with_a_host_bound_step_name_one(gpu):
+    group = next(table for table in SECTION.tables if table.id == "E1")
+    device = with_values(gpu, {"host_ms": 1e-3}, status="ok")
+    late = with_values(device, {"host_ms": 1e6}, **CELL, dtype="float32", implementation=EAGER)
+    assert not any("host-bound step:" in table.notes for table in group.make(device))
+    (named,) = (table for table in group.make(late) if "host-bound step:" in table.notes)
+    assert named.caption.startswith("float32")
+
+
 def test_host_bound_step_shows_least_time_and_median():
     evidence = with_times(small_gpu_evidence(), 10.0, **CELL, dtype="float32", implementation=EAGER)
     where = {**CELL, "dtype": "float32", "implementation": EAGER, "phase": "train_step"}

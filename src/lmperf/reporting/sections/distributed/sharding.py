@@ -14,7 +14,7 @@ from lmperf.reporting.sections.distributed import rows
 from lmperf.reporting.sections.distributed.rows import LINES, STEM
 from lmperf.reporting.sections.distributed.steps import LEDGER, verdict_finding
 from lmperf.reporting.side_by_side import Beside, each, side_by_side, speedup, text
-from lmperf.reporting.tables import STEPS, Owed, TableGroup, number_cells, value_cells
+from lmperf.reporting.tables import Owed, TableGroup, burst_note, number_cells, value_cells
 from lmperf.results import LOWER, Table
 from lmperf.transformer.sizes import SIZES, VOCAB_SIZE
 
@@ -56,7 +56,9 @@ def steps_table(evidence: MachineEvidence) -> list[Table]:
         ),
         *rows.overlap(evidence, frame),
     ]
-    return each(side_by_side("One train step", frame, LINES, columns, f"{STEPS} {LEDGER}"))
+    return each(
+        side_by_side("One train step", frame, LINES, columns, f"{burst_note(frame)} {LEDGER}")
+    )
 
 
 def volume_table(evidence: MachineEvidence) -> list[Table]:

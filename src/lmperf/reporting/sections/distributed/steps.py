@@ -20,7 +20,7 @@ from lmperf.reporting.sections.distributed.model import with_predictions
 from lmperf.reporting.sections.distributed.rows import COMPILED, LINES, ONE, STEM
 from lmperf.reporting.side_by_side import each, memory, side_by_side, speedup, text, time
 from lmperf.reporting.speedup import resolved
-from lmperf.reporting.tables import STEPS, Owed, TableGroup, number_cells, value_cells
+from lmperf.reporting.tables import Owed, TableGroup, burst_note, number_cells, value_cells
 from lmperf.results import Table
 from lmperf.statistics import FASTER, SAME, SLOWER
 
@@ -61,7 +61,7 @@ def head(evidence: MachineEvidence) -> Table | None:
         speedup("over one rank", rows.over(evidence, frame, ONE, brackets=False), f"over.{ONE}"),
         time("predicted", predicted, "train_step.predicted"),
     ]
-    note = "Times: steps back to back." if lasting else STEPS
+    note = "Times: steps back to back." if lasting else burst_note(frame)
     note += " Predicted: by the model of D7, where it has what it needs."
     if frame["implementation"].str.endswith(COMPILED).any():
         note += " A compiled step is compared with the compiled step of one rank."
@@ -104,7 +104,7 @@ def _alone(name: str, caption: str) -> Callable[[MachineEvidence], list[Table]]:
             *rows.over_one(evidence, frame),
             *rows.overlap(evidence, frame),
         ]
-        return each(side_by_side(caption, frame, LINES, columns, f"{STEPS} {LEDGER}"))
+        return each(side_by_side(caption, frame, LINES, columns, f"{burst_note(frame)} {LEDGER}"))
 
     return make
 
@@ -137,7 +137,7 @@ def _compared(evidence: MachineEvidence, where: Callable, caption: str) -> list[
         *rows.overlap(evidence, frame),
         text("collectives", number_cells(calls, rows.count), "calls"),
     ]
-    return each(side_by_side(caption, frame, LINES, columns, f"{STEPS} {LEDGER}"))
+    return each(side_by_side(caption, frame, LINES, columns, f"{burst_note(frame)} {LEDGER}"))
 
 
 def cell_words(frame: pd.DataFrame) -> dict:

@@ -175,9 +175,9 @@ def _whole(evidence: MachineEvidence) -> dict:
 def _host(evidence: MachineEvidence) -> dict:
     """How many train steps are host-bound, in all and for each implementation of our model.
 
-    The counts of all implementations add up to the total. A slow host makes more steps host-bound: ``beside`` counts those that were timed beside one.
-    ``left_out``: how many steps of other models, and how many steps whose time may not hold for
-    another reason, in words.
+    The counts of all implementations add up to the total. A slow host makes more steps host-bound:
+    ``beside`` counts those that were timed beside one. ``left_out``: how many steps of other
+    models, and how many steps whose time may not hold for another reason, in words.
     """
     steps = having(all_rows(evidence, STEM), phase=ways.STEP)
     timed = steps[gates.shown(steps) & queued(steps).notna()]

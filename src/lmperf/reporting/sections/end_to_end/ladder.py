@@ -28,9 +28,9 @@ from lmperf.reporting.side_by_side import (
 )
 from lmperf.reporting.speedup import Series, compared, speedup_cells
 from lmperf.reporting.tables import (
-    STEPS,
     Owed,
     TableGroup,
+    burst_note,
     step_times,
     value_cells,
 )
@@ -109,7 +109,7 @@ def _cell(evidence: MachineEvidence, rows: pd.DataFrame, losses: pd.DataFrame) -
     ]
     replaces = "; autocast replaces TF32" if "tf32" in set(rows["implementation"]) else ""
     of = ways.denominators(evidence, _fastest_numerics(evidence))
-    note = f"{STEPS} {ways.LASTING if len(lasting) else ''}"
+    note = f"{burst_note(rows)} {ways.LASTING if len(lasting) else ''}"
     above = "rung before it" if (gaps := unmeasured(evidence, rows)) else "one above it"
     note += f"Each line adds a technique to the {above}{replaces}{of}."
     if gaps:

@@ -34,9 +34,9 @@ from lmperf.reporting.side_by_side import (
 )
 from lmperf.reporting.speedup import speedup_cells
 from lmperf.reporting.tables import (
-    STEPS,
     Owed,
     TableGroup,
+    burst_note,
     step_times,
     value_cells,
 )
@@ -158,7 +158,7 @@ def _steps(evidence: MachineEvidence, dtype: str) -> Table | None:
         ),
         time(FIRST_CALLS, first, "first_calls", "s"),
     ]
-    note = f"{STEPS} Tokens/s, MFU and peak memory: of the train step"
+    note = f"{burst_note(frame)} Tokens/s, MFU and peak memory: of the train step"
     note += f"{ways.denominators(evidence, dtype)}.{_queued(step)}{_loss(evidence, step, dtype)}"
     words = dtype_words(dtype, CELL)
     return side_by_side(words, frame, [*CELL, "implementation"], columns, note)
@@ -266,7 +266,7 @@ def _against(
     caption = f"{_burst_words(phase).capitalize()}, over {base.words}"
     rows = pd.concat([based, timed])
     lasting = _LASTING_RATIOS if (rows["sustained_ms"].notna() & gates.shown(rows)).any() else ""
-    note = STEPS + lasting + _left_out(evidence, rows, others)
+    note = burst_note(rows) + lasting + _left_out(evidence, rows, others)
     return side_by_side(caption, rows, CELL, columns, note)
 
 

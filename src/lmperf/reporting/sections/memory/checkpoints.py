@@ -17,7 +17,14 @@ from lmperf.reporting.numbers import MIB, Spread, signed_percent
 from lmperf.reporting.sections.memory.peaks import MIB_IN_GIB, peaks
 from lmperf.reporting.side_by_side import Beside, each, memory, side_by_side, speedup, step_time
 from lmperf.reporting.speedup import Series, compared, speedup_cells
-from lmperf.reporting.tables import STEPS, Owed, TableGroup, number_cells, step_times, value_cells
+from lmperf.reporting.tables import (
+    Owed,
+    TableGroup,
+    burst_note,
+    number_cells,
+    step_times,
+    value_cells,
+)
 from lmperf.results import LOWER, Table
 from lmperf.transformer.memory import FLOAT32, Footprint, memory_moments
 from lmperf.transformer.sizes import SIZES, ModelSize, canonical
@@ -86,7 +93,7 @@ def _of_size(evidence: MachineEvidence, frame: pd.DataFrame) -> Table | None:
         step_time("step", step_times(frame), "train_step"),
         speedup("over no checkpoints", over[over.index.isin(frame.index)], "over.none"),
     ]
-    return side_by_side("Peak memory and train step", frame, LINES, columns, STEPS)
+    return side_by_side("Peak memory and train step", frame, LINES, columns, burst_note(frame))
 
 
 def _best(evidence: MachineEvidence) -> dict:
