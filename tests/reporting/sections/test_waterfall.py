@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from matplotlib.colors import to_hex
 from step_evidence import (
     light_figure,
     with_equal_times,
@@ -15,9 +16,10 @@ from step_evidence import (
 from synthetic import cpu_evidence, gpu_evidence, small_gpu_evidence
 
 from lmperf.reporting.evidence import having
+from lmperf.reporting.figures import LIGHT
 from lmperf.reporting.numbers import significant
 from lmperf.reporting.sections.end_to_end import ways
-from lmperf.reporting.sections.end_to_end.figure import SAVED, SLOWER_BY, STEP, UNCLEAR
+from lmperf.reporting.sections.end_to_end.figure import MARKED, SAVED, SLOWER_BY, STEP, UNCLEAR
 from lmperf.transformer.rungs import RUNGS
 
 pytestmark = pytest.mark.slow
@@ -93,7 +95,8 @@ def test_slower_rung_that_is_unclear_has_a_bar_to_its_time(gpu):
     slow = with_values(slow, {"marks": "drift"}, size="large", batch=4, **FUSED)
     axis = panel_of(light_figure(slow), "large")
     frame = having(slow.frames[ways.STEM], size="large", batch=4, phase=ways.STEP, **FUSED)
-    ends = [b.get_width() for c in axis.containers if c.get_label() == STEP for b in c.patches]
+    bars = [bars for bars in axis.containers if bars.get_label().startswith(MARKED)]
+    ends = [bar.get_width() for each in bars for bar in each.patches]
     assert any(end == pytest.approx(frame["sustained_ms"].iloc[0]) for end in ends)
 
 
@@ -103,8 +106,13 @@ def test_outline_of_an_unclear_rung_is_visible_over_its_bar(gpu, factor):
     marked = with_values(changed, {"marks": "drift"}, size="large", batch=4, **FUSED)
     axis = panel_of(light_figure(marked), "large")
     bars, outlines = (
-        [bar for bars in axis.containers if bars.get_label() == kind for bar in bars.patches]
-        for kind in (STEP, UNCLEAR)
+        [
+            bar
+            for bars in axis.containers
+            if bars.get_label().startswith(kind)
+            for bar in bars.patches
+        ]
+        for kind in (MARKED, UNCLEAR)
     )
     place = rungs_of(axis).index("+ loss in chunks")
     (bar,), (outline,) = (
@@ -121,6 +129,21 @@ def test_title_never_rests_on_a_marked_step(gpu):
     assert "(2.0B, context 1024, batch 4)" in " ".join(light_figure(marked).get_suptitle().split())
     marked = with_values(gpu, {"marks": "drift"}, dtype="float32")
     assert " ms " not in light_figure(marked).get_suptitle()
+
+
+def test_title_calls_no_rung_the_fastest_beside_a_marked_one(gpu):
+    """A marked step may be faster than its time."""
+    cell = {"size": "3.4B", "batch": 4, "context_length": 1024}
+    slow = with_times_scaled(gpu, 1.5, **cell, implementation="fused_blocks", dtype=ways.BF16)
+    marked = with_values(
+        slow, {"marks": "host"}, **cell, implementation="fused_blocks", dtype=ways.BF16
+    )
+    title = " ".join(light_figure(marked).get_suptitle().split())
+    assert "fastest" not in title and " ms (float32) to " in title
+    assert " ms (loss in chunks), marked rungs aside (3.4B, context 1024, batch 4)" in title
+    assert "at its fastest rung, loss in chunks (3.4B" in " ".join(
+        light_figure(slow).get_suptitle().split()
+    )
 
 
 def test_title_states_whether_the_ladder_helps(gpu):
@@ -159,7 +182,41 @@ def test_loss_stands_beside_rungs_with_bf16_weights(gpu):
     assert with_loss == ["+ bf16 weights,\ncompiled AdamW", "+ CUDA graph"]
     without = {stem: frame for stem, frame in gpu.frames.items() if stem != "ladder_loss"}
     drawn = light_figure(replace(gpu, frames=without))
-    assert "(loss not measured)" in numbers_of(panel_of(drawn, "large"))["+ CUDA graph"]
+    assert numbers_of(panel_of(drawn, "large"))["+ CUDA graph"].endswith(" (loss –)")
+
+
+def test_numbers_at_bars_end_within_the_figure(gpu):
+    """The bar before a number may be the longest of its panel."""
+    slow = with_times_scaled(gpu, 20.0, implementation=["fused_blocks", "graph"], dtype="bfloat16")
+    without = {stem: frame for stem, frame in slow.frames.items() if stem != "ladder_loss"}
+    for evidence in (slow, replace(slow, frames=without)):
+        drawn = light_figure(evidence)
+        for axis in drawn.axes:
+            for text in axis.texts:
+                assert text.get_window_extent().x1 <= drawn.bbox.x1, text
+
+
+def bars_at(axis, rung):
+    """The names and colours of the filled bars that a rung has in a panel."""
+    place = rungs_of(axis).index(rung)
+    return {
+        (bars.get_label(), to_hex(bar.get_facecolor()))
+        for bars in axis.containers
+        for bar in getattr(bars, "patches", ())
+        if bar.get_y() < place < bar.get_y() + bar.get_height() and bar.get_facecolor()[3]
+    }
+
+
+def test_marked_bar_has_another_look_and_the_sign_of_its_mark(gpu):
+    marked = with_values(gpu, {"marks": "host"}, size="large", batch=4, **FUSED)
+    drawn = light_figure(marked)
+    large, small = panel_of(drawn, "large"), panel_of(drawn, "small")
+    words = "train step, marked: ᵒ beside a slow host"
+    assert bars_at(large, "+ loss in chunks") == {(words, LIGHT.colours["grey"])}
+    assert bars_at(small, "+ loss in chunks") == {(STEP, LIGHT.colours["blue"])}
+    assert "ᵒ" in numbers_of(large)["+ loss in chunks"]
+    assert "ᵒ" not in numbers_of(small)["+ loss in chunks"]
+    assert words in [text.get_text() for text in drawn.legends[0].get_texts()]
 
 
 def test_rung_without_a_time_says_why(gpu):

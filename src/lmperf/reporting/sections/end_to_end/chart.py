@@ -8,6 +8,7 @@ from lmperf.reporting.charts import Spec, bar_chart
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.numbers import significant, whole
 from lmperf.reporting.sections.end_to_end.figure import (
+    MARKED,
     SAVED,
     SLOWER_BY,
     STEP,
@@ -17,7 +18,7 @@ from lmperf.reporting.sections.end_to_end.figure import (
 )
 from lmperf.reporting.sections.end_to_end.waterfall import BY_NAME, times, usual
 
-COLOURS = {STEP: "blue", SAVED: "green", SLOWER_BY: "orange", UNCLEAR: "grey"}
+COLOURS = {STEP: "blue", MARKED: "mustard", SAVED: "green", SLOWER_BY: "orange", UNCLEAR: "grey"}
 
 
 def charts(evidence: MachineEvidence) -> list[Spec]:
@@ -62,5 +63,8 @@ def _bars(size: str, line: str, step: dict) -> list[dict]:
         "n": whole(step["sustained_steps"] if step["lasting"] else step["repetitions"]),
         "marks": step["words"],
     }
-    parts = [(STEP, solid), *([(kind, most - solid)] if most > solid else [])]
+    parts = [
+        (MARKED if step["doubtful"] else STEP, solid),
+        *([(kind, most - solid)] if most > solid else []),
+    ]
     return [{**shown, "name": name, "y": float(ms)} for name, ms in parts]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pandas as pd
 
 from lmperf.dtypes import dtype_of
-from lmperf.reporting import gates
+from lmperf.reporting import gates, marks
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.numbers import signed_percent
 from lmperf.reporting.rounds import parse_rounds
@@ -41,13 +41,13 @@ def usual(evidence: MachineEvidence) -> pd.DataFrame:
 
 
 def times(evidence: MachineEvidence, rows: pd.DataFrame) -> pd.DataFrame:
-    """The rungs of one size that have a time, the lowest rung first, with seven more columns.
+    """The rungs of one size that have a time, the lowest rung first, with eight more columns.
 
     ``ms``, ``low`` and ``high``: the time of a step and its interval; the sustained time if all
     rungs of the size have one (``lasting``), else the burst time. ``before``: time of the rung
     before; NaN if a rung in between has no time. ``saves`` and ``costs``: whether the verdict on
     the two is that the rung is faster or slower; neither if it is the same or unresolved, or if a
-    time may not hold.
+    time may not hold. ``doubtful``: whether its own time may not hold.
     """
     pairs = ladder.adjacent(evidence, rows)
     rows = rows[gates.shown(rows)]
@@ -71,6 +71,7 @@ def times(evidence: MachineEvidence, rows: pd.DataFrame) -> pd.DataFrame:
         **{"ms": rows[ms], "low": low, "high": high, "before": before},
         saves=faster & (rows[ms] < before),
         costs=slower & (rows[ms] > before),
+        doubtful=marks.doubtful(rows, ways.STEM),
     )
 
 
@@ -78,11 +79,13 @@ def with_float32_weights(evidence: MachineEvidence, rows: pd.DataFrame) -> pd.Da
     """The fastest rung of ``rows`` (from ``times``) with float32 weights, with its speed-up.
 
     The speed-up is over eager float32, which is not among the rungs. Empty if it is unresolved, or
-    if a time may not hold.
+    if a time may not hold. Rungs whose own time may not hold are passed over: ``alone`` is whether
+    there are none, so that no other rung can be faster.
     """
     rungs = rows["implementation"].map(BY_NAME)
     kept = rows[[keeps_weights(rung) and rung != ladder.BASE for rung in rungs]]
-    kept = kept.sort_values("ms").iloc[:1]
+    kept = kept.assign(alone=not kept["doubtful"].any())
+    kept = kept[~kept["doubtful"]].sort_values("ms").iloc[:1]
     if kept.empty:
         return kept
     name = kept["implementation"].iloc[0]
