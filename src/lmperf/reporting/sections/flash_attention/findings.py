@@ -321,8 +321,11 @@ FINDINGS = (
         answer=lambda v: "both" if v["others"] else "is",
         answers={
             "is": _TOGETHER + _FLOOR + _LEFT_OUT,
-            "both": _TOGETHER + _FLOOR + _LEFT_OUT + " Other widths and a leaderboard's cell (F5"
-            "{{ ', %s cells' % of_others if not of_others.all }}): {{ others | range('ratio') }}.",
+            "both": _TOGETHER
+            + _FLOOR
+            + _LEFT_OUT
+            + " Other widths and a leaderboard's cell (F5): {{ others | range('ratio') }}."
+            "{% if not of_others.all %} Compared in {{ of_others }} such cells.{% endif %}",
         },
     ),
     *CAUSES,
