@@ -10,6 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+# Bytes of a kernel's output that may still be in cache when the kernel ends: more than the L2 cache
+# of any current device.
+CACHE_BYTES = 128 * 2**20
+
 
 @dataclass(frozen=True)
 class DataSheet:

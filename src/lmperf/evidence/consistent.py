@@ -28,8 +28,8 @@ from dataclasses import dataclass
 from itertools import chain
 
 from lmperf.benchmark import Benchmark, Timed
+from lmperf.devices import CACHE_BYTES
 from lmperf.evidence.cells import numbers_in
-from lmperf.evidence.plausible import CACHE_BYTES
 from lmperf.measuring.state import DRIFT, HOST_BOUND, SLOW_HOST
 from lmperf.names import UNSETTLED
 

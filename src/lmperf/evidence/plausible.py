@@ -22,16 +22,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from lmperf.devices import DataSheet, sheet_of
+from lmperf.devices import CACHE_BYTES, DataSheet, sheet_of
 from lmperf.dtypes import dtype_of
 
 KIND = "faster than possible"
 GPU_MARGIN = 0.03
 CPU_MARGIN = 0.15
 SHEET_MARGIN = 0.05
-# Bytes of a kernel's output that may still be in cache when the kernel ends: more than the L2 cache
-# of any current device.
-CACHE_BYTES = 128 * 2**20
 EVENT_STEP_MS = 0.0005
 # A float32-accurate product takes three TF32 or 16-bit products (hi hi + hi lo + lo hi).
 PRODUCTS = 3

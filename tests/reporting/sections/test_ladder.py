@@ -255,6 +255,15 @@ def test_losses_on_other_tokens_are_not_compared(gpu):
     assert losses.growth(lone, "3.4B", "graph") is None
 
 
+def test_losses_of_a_second_cell_stand_for_nothing(gpu):
+    frame = gpu.frames[losses.LOSS]
+    more = having(frame, size="3.4B", implementation=["float32", "autocast"])
+    more = more.assign(context_length=64, loss=9.0)
+    both = with_rows(gpu, pd.concat([frame, more], ignore_index=True), losses.LOSS)
+    assert losses.losses(both).equals(losses.losses(gpu))
+    assert losses.loss_words(both, "3.4B") == losses.loss_words(gpu, "3.4B")
+
+
 def test_losses_that_rounding_scatters_decide_nothing():
     small = with_scattered_losses(size="small")
     assert losses.growth(small, "small", "graph") is None

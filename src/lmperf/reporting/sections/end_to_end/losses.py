@@ -11,7 +11,6 @@ from lmperf.dtypes import dtype_of
 from lmperf.names import in_order
 from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, having
-from lmperf.reporting.findings import all_rows
 from lmperf.reporting.numbers import listed, percent, precise, signed_percent
 from lmperf.results import Cell
 from lmperf.transformer.rungs import RUNGS
@@ -37,11 +36,10 @@ def losses(evidence: MachineEvidence) -> pd.DataFrame:
     differ in rounding only, which training amplifies, so their mean is a better reference than one
     of them.
     """
-    frame = evidence.frame(LOSS)
-    if frame is None:
+    frame = _rows(evidence)
+    if frame.empty:
         nothing = pd.MultiIndex.from_tuples([], names=["size", "implementation"])
         return pd.DataFrame({"loss": [], "seed": [], "base": [], "apart": []}, nothing)
-    frame = frame[gates.shown(frame)]
     last = having(frame, step=frame["step"].max())
     exact = last["loss"].where(last["implementation"].isin(exact_rungs()))
     alike = exact.groupby([last["size"], last["seed"]])
@@ -50,6 +48,20 @@ def losses(evidence: MachineEvidence) -> pd.DataFrame:
     base = alike.transform("mean").where(enough & (apart <= WIDEST))
     found = last.assign(base=base, apart=apart).set_index(["size", "implementation"])
     return found[["loss", "seed", "base", "apart"]]
+
+
+def _rows(evidence: MachineEvidence) -> pd.DataFrame:
+    """The rows with a loss, of one context and batch for each size; none without evidence.
+
+    It is the cell of most rungs, and of several the one with the shorter context.
+    """
+    frame, cell = evidence.frame(LOSS), ["size", "context_length", "batch"]
+    if frame is None:
+        return pd.DataFrame(columns=[*cell, "implementation", "step", "loss", "seed"])
+    frame = frame[gates.shown(frame)]
+    rungs = frame.groupby(cell)["implementation"].nunique()
+    most = rungs.sort_values(ascending=False, kind="stable").groupby(level="size").head(1)
+    return frame[pd.MultiIndex.from_frame(frame[cell]).isin(most.index)]
 
 
 def scattered(evidence: MachineEvidence) -> dict[str, float]:
@@ -97,7 +109,7 @@ def loss_cell(loss: float, base: float) -> Cell:
 
 def loss_words(evidence: MachineEvidence, size: str) -> str:
     """For a note: how the losses of a size were measured."""
-    frame = having(all_rows(evidence, LOSS), size=size)
+    frame = having(_rows(evidence), size=size)
     context, batch = (frame[axis].iloc[0] for axis in ("context_length", "batch"))
     stated, steps = load(LOSS).stated, frame["step"].max()
     several = losses(evidence).loc[size, "seed"].nunique() > 1
@@ -132,9 +144,8 @@ def trained_on(evidence: MachineEvidence, sizes: Iterable[str]) -> str:
 
     Empty if none of these sizes was trained.
     """
-    measured = evidence.frame(LOSS)
-    frame = None if measured is None else having(measured, size=[*sizes])
-    if frame is None or frame.empty:
+    frame = having(_rows(evidence), size=[*sizes])
+    if frame.empty:
         return ""
     per_step = frame["batch"] * frame["context_length"]
     sizes = in_order("size", frame["size"])
