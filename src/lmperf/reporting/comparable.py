@@ -25,6 +25,10 @@ def devices(evidence: MachineEvidence, stem: str) -> pd.Series:
     Rows of an unknown GPU belong together if they were timed in turn. All rows of a machine without
     a GPU were measured on the same device.
     """
+    return evidence.once(("devices", stem), lambda: _devices(evidence, stem))
+
+
+def _devices(evidence: MachineEvidence, stem: str) -> pd.Series:
     frame = evidence.frame(stem)
     if newest(evidence).get("kind") != "cuda":
         return pd.Series("", frame.index)
