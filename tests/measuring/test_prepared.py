@@ -76,6 +76,13 @@ def test_invalid_gradient_withholds_the_backward_alone(worker):
     assert said["backward"]["reason"] == "dq has the dtype torch.float64"
 
 
+def test_cached_memory_is_freed_before_each_gate(worker, monkeypatch):
+    order = []
+    monkeypatch.setattr(prepared, "_empty_cache", order.append)
+    worker(gate=lambda phases: order.append(phases[0]) or passed())
+    assert order == ["cpu", "forward", "cpu", "backward"]
+
+
 @pytest.mark.parametrize(
     ("calls_that_fit", "row"),
     [(1, {"status": "oom"}), (2, {"status": "failed_check", "reason": UNCHECKED})],

@@ -7,10 +7,10 @@ from lmperf.gate import UNCHECKED
 
 
 def as_read(row: Row) -> Row:
-    """The row, with the mark `host` (`with_host_mark`) or the status `unchecked` if it is due.
+    """The row with its final status and marks; `with_host_mark` says when it gets the mark `host`.
 
-    A row is `unchecked` if its call fits into memory and its check does not: a worker writes
-    `failed_check` and the reason, but nothing found the result wrong.
+    If a call fits into memory and its check does not, the worker writes the status `failed_check`
+    and this reason. Nothing found the result wrong, so the status becomes `unchecked`.
     """
     if row.get("reason") == UNCHECKED:
         return {**row, "status": "unchecked", "reason": UNCHECKED.partition(": ")[2]}

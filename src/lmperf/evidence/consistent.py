@@ -132,15 +132,17 @@ def _waits_for_slow_host(row: Row) -> bool:
 
     The time is that of steps back to back, if there is one, else that of single calls.
     """
-    needed = ("launch_us", "host_reference", "host_ms")
-    if row.get("eager_ms") or not all(map(row.get, needed)):  # a kernel, or not on a GPU
+    if row.get("eager_ms"):  # a kernel
         return False
-    if row.get("sustained_rounds_ms"):
-        times, step = numbers_in(row["sustained_rounds_ms"]), row["sustained_ms"]
-    else:
-        times, step = [float(row[name] or "nan") for name in ("p20_ms", "p80_ms")], row["median_ms"]
+    of_step = ("sustained_ms", "sustained_rounds_ms")
+    if not all(map(row.get, of_step)):
+        of_step = ("median_ms", "p20_ms", "p80_ms")
+    needed = ("launch_us", "host_reference", "host_ms", *of_step)
+    if not all(map(row.get, needed)):  # not timed, or not on a GPU
+        return False
+    step_ms, *times = (number for name in of_step for number in numbers_in(row[name]))
     is_slow = float(row["host_reference"]) > 1 + SLOW_HOST["cuda"]
-    in_reach = float(row["host_ms"]) > _IN_REACH * float(step)
+    in_reach = float(row["host_ms"]) > _IN_REACH * step_ms
     return is_slow and in_reach and max(times) > (1 + STEADY) * min(times)
 
 

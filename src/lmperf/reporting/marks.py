@@ -25,7 +25,6 @@ from lmperf.reporting.numbers import Count, counted, listed
 from lmperf.results import EMPTY, NOT_DECIDED, OTHER_GPU, OTHER_RUN, SIGNS, STALE, Cell, Table
 from lmperf.statistics import UNRESOLVED
 
-CONTRADICTS = "contradicts"
 DISTURBED = UNSETTLED | {"host_bound"}
 CONTRADICTS = "contradicts"
 # Mark with a sign -> its meaning.
