@@ -131,6 +131,18 @@ def test_two_percent_of_a_benchmark_may_be_marked():
     assert found.words == "3 of 100 fresh rows of Attention may not hold"
 
 
+def test_machine_at_work_names_what_slowed_its_rows():
+    from lmperf.evidence.at_work import AtWork
+
+    marks = ("host", "drift", "capped;host")
+    rows = {"attention": [{"marks": mark} for mark in marks], "lrpe": [{"marks": "loaded"}]}
+    assert AtWork(dict.fromkeys(rows, 100), rows).with_causes == (
+        "3 of 100 fresh rows of Attention may not hold. In 1 row the device had become slower (ᵈ)."
+        " In 2 rows the host had become slower, as if other jobs or virtual machines used it (ᵒ)"
+    )
+    assert AtWork({"lrpe": 100}, {"lrpe": [{"marks": "loaded"}]}).with_causes == ""
+
+
 def test_only_remeasure_measures_marked_rows_again(tmp_path, measuring):
     measuring.marks = {64: "loaded"}
     job(tmp_path)

@@ -1,10 +1,8 @@
 """The sentences below the title: how far the numbers of a write-up can be trusted."""
 
-import pandas as pd
 import pytest
 
 from lmperf.reporting import trust
-from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.numbers import Count
 
 REPEATS = ["Kernels repeat within 1 %."]
@@ -65,26 +63,3 @@ def test_section_with_most_unresolved_comparisons_is_named(unresolved, number, w
 
 def test_report_without_comparisons_says_nothing_of_them():
     assert "comparison" not in said(Count(0, 0))
-
-
-def at_work(*marks, stale=0, words="3 of 100 fresh rows of Attention may not hold"):
-    """The words on a machine whose first rows have these marks, the first ones of them stale."""
-    rows = pd.DataFrame({"marks": [*marks, *[None] * (100 - len(marks))]})
-    rows = rows.assign(median_ms=1.0, status="ok", stale=rows.index < stale)
-    axes = {"seq_len": 128, "implementation": "eager", "phase": "forward"}
-    calm = rows.iloc[len(marks) :].assign(marks=["loaded"] + [None] * (99 - len(marks)))
-    frames = {"attention": pd.DataFrame(axes, rows.index).join(rows), "lrpe": calm.assign(**axes)}
-    return trust.at_work(MachineEvidence("m", frames=frames, at_work=words))
-
-
-def test_machine_at_work_names_what_slowed_its_rows():
-    assert at_work("host", "drift", "capped;host") == (
-        "3 of 100 fresh rows of Attention may not hold. In 1 row the device had become slower (ᵈ)."
-        " In 2 rows the host had become slower, as if other jobs or virtual machines used it (ᵒ)"
-    )
-    assert at_work(words="") == ""
-
-
-def test_causes_leave_out_stale_rows_and_calm_benchmarks():
-    said = at_work("loaded", "host", "host", "host", stale=1)
-    assert "In 3 rows the host" in said and "processes" not in said

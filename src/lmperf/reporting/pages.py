@@ -136,7 +136,7 @@ def write_up(
             unresolved(sections),
             mostly_unresolved(sections),
         ),
-        "at_work": trust.at_work(evidence),
+        "at_work": evidence.at_work,
         "allowed": evidence.allowed,
         "despite": evidence.despite,
         "first": [form(table, fold=None) for table in first],

@@ -33,7 +33,7 @@ def machine_evidence(project: Project, reviewed: Review) -> MachineEvidence:
         lacking={stem: pd.DataFrame(rows) for stem, rows in reviewed.lacking.items()},
         repeats={stem: _repeats(stem, rows) for stem, rows in reviewed.repeats.items()},
         cost=typed_rows(reviewed.cost, {}, cost.STEM) if reviewed.cost else None,
-        at_work=reviewed.at_work.words if reviewed.at_work.too_many else "",
+        at_work=reviewed.at_work.with_causes,
         allowed=reviewed.at_work.allowed,
         despite=_despite(reviewed),
         left_out=_left_out(project, reviewed),

@@ -2,24 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 
-import pandas as pd
-
-from lmperf.evidence.at_work import MOST
-from lmperf.names import UNSETTLED, in_order
-from lmperf.reporting import marks
-from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.numbers import Count, counted
-from lmperf.results import SIGNS
-
-# Mark of a machine at work -> what happened to a row.
-CAUSES = {
-    "loaded": "other processes used the machine",
-    "drift": "the device had become slower",
-    "host": "the host had become slower, as if other jobs or virtual machines used it",
-}
 
 
 def sentences(
@@ -44,30 +29,6 @@ def sentences(
         *(repeatability or ["Repeatability was not measured."]),
         *_comparisons(unresolved, mostly),
     ]
-
-
-def at_work(evidence: MachineEvidence) -> str:
-    """Which rows may not hold and why, the last sentence without full stop; empty if all hold.
-
-    "40 of 80 fresh rows of Attention may not hold. In 40 rows other processes used the machine (ˡ)"
-    """
-    if not evidence.at_work:
-        return ""
-    found = Counter(name for frame in evidence.present().values() for name in _too_many(frame))
-    causes = [
-        f"In {counted(found[name], 'row')} {CAUSES[name]} ({SIGNS[name]})"
-        for name in in_order("marks", found)
-    ]
-    return ". ".join([evidence.at_work, *causes])
-
-
-def _too_many(frame: pd.DataFrame) -> list[str]:
-    """The marks of all fresh rows that may not hold; empty if at most a share MOST of rows is."""
-    stale = frame.get("stale", pd.Series(False, frame.index))
-    fresh = frame[frame["median_ms"].notna() & ~stale.astype(bool)]
-    unsettled = [UNSETTLED.intersection(names) for names in marks.marks_of(fresh)]
-    few = sum(map(bool, unsettled)) <= MOST * len(fresh)
-    return [] if few else [name for names in unsettled for name in names]
 
 
 def _checks(health: Mapping) -> list[str]:
