@@ -338,7 +338,7 @@ def test_machine_name_of_other_hardware_is_rejected(project):
         again(project)
 
 
-@pytest.mark.parametrize("status", ["crash", "timeout", "oom"])
+@pytest.mark.parametrize("status", ["crash", "timeout", "oom", "failed_check"])
 def test_failed_rows_are_reported_and_retried_on_request(tmp_path, status):
     found = project_of(tmp_path)
     measured(found, status=status)

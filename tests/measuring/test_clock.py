@@ -10,6 +10,7 @@ from lmperf.benchmark import Phase, WrongResult
 from lmperf.measuring import clock
 from lmperf.measuring.clock_settings import (
     LONGEST_LEAD_MS,
+    OTHER_CLOCK_PAUSE_S,
     OTHER_CLOCK_SLICES,
     OUTLIVES_FOUND,
     SHORTEST_LEAD_MS,
@@ -138,11 +139,14 @@ class WokenLate(clock.Clock):
             raise clock.ClocksDisagree("its clock is wrong")
 
 
-def test_slice_whose_host_woke_late_is_repeated_with_more_calls():
+def test_slice_whose_host_woke_late_is_repeated_later_with_more_calls(monkeypatch):
+    pauses = []
+    monkeypatch.setattr(clock, "sleep", pauses.append)
     workload = SimpleNamespace(phases={"forward": None})
     made = WokenLate(OTHER_CLOCK_SLICES - 1)
     times = made.slice(workload, "forward", 1, False).times
     assert times == [float(OTHER_CLOCK_SLICES - 1)] * 2 ** (OTHER_CLOCK_SLICES - 1)
+    assert pauses == [OTHER_CLOCK_PAUSE_S * 2**pause for pause in range(OTHER_CLOCK_SLICES - 1)]
     made = WokenLate(late=10**9)
     with pytest.raises(WrongResult, match="its clock is wrong"):
         made.slice(workload, "forward", 1, False)

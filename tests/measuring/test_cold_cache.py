@@ -29,10 +29,23 @@ def test_compile_cache_defaults_to_the_temporary_folder(tmp_path, monkeypatch):
     assert CACHE not in os.environ
 
 
-def test_missing_cache_folder_is_a_user_error(tmp_path, monkeypatch):
-    monkeypatch.setenv(CACHE, str(tmp_path / "nowhere"))
+def test_missing_cache_folder_is_created(tmp_path, monkeypatch):
+    monkeypatch.setenv(CACHE, str(tmp_path / "missing"))
+    with empty_compile_cache():
+        assert Path(os.environ[CACHE]).parent == tmp_path / "missing"
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [(CACHE, f"let {CACHE}=.*file name"), ("", "let TMPDIR name")]
+)
+def test_folder_that_cannot_be_created_is_a_user_error(tmp_path, monkeypatch, name, words):
+    (tmp_path / "file").touch()
+    monkeypatch.delenv(CACHE, raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "file"))
+    if name:
+        monkeypatch.setenv(name, str(tmp_path / "file"))
     with (
-        pytest.raises(UserError, match=r"no folder .* for the compile cache .*; set TMPDIR"),
+        pytest.raises(UserError, match=rf"no folder .* for the compile cache .*; {words}"),
         empty_compile_cache(),
     ):
         pass

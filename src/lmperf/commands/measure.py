@@ -30,7 +30,9 @@ from lmperf.evidence.repeatability import Repeats
 @only_option
 @click.option("--force", is_flag=True, help="Measure every case, fresh ones as well.")
 @click.option(
-    "--retry-failed", is_flag=True, help="Also retry crashes, time-outs and out-of-memory rows."
+    "--retry-failed",
+    is_flag=True,
+    help="Also retry crashes, time-outs, out-of-memory rows and failed checks.",
 )
 @click.option(
     "--marked",

@@ -13,6 +13,7 @@ import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import perf_counter_ns as now
+from time import sleep
 from typing import Any
 
 import torch
@@ -29,6 +30,7 @@ from lmperf.measuring.clock_settings import (
     LOOP_MS,
     OTHER_CLOCK,
     OTHER_CLOCK_MS,
+    OTHER_CLOCK_PAUSE_S,
     OTHER_CLOCK_SLICES,
     OUTLIVES_FOUND,
     OUTLIVES_MS,
@@ -87,12 +89,15 @@ class Clock:
 
         The check of the copy needs the inputs of its call, so no other call may follow.
 
-        If the device's and the host's clock disagree, the slice is repeated with twice the calls.
+        If the device's and the host's clock disagree, the slice is repeated after a pause, with
+        twice the calls.
 
         Raises:
             ClocksDisagree: the clocks disagreed in several slices in a row.
         """
         for attempt in range(OTHER_CLOCK_SLICES):
+            if attempt:
+                sleep(OTHER_CLOCK_PAUSE_S * 2 ** (attempt - 1))
             try:
                 return self._slice(workload, name, calls * 2**attempt, checked)
             except ClocksDisagree as disagreement:

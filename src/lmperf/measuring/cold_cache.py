@@ -19,19 +19,23 @@ _INDUCTOR = "TORCHINDUCTOR_CACHE_DIR"
 def empty_compile_cache() -> Iterator[None]:
     """Use a new Inductor cache in this block.
 
-    It is a temporary folder inside the folder that TORCHINDUCTOR_CACHE_DIR names, if any.
+    It is a temporary folder inside the folder that TORCHINDUCTOR_CACHE_DIR names, if any, which is
+    created if it does not exist.
 
     Raises:
         UserError: the folder cannot be created.
     """
     given = os.environ.get(_INDUCTOR)
     try:
+        if given:
+            os.makedirs(given, exist_ok=True)
         new = tempfile.TemporaryDirectory(
             prefix="lmperf-inductor-", dir=given, ignore_cleanup_errors=True
         )
     except OSError as error:
-        words = "no folder can be created for the compile cache"
-        raise UserError(f"{words} ({error.strerror}); set TMPDIR to one with free space") from None
+        variable = f"{_INDUCTOR}={given}" if given else "TMPDIR"
+        words = f"no folder can be created for the compile cache ({error.strerror})"
+        raise UserError(f"{words}; let {variable} name a folder with free space") from None
     with new as folder:
         os.environ[_INDUCTOR] = folder
         try:
