@@ -217,7 +217,7 @@ def keys_of(frame: pd.DataFrame) -> Sequence[str | None]:
 def or_status(frame: pd.DataFrame, shown: pd.Series, made: Sequence[Cell]) -> pd.Series:
     """The cells ``made`` for the rows that ``shown`` selects; cells with the status for all others.
 
-    A row that is ok but not selected lacks the number: its state is NOT_RECORDED.
+    A row that is ok but not selected lacks the number: a dash, whose state is NOT_RECORDED.
     """
     cells, mask = np.empty(len(frame), dtype=object), shown.to_numpy(bool)
     if mask.all():
@@ -225,7 +225,10 @@ def or_status(frame: pd.DataFrame, shown: pd.Series, made: Sequence[Cell]) -> pd
         return pd.Series(cells, frame.index, dtype=object)
     others = frame[~mask]
     parts = zip(status_words(others), states(others), keys_of(others), strict=True)
-    cells[~mask] = [Cell(w, state=s or NOT_RECORDED, row=row) for w, s, row in parts]
+    cells[~mask] = [
+        Cell(words if state else EMPTY, state=state or NOT_RECORDED, row=row)
+        for words, state, row in parts
+    ]
     cells[mask] = made
     return pd.Series(cells, frame.index, dtype=object)
 

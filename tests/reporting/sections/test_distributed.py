@@ -27,6 +27,7 @@ from lmperf.reporting.sections.distributed import (
 )
 from lmperf.reporting.sections.distributed.chart import charts
 from lmperf.reporting.sections.distributed.figure import figure, largest, spans_of
+from lmperf.results import EMPTY
 
 SIZES, DTYPES = ("large", "3.4B"), ("float32", "autocast_bfloat16")
 MINE = ("D2", "D3", "D4", "D5", "D6", "D8", "D9", "D10", "D11", "D12")
@@ -466,3 +467,22 @@ def test_figure_draws_both_timelines_and_a_bar_for_each_strategy(pair):
     assert len(bars.get_yticklabels()) == len(distributed.names(compiled=True))
     nothing = evidence(distributed_overlap=None)
     assert figures.themed(lambda pen: figure(nothing, pen), figures.LIGHT) is None
+
+
+def test_sustained_times_are_shown_only_where_a_step_has_one():
+    def shown(lacking):
+        def change(frame):
+            frame.loc[frame["implementation"].isin(lacking), "sustained_ms"] = float("nan")
+            return frame
+
+        for table in steps.overlapped_table(evidence(distributed=change)):
+            cells = {column.name: column.cells for column in table.columns}
+            names = [cell.words for cell in cells["implementation"]]
+            found = [cell.words for cell in cells.get("train_step.sustained", ())]
+            yield dict(zip(names, found, strict=True)) if found else None
+
+    every = frames()["distributed"]["implementation"].unique()
+    assert set(shown(every)) == {None}
+    for words in shown(["ddp"]):
+        assert words.pop(implementation_words("ddp")) == EMPTY
+        assert all(float(word) > 0 for word in words.values())

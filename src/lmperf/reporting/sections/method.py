@@ -235,9 +235,7 @@ SECTION = Section(
             answer=repeatability.answer,
             answers={
                 "all": _REPEAT + " (R1).",
-                "some_marked": _REPEAT + " (R1). {{ marked | count('row') }} measured twice"
-                " {{ 'was' if marked == 1 else 'were' }} disturbed and"
-                " {{ 'does' if marked == 1 else 'do' }} not count.",
+                "some_marked": _REPEAT + " (R1, without {{ marked | count('disturbed row') }}).",
                 "unknown": "How far times repeat is unknown: {{ marked | count('row') }} measured"
                 " twice {{ 'was' if marked == 1 else 'were' }} disturbed by other work or drift.",
             },

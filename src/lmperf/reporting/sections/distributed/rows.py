@@ -141,11 +141,11 @@ def count(value: float) -> str:
 
 
 def step(frame: pd.DataFrame) -> list[Beside]:
-    """Two columns: the time of a step in bursts, and the sustained time where there is one."""
-    return [
-        step_time("step", step_times(frame), "train_step"),
-        time("sustained", sustained(frame, brackets=False), "train_step.sustained"),
-    ]
+    """The columns of a step: its time in bursts, and the sustained time if any row has one."""
+    burst = step_time("step", step_times(frame), "train_step")
+    if frame["sustained_ms"].isna().all():
+        return [burst]
+    return [burst, time("sustained", sustained(frame, brackets=False), "train_step.sustained")]
 
 
 def over_one(evidence: MachineEvidence, frame: pd.DataFrame) -> list[Beside]:

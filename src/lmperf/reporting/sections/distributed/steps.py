@@ -52,10 +52,9 @@ def head(evidence: MachineEvidence) -> Table | None:
     if frame.empty:
         return None
     predicted = number_cells(with_predictions(evidence, frame)["predicted_ms"])
-    burst, sustained = rows.step(frame)
-    lasting = frame["sustained_ms"].notna().all()
+    times, lasting = rows.step(frame), frame["sustained_ms"].notna().all()
     columns = [
-        replace(sustained, header="step (ms)") if lasting else burst,
+        replace(times[-1], header="step (ms)") if lasting else times[0],
         rows.hidden("communication hidden", rows.beside(evidence, frame)),
         memory("peak per rank", value_cells(frame, frame["peak_mib"] / MIB_IN_GIB), "peak", "GiB"),
         speedup("over one rank", rows.over(evidence, frame, ONE, brackets=False), f"over.{ONE}"),
