@@ -148,7 +148,7 @@ class Distributed(RankedTimed):
         ],
     }
     head = {
-        "cpu": [{"size": ["tiny"]}],
+        "cpu": [{"size": ["tiny"], "implementation": _FIRST}],
         "gpu": [
             {
                 "size": ["3.4B"],

@@ -72,8 +72,12 @@ def both_in_turn(ours: pd.DataFrame, theirs: pd.DataFrame) -> np.ndarray:
 
 
 def both_host_bound_apart(ours: pd.DataFrame, theirs: pd.DataFrame) -> np.ndarray:
-    """Whether both rows of each pair are host-bound, and were not timed in turn."""
+    """Whether both rows of each pair are host-bound, and the times to compare not taken in turn.
+
+    Sustained times never are: each stretch of steps lasts for seconds, in which the host drifts.
+    """
     apart = ours["together"].to_numpy() != theirs["together"].to_numpy()
+    apart |= both_lasting(ours, theirs)
     return apart & ours["host_bound"].to_numpy() & theirs["host_bound"].to_numpy()
 
 

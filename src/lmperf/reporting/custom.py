@@ -14,7 +14,7 @@ import pandas as pd
 
 from lmperf.benchmark import Timed
 from lmperf.benchmarks import load
-from lmperf.names import IMPLEMENTATIONS, dtype_words, implementation_words, in_order, phase_words
+from lmperf.names import IMPLEMENTATIONS, implementation_words, in_order, phase_words
 from lmperf.peers.table import PEERS
 from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, axes, having
@@ -78,7 +78,7 @@ def another_model(frame: pd.DataFrame) -> pd.Series:
 
 
 def table(stem: str) -> TableGroup:
-    """The tables of external implementations: times and speed-ups for each, by phase and dtype."""
+    """The tables of external implementations: times and speed-ups for each, by phase."""
     return TableGroup("", TITLE, lambda evidence: _tables(evidence, stem))
 
 
@@ -86,7 +86,8 @@ def _tables(evidence: MachineEvidence, stem: str) -> list[Table]:
     external = names(evidence, stem)
     if not external or not isinstance(load(stem), Timed):
         return []
-    parts = _parts(evidence, stem)
+    frame = evidence.frame(stem)
+    parts = [having(frame, phase=phase) for phase in in_order("phase", frame["phase"])]
     return each(
         *(_summary(evidence, stem, name) for name in external),
         *(_table(evidence, stem, name, part) for name in external for part in parts),
@@ -128,17 +129,6 @@ def _summary(evidence: MachineEvidence, stem: str, name: str) -> Table | None:
     return from_frame(f"{name} over each", pd.DataFrame(lines), headers=headers)
 
 
-def _parts(evidence: MachineEvidence, stem: str) -> list[pd.DataFrame]:
-    """The rows of a benchmark by phase, and by dtype where it has that axis."""
-    frame = evidence.frame(stem)
-    parts = [having(frame, phase=phase) for phase in in_order("phase", frame["phase"])]
-    if "dtype" not in axes(frame):
-        return parts
-    return [
-        having(part, dtype=dtype) for part in parts for dtype in in_order("dtype", part["dtype"])
-    ]
-
-
 def _table(evidence: MachineEvidence, stem: str, name: str, rows: pd.DataFrame) -> Table | None:
     series = Series.of(implementation=name)
     shown = series.rows(rows)
@@ -158,11 +148,8 @@ def _table(evidence: MachineEvidence, stem: str, name: str, rows: pd.DataFrame) 
         columns.append(speedup(words, cells, f"{phase}.{name}.over.{peer}"))
     if shown["error_bound"].notna().any():
         columns.append(error_column(shown, f"{phase}.{name}.error"))
-    words = [phase_words(phase)]
-    words += [dtype_words(rows["dtype"].iloc[0], axes(rows))] if "dtype" in axes(rows) else []
-    cell = [axis for axis in axes(rows) if axis != "dtype"]
     note = f"{note} {SPEEDUPS.format(name)}"
-    return side_by_side(f"{name}, {', '.join(words)}", shown, cell, columns, note)
+    return side_by_side(f"{name}, {phase_words(phase)}", shown, axes(rows), columns, note)
 
 
 def error_column(rows: pd.DataFrame, name: str) -> Beside:

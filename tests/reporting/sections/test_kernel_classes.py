@@ -21,6 +21,8 @@ NAMES = [
     ("cudnn_generated_fort_native_sdpa_sm90_flash_bprop_wgmma_f16_knob_7", "attention"),
     ("fmha_cutlassF_f32_aligned_64x64_rf_sm80(PyTorchMemEffAttention::Params)", "attention"),
     ("key_gradients_kernel", "attention"),
+    ("void cudnn::fusion::compute_dot_do_o_specialized<true, 64>(void const*)", "attention"),
+    ("void cudnn::fusion::convert_dq_to_16bits<true>(void const*, void*)", "attention"),
     ("void at::native::multi_tensor_apply_kernel<FusedAdamMathFunctor<float, 4>>", "optimizer"),
     ("aten::_fused_adamw_", "optimizer"),
     ("Memcpy DtoD (Device -> Device)", "copy"),

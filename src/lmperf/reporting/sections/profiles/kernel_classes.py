@@ -38,6 +38,7 @@ CLASSES = {
 RULES = (
     (ATTENTION, r"flash_(fwd|bwd)|fmha|_sdpa_|scaled_dot_product|attention_(forward|backward)"),
     (ATTENTION, r"^(forward|delta|key_gradients|query_gradients|combine|sum)_kernel$"),
+    (ATTENTION, r"cudnn::fusion::(compute_dot_do_o|convert_dq)"),  # of a backward pass
     (OPTIMIZER, r"adam|multi_tensor_apply|foreach"),
     (MATMUL, r"gemm|nvjet|cutlass|cublas|xmma|split_?k|gemv|mkldnn_linear"),
     (MATMUL, r"^aten::(mm|bmm|addmm|baddbmm|matmul|linear|einsum)$|mma_"),
