@@ -432,3 +432,14 @@ def test_host_bound_steps_of_two_groups_are_unresolved():
     assert speedup_of(eager, {**apart, "host_ms": 1.0})[0]["verdict"].tolist() == [FASTER]
     bursts = [{**one, "median_ms": 2 * one["host_ms"]} for one in (eager, apart)]
     assert speedup_of(*bursts)[0]["verdict"].tolist() == [UNRESOLVED], "back to back they are"
+
+
+def test_host_bound_sustained_steps_are_unresolved():
+    """Stretches of steps run one after the other, even if the bursts were timed in turn."""
+    eager, compiled = (
+        step(name, ms, [ms] * 10, host_ms=ms) for name, ms in (("eager", 9.0), ("compiled", 6.0))
+    )
+    assert speedup_of(eager, compiled)[0]["verdict"].tolist() == [UNRESOLVED]
+    assert speedup_of(eager, {**compiled, "host_ms": 1.0})[0]["verdict"].tolist() == [FASTER]
+    bursts = step("eager", 9.0, host_ms=9.0), step("compiled", 6.0, host_ms=6.0)
+    assert speedup_of(*bursts)[0]["verdict"].tolist() == [FASTER]

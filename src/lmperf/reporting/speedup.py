@@ -12,7 +12,7 @@ compared more finely than the clock can tell: a step of the event timer is 10 % 
 
 Rows that were measured while the machine was disturbed (`marks.disturbed`) have a ratio, but are
 never called faster, slower or the same. Neither are host-bound steps that were timed in different
-groups: the speed of a host changes from minute to minute.
+groups, or are compared by sustained times: the speed of a host changes from minute to minute.
 """
 
 from __future__ import annotations
