@@ -240,6 +240,24 @@ def test_ladder_finding_and_table_state_a_loss_that_grows(gpu):
     assert sentence_of("ladder", unknown).endswith("Its loss was not measured.")
 
 
+def test_loss_in_the_range_of_float32_weights_is_not_raised(gpu):
+    """Rounding alone moves losses as far: see the runs with float32 weights."""
+
+    def with_loss(evidence, *names):
+        where = {"size": "3.4B", "step": 100, "implementation": [*names]}
+        return with_values(evidence, {"loss": 6.7}, losses.LOSS, **where)
+
+    steps = having(gpu.frames[ladder.STEM], size="3.4B")
+    above = with_loss(gpu, "bf16_weights", "graph")
+    assert losses.raises(above, "3.4B", "graph")
+    assert "bf16 weights raise the loss: 3.4B +" in losses.growth_words(above, steps)
+    assert "weights raise the loss" in sentence_of("ladder", above)
+    within = with_loss(above, "autocast")
+    assert losses.growth(within, "3.4B", "graph") > losses.NEAR
+    assert losses.growth_words(within, steps) == ""
+    assert sentence_of("ladder", within).endswith("about as far as rounding alone moves it.")
+
+
 def test_losses_on_other_tokens_are_not_compared(gpu):
     other = {"loss": 9.0, "seed": 7}
     mixed = with_values(gpu, other, losses.LOSS, step=100, implementation="autocast")

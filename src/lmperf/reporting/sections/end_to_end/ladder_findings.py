@@ -32,6 +32,7 @@ from lmperf.reporting.sections.end_to_end.losses import (
     exact_rungs,
     growth,
     losses,
+    raises,
     scattered,
     without_reference,
 )
@@ -67,8 +68,10 @@ def _where(rows: pd.DataFrame) -> str:
 def _whole(evidence: MachineEvidence) -> dict:
     """Speed-ups of the highest rung over the lowest, its MFU, and by how much its loss grows."""
     rows = with_rates(evidence, _top(evidence))
-    pairs = zip(rows["size"], rows["implementation"], strict=True)
-    growths = {g: pair[0] for pair in pairs if (g := growth(evidence, *pair)) is not None}
+    pairs = [*zip(rows["size"], rows["implementation"], strict=True)]
+    raised = [pair for pair in pairs if raises(evidence, *pair)]
+    known = raised or pairs
+    growths = {g: pair[0] for pair in known if (g := growth(evidence, *pair)) is not None}
     return {
         "base": implementation_words(BASE.name),
         "top": implementation_words(rows["implementation"].iloc[0]),
@@ -77,7 +80,8 @@ def _whole(evidence: MachineEvidence) -> dict:
         "burst": bool(rows["burst"].any()),
         "growth": max(growths, default=None),
         "grows_at": growths[max(growths)] if growths else "",
-        "grows": bool(growths) and max(growths) > NEAR,
+        "grows": bool(raised),
+        "in_range": bool(growths) and max(growths) > NEAR and not raised,
         "falls": bool(growths) and min(growths) < -NEAR,
         "fall": -min(growths, default=0.0),
         "falls_at": growths[min(growths)] if growths else "",
@@ -202,7 +206,9 @@ _MFU = (
     "{% if growth is none and (scattered or lone) %}"
     "{% elif growth is none %} Its loss was not measured."
     "{% elif grows %} But its bf16 weights raise the loss after {{ steps }} steps by"
-    " up to {{ growth | percent }} ({{ grows_at }}).{% elif falls %} Its loss exceeds the"
+    " up to {{ growth | percent }} ({{ grows_at }}).{% elif in_range %} Its loss is up to"
+    " {{ growth | percent }} above the mean with float32 weights ({{ grows_at }}), about as far as"
+    " rounding alone moves it.{% elif falls %} Its loss exceeds the"
     " mean with float32 weights by at most {{ near | percent(0) }}, and is up to"
     " {{ fall | percent }} lower ({{ falls_at }})."
     "{% else %} Its loss stays within"

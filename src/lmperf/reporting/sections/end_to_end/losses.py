@@ -24,6 +24,7 @@ NEAR = 0.01
 WIDEST = 0.05
 # Fewer losses with float32 weights say nothing about how far rounding moves a loss.
 LEAST_RUNS = 2
+_COLUMNS = ["loss", "seed", "base", "highest", "apart"]
 TOO_FEW = f"fewer than {LEAST_RUNS} runs have float32 weights"
 
 
@@ -32,22 +33,24 @@ def losses(evidence: MachineEvidence) -> pd.DataFrame:
 
     Columns: ``loss``; ``seed``, which determines the tokens; ``base``, the mean loss of the rungs
     with float32 weights on the same tokens, NaN if there are fewer than `LEAST_RUNS` or if they are
-    further apart than `WIDEST`; ``apart``, how far they are apart, as a fraction. These rungs
-    differ in rounding only, which training amplifies, so their mean is a better reference than one
-    of them.
+    further apart than `WIDEST`; ``highest``, the highest of them, NaN with ``base``; ``apart``, how
+    far they are apart, as a fraction. These rungs differ in rounding only, which training
+    amplifies, so their mean is a better reference than one of them.
     """
     frame = _rows(evidence)
     if frame.empty:
         nothing = pd.MultiIndex.from_tuples([], names=["size", "implementation"])
-        return pd.DataFrame({"loss": [], "seed": [], "base": [], "apart": []}, nothing)
+        return pd.DataFrame({name: [] for name in _COLUMNS}, nothing)
     last = having(frame, step=frame["step"].max())
     exact = last["loss"].where(last["implementation"].isin(exact_rungs()))
     alike = exact.groupby([last["size"], last["seed"]])
     apart = alike.transform("max") / alike.transform("min") - 1
     enough = alike.transform("count") >= LEAST_RUNS
-    base = alike.transform("mean").where(enough & (apart <= WIDEST))
-    found = last.assign(base=base, apart=apart).set_index(["size", "implementation"])
-    return found[["loss", "seed", "base", "apart"]]
+    base, highest = (
+        alike.transform(of).where(enough & (apart <= WIDEST)) for of in ("mean", "max")
+    )
+    found = last.assign(base=base, highest=highest, apart=apart)
+    return found.set_index(["size", "implementation"])[_COLUMNS]
 
 
 def _rows(evidence: MachineEvidence) -> pd.DataFrame:
@@ -87,11 +90,23 @@ def growth(evidence: MachineEvidence, size: str, rung: str | None) -> float | No
     return over.get((size, rung))
 
 
+def raises(evidence: MachineEvidence, size: str, rung: str | None) -> bool:
+    """Whether a rung's loss exceeds every loss with float32 weights by more than `NEAR`.
+
+    A loss within their range is not raised by the rung: rounding alone moves losses as far.
+    """
+    found = losses(evidence)
+    over = (found["loss"] / found["highest"] - 1).dropna()
+    return over.get((size, rung), 0.0) > NEAR
+
+
 def growth_words(evidence: MachineEvidence, rows: pd.DataFrame) -> str:
     """For a note: how much bf16 weights raise the loss at the sizes of these rows, if they do."""
     rung = next(r.name for r in RUNGS if dtype_of(r.dtype).storage != "float32")
     found = {size: growth(evidence, size, rung) for size in in_order("size", rows["size"])}
-    grown = [f"{size} {signed_percent(g)}" for size, g in found.items() if g and g > NEAR]
+    grown = [
+        f"{size} {signed_percent(g)}" for size, g in found.items() if raises(evidence, size, rung)
+    ]
     return f" bf16 weights raise the loss: {', '.join(grown)} (E6)." if grown else ""
 
 
