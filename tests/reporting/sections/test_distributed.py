@@ -444,6 +444,27 @@ def test_head_has_a_line_for_each_strategy_of_one_cell(pair):
     assert {"size": "3.4B", "dtype": "autocast_bfloat16"}.items() <= table.axes.items()
 
 
+def test_head_has_no_peak_below_weights_gradients_and_moments(pair):
+    """Timed steps with FSDP2 lack its gradients; D11 measures them, of the eager strategy only."""
+
+    def without_gradients(frame):
+        is_it = frame["implementation"].str.startswith("fsdp2")
+        state = 12e9 / frame["ranks"] / 2**20
+        return frame.assign(parameters=1e9, peak_mib=frame["peak_mib"].where(~is_it, state))
+
+    def peaks(known):
+        table = steps.head(known)
+        return dict(zip(column_of(table, "implementation"), column_of(table, "peak"), strict=True))
+
+    def column_of(table, name):
+        return next([*map(str, one.cells)] for one in table.columns if one.name == name)
+
+    sound, lacking = peaks(pair), peaks(evidence(distributed=without_gradients))
+    assert lacking["FSDP2"] == sound["FSDP2"] != EMPTY == lacking["FSDP2, compiled"]
+    assert "A dash: not known" in steps.head(evidence(distributed=without_gradients)).notes
+    assert EMPTY not in sound.values() and "A dash: not known" not in steps.head(pair).notes
+
+
 def test_charts_have_the_intervals_and_shares_of_the_figure(pair):
     timelines, bars = charts(pair)
     spans = spans_of(pair, largest(rows.ledger(pair)))

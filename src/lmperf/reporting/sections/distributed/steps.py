@@ -16,6 +16,7 @@ from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import PAGE, SECTION, Finding, NotMeasured, measured, sound
 from lmperf.reporting.numbers import Spread
 from lmperf.reporting.sections.distributed import rows
+from lmperf.reporting.sections.distributed.memory import peaks_of, possible
 from lmperf.reporting.sections.distributed.model import with_predictions
 from lmperf.reporting.sections.distributed.rows import COMPILED, LINES, ONE, STEM
 from lmperf.reporting.side_by_side import each, memory, side_by_side, speedup, text, time
@@ -53,14 +54,18 @@ def head(evidence: MachineEvidence) -> Table | None:
         return None
     predicted = number_cells(with_predictions(evidence, frame)["predicted_ms"])
     times, lasting = rows.step(frame), frame["sustained_ms"].notna().all()
+    peaks = peaks_of(evidence, frame) / MIB_IN_GIB
     columns = [
         replace(times[-1], header="step (ms)") if lasting else times[0],
         rows.hidden("communication hidden", rows.beside(evidence, frame)),
-        memory("peak per rank", value_cells(frame, frame["peak_mib"] / MIB_IN_GIB), "peak", "GiB"),
+        memory("peak per rank", value_cells(frame, peaks), "peak", "GiB"),
         speedup("over one rank", rows.over(evidence, frame, ONE, brackets=False), f"over.{ONE}"),
         time("predicted", predicted, "train_step.predicted"),
     ]
     note = "Times: steps back to back." if lasting else burst_note(frame)
+    note += " Peak: the larger one of timed steps and of the run that measures memory (D8, D11)."
+    if (peaks.isna() & ~possible(frame)).any():
+        note += " A dash: not known, since timed steps do not count all gradients."
     note += " Predicted: by the model of D7, where it has what it needs."
     if frame["implementation"].str.endswith(COMPILED).any():
         note += " A compiled step is compared with the compiled step of one rank."
