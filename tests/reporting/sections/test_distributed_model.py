@@ -10,6 +10,7 @@ from synthetic.builder import Builder
 from synthetic.collectives import collectives
 from synthetic.data_parallel import ledger, steps
 
+from lmperf.distributed import cost
 from lmperf.reporting import coverage
 from lmperf.reporting.findings import state
 from lmperf.reporting.sections import compose
@@ -83,6 +84,26 @@ def test_best_bucket_is_named_beside_the_fastest_measured():
     low, high = (float(end.replace(",", "")) for end in row["as good (MB)"].split(" to "))
     assert low <= float(row["best bucket (MB)"].replace(",", "")) <= high
     assert row["fastest measured"] == "buckets of 100 MB"
+
+
+def test_fastest_bucket_is_one_without_a_mark():
+    frame = evidence().frames["distributed"]
+
+    def buckets(marked):
+        made = frame.assign(marks=marked.map({True: "host", False: ""}))
+        *_, table = model.steps(with_frames(evidence(), distributed=made))
+        return table.frame
+
+    one = buckets(frame["implementation"] == "bucket_100").iloc[0]
+    assert one["fastest measured"] == "buckets of 10 MB"
+    every = frame["implementation"].str.startswith("bucket_")
+    assert "fastest measured" not in buckets(every) and "best bucket (MB)" in buckets(every)
+
+
+def test_range_of_best_buckets_has_no_exponent(monkeypatch):
+    monkeypatch.setattr(cost, "AS_GOOD", 0.9)
+    *_, table = model.steps(evidence())
+    assert table.frame.iloc[0]["as good (MB)"] == "1.00 to 4,100"
 
 
 def test_d7_is_empty_without_collectives():

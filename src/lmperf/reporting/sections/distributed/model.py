@@ -30,7 +30,7 @@ from lmperf.reporting.evidence import MachineEvidence, groups, having
 from lmperf.reporting.findings import PAGE, Finding, measured, sound
 from lmperf.reporting.jobs import sets_of_gpus
 from lmperf.reporting.marks import doubtful, with_marks
-from lmperf.reporting.numbers import Spread, percent, signed_percent, whole_percent
+from lmperf.reporting.numbers import Spread, percent, rounded, signed_percent, whole_percent
 from lmperf.reporting.sections.distributed import links, rows
 from lmperf.reporting.sections.distributed.links import ALL_REDUCE, lines_of
 from lmperf.reporting.side_by_side import each, share, side_by_side, text, time
@@ -223,7 +223,7 @@ def _buckets(evidence: MachineEvidence, frame: pd.DataFrame) -> Table | None:
     def column(values: list) -> pd.Series:
         return pd.Series(values, lines.index)
 
-    good = [f"{one.low / MB:,.3g} to {one.high / MB:,.3g}" for one in best]
+    good = [f"{rounded(one.low / MB)} to {rounded(one.high / MB)}" for one in best]
     columns = [
         text("best bucket (MB)", number_cells(column([one.message / MB for one in best])), "best"),
         text("as good (MB)", text_cells(column(good)), "as_good"),
@@ -231,6 +231,8 @@ def _buckets(evidence: MachineEvidence, frame: pd.DataFrame) -> Table | None:
         text("fastest measured", text_cells(column([_words(n) for n in fastest])), "fastest"),
     ]
     note = f"As good: the predicted step is longer by at most {percent(AS_GOOD)}."
+    if any(fastest) and not all(fastest):
+        note += " A dash: no bucket was measured without a mark."
     return side_by_side("Best buckets", lines, CELL, columns, note)
 
 
@@ -239,7 +241,9 @@ def _words(implementation: str | None) -> str:
 
 
 def _fastest(frame: pd.DataFrame) -> str | None:
-    frame = frame[gates.shown(frame) & frame["implementation"].str.startswith("bucket")]
+    """The bucket with the shortest step that is not marked; None if all are."""
+    frame = frame[gates.shown(frame) & ~doubtful(frame, STEM)]
+    frame = frame[frame["implementation"].str.startswith("bucket")]
     return None if frame.empty else frame.loc[_lasting_ms(frame).idxmin(), "implementation"]
 
 
