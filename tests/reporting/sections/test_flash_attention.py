@@ -271,8 +271,8 @@ def test_speedup_divides_peer_time_by_triton_time(gpu):
     )
     assert sentence_of("flash_together", gpu) == (
         "Forward + backward over SDPA cuDNN (filled grid, bf16) at d_head 64 and 128: 1.50x. Left"
-        " out as withheld, marked or unresolved in a phase: 4 of 8 cells. Other widths and a"
-        " leaderboard's cell (F5): 1.50x. Compared in 2 of 4 such cells."
+        " out as withheld, marked or with too wide an interval (F2) in a phase: 4 of 8 cells. Other"
+        " widths and a leaderboard's cell (F5): 1.50x. Compared in 2 of 4 such cells."
     )
     one_head = sentence_of("flash_one_head", gpu)
     assert one_head.endswith("(float32*, bf16): 4.00x forward. Backward: 4.00x.")
@@ -285,7 +285,7 @@ def test_means_count_the_cells_that_they_leave_out(gpu):
         gpu, lambda rows: rows.assign(marks="loaded", reference=1.0), **cell, dtype="bfloat16"
     )
     assert "Left out" not in sentence_of("flash_together", gpu)
-    left_out = "Left out as withheld, marked or unresolved in a phase: 2 of 8 cells."
+    left_out = "withheld, marked or with too wide an interval (F2) in a phase: 2 of 8 cells."
     assert left_out in sentence_of("flash_together", marked)
     assert sentence_of("flash_peers", marked).endswith("Compared in 6 of 8 cells.")
 

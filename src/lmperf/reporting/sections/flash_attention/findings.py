@@ -293,8 +293,8 @@ _CELLS = (
 )
 _FLOOR = "{% if floor %} Noise floor: {{ floor | percent }}.{% endif %}"
 _LEFT_OUT = (
-    "{% if left_out.k %} Left out as withheld, marked or unresolved in a phase: {{ left_out }}"
-    " cells.{% endif %}"
+    "{% if left_out.k %} Left out as withheld, marked or with too wide an interval (F2) in a phase:"
+    " {{ left_out }} cells.{% endif %}"
 )
 _TOGETHER = (
     "{% for speed, widths in speeds.items() %}{% if loop.first %}Forward + backward over"
