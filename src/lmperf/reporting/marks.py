@@ -126,7 +126,8 @@ def both(one: Iterable[str], other: Iterable[str]) -> tuple[str, ...]:
 
 
 _STATES = {
-    NOT_DECIDED: "Not decided: a profiled rank was idle for long, or the share varied (D5).",
+    NOT_DECIDED: "Not decided: a profiled rank was idle for long, the share varied, or the"
+    " profiler changed the step (D5).",
     OTHER_GPU: "Another GPU: not compared, since GPUs of one kind reach different clocks.",
     OTHER_RUN: "Another run: not compared, since the GPU of a step is not recorded.",
 }

@@ -307,10 +307,10 @@ def test_larger_batch_is_named_with_what_it_hides():
 
 def test_ledger_leads_to_every_answer():
     three = {"most": 0.95, "part": 0.5, "hardly": 0.02}
-    idle = {"idle": host_bound()}
+    idle, longer = {"idle": host_bound()}, {"longer": changed_by_profiler(5.0)}
     cases = {
-        "distributed_hidden": shares("hidden_share", three) | idle,
-        "distributed_gathers": shares("gathers_hidden_share", three) | idle,
+        "distributed_hidden": shares("hidden_share", three) | idle | longer,
+        "distributed_gathers": shares("gathers_hidden_share", three) | idle | longer,
     }
     assert_answers_reached(overlap.FINDINGS, cases)
 
@@ -324,8 +324,19 @@ def host_bound():
     return of("distributed_overlap", change)
 
 
-def test_share_hidden_on_an_idle_device_is_not_decided():
-    parts = compose("distributed", host_bound()(), drawn=False).parts
+def changed_by_profiler(by):
+    """Evidence whose ledger has so many times the step, its computation and what is exposed."""
+
+    def change(frame):
+        names = ["step_ms", "compute_ms", "exposed_ms"]
+        return frame.assign(**{name: by * frame[name] for name in names})
+
+    return of("distributed_overlap", change)
+
+
+@pytest.mark.parametrize("make", [host_bound(), changed_by_profiler(5.0)])
+def test_share_hidden_in_another_step_than_the_timed_one_is_not_decided(make):
+    parts = compose("distributed", make(), drawn=False).parts
     known = compose("distributed", evidence(), drawn=False).parts
     (steps,), (volume,) = parts["D4"], parts["D10"]
     for name in ("hidden", "exposed", "communication.share"):

@@ -422,7 +422,10 @@ def test_finding_on_checkpoints_explains_the_best_size(gpu):
     sentence = sentence_of("memory_checkpoints", gpu)
     assert "from 182.5 GiB (predicted) to" in sentence
     assert "a layer would keep 4,276 MiB for its backward, its input takes 80.0" in sentence
-    assert re.search(r"\(large\)\. Nested ones need [0-9.]+ GiB\.$", sentence)
+    assert re.search(r"\(large\)\. Nested ones need [0-9.]+ GiB, and their step takes ", sentence)
+    steps = having(gpu.frames["checkpointing"], size="3.4B").set_index("implementation")
+    times = steps["median_ms"]["nested_4"] / steps["median_ms"]["checkpoint_1"]
+    assert sentence.endswith(f"takes {significant(times)} times as long.")
 
 
 def test_finding_on_checkpoints_is_silent_without_valid_rows(gpu_copy):

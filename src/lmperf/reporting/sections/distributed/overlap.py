@@ -21,17 +21,23 @@ _SAMPLES = (
     " with most exposed communication decides a step."
 )
 _POINTS = f"{100 * rows.WIDEST:g} points"
+_LONGER_NOTE = (
+    " Nor is it where computation and exposed communication exceed the timed step by more than"
+    f" {percent(rows.MOST_EXCESS, 0)}: the profiler has changed the step."
+)
 NOTE = (
     " Medians of parts need not add up to that of the whole. A collective begins when its last rank"
     " begins it; what a rank waits for that, computing nothing, is *waited* and no communication."
     " *Idle*: the share of a step in which a rank neither computes nor communicates. Where it"
     f" exceeds {percent(rows.MOST_IDLE, 0)}, or where the interval of *hidden* is wider than"
     f" {_POINTS}, what is hidden in a timed step is not decided, and other tables say so."
+    + _LONGER_NOTE
 )
 GATHERS_NOTE = (
     " An all-gather is *in time* as far as the rank computes meanwhile, else *late*. Where a rank"
     f" is idle for more than {percent(rows.MOST_IDLE, 0)} of the step (D5), or where the interval"
     f" of *in time* is wider than {_POINTS}, the share in a timed step is not decided."
+    + _LONGER_NOTE
 )
 
 
@@ -92,6 +98,7 @@ def largest(evidence: MachineEvidence, name: str, batch: float | None = None) ->
     frame = measured(rows.of_strategies(frame, [name]))
     frame = measured(having(frame, size=in_order("size", frame["size"])[-1]))
     frame = measured(having(frame, batch=frame["batch"].min() if batch is None else batch))
+    frame = rows.with_timed(evidence, frame)
     compiled = frame[frame["implementation"].str.endswith(rows.COMPILED)]
     return (compiled if len(compiled) else frame).iloc[-1]
 
@@ -117,17 +124,25 @@ def _hidden(evidence: MachineEvidence) -> dict:
         "ranks": f"{ours['ranks']:g}",
         "name": implementation_words(ours["implementation"]),
         "ddp": ddp["hidden_share"].iloc[0] if len(ddp) else None,
-        "idle": _idle(ours),
+        **_profiled(ours),
     }
 
 
-def _idle(ours: pd.Series) -> float:
-    return float(rows.idle_share(ours.to_frame().T).iloc[0])
+def _profiled(ours: pd.Series) -> dict[str, float]:
+    """What decides whether a row of the ledger tells of the timed step: see `rows.decided`."""
+    one = ours.to_frame().T
+    return {
+        "idle": float(rows.idle_share(one).iloc[0]),
+        "work": float(rows.work_ms(one).iloc[0]),
+        "timed": float(ours["timed_ms"]),
+    }
 
 
 def _by_share(values: dict) -> str:
     if values["idle"] > rows.MOST_IDLE:
         return "idle"
+    if values["work"] > (1 + rows.MOST_EXCESS) * values["timed"]:
+        return "longer"
     if values["high"] - values["low"] > rows.WIDEST:
         return "varies"
     share = values["share"]
@@ -145,7 +160,7 @@ def _in_time(evidence: MachineEvidence) -> dict:
         "high": ours["gathers_hidden_share_high"],
         "gathers": ours["gathers_ms"],
         "late": ours["gathers_ms"] - ours["gathers_hidden_ms"],
-        "idle": _idle(ours),
+        **_profiled(ours),
         "size": ours["size"],
         "batch": f"{ours['batch']:g}",
         "ranks": f"{ours['ranks']:g}",
@@ -168,6 +183,10 @@ _VARIES = (
     " is not decided" + _CELL + ". The interval of the median is {{ low | percent(0) }} to"
     " {{ high | percent(0) }}."
 )
+_LONGER = (
+    " is not decided" + _CELL + ". Computation and exposed communication take {{ work | sig }} ms"
+    " of a profiled step, more than the {{ timed | sig }} ms of the timed one."
+)
 _GATHERED = (
     " of the all-gathers of weights is in time"
     + _CELL
@@ -186,6 +205,7 @@ FINDINGS = (
             "hardly": _AT + "hardly any" + _HIDDEN + _EXPOSED + _DDP,
             "varies": _AT + "how much of the communication is hidden" + _VARIES,
             "idle": _AT + "how much of the communication is hidden" + _IDLE,
+            "longer": _AT + "how much of the communication is hidden" + _LONGER,
         },
         place=SHORT,
     ),
@@ -200,6 +220,7 @@ FINDINGS = (
             "hardly": _AT + "hardly any" + _GATHERED,
             "varies": _AT + "what share of the weights is gathered in time" + _VARIES,
             "idle": _AT + "what share of the weights is gathered in time" + _IDLE,
+            "longer": _AT + "what share of the weights is gathered in time" + _LONGER,
         },
         place=SECTION,
     ),

@@ -24,6 +24,8 @@ ONE, COMPILED = "one_rank", "_compiled"
 MOST_IDLE = 0.2
 # Largest width of the interval of a hidden share that holds.
 WIDEST = 0.2
+# By how much the work of profiled steps may exceed the timed step, as a fraction of it.
+MOST_EXCESS = 0.05
 _NOT_DECIDED = Cell("not decided", state=NOT_DECIDED)
 
 
@@ -70,18 +72,37 @@ def efficiencies(evidence: MachineEvidence, frame: pd.DataFrame) -> pd.Series:
 
 
 def ledger(evidence: MachineEvidence, table: str = "ledger") -> pd.DataFrame:
-    """The rows of the ledger, or those of a timeline; rows that failed are among the former."""
+    """The rows of the ledger, or those of a timeline; rows that failed are among the former.
+
+    The ledger's rows have the column `timed_ms`: see `with_timed`.
+    """
     frame = evidence.frame(LEDGER)
     if frame is None:
         return pd.DataFrame(columns=[*LINES, "phase", "table", "status"])
     if table == "ledger":
-        return frame[frame["table"].isna() | (frame["table"] == table)]
+        return with_timed(evidence, frame[frame["table"].isna() | (frame["table"] == table)])
     return having(frame[gates.shown(frame)], table=table)
+
+
+def with_timed(evidence: MachineEvidence, ledger: pd.DataFrame) -> pd.DataFrame:
+    """Rows of the ledger with `timed_ms`: the ms of the same step without profiler, or NaN."""
+    steps = evidence.frame(STEM)
+    if steps is None:
+        return ledger.assign(timed_ms=float("nan"))
+    steps = steps[gates.shown(steps)].drop_duplicates(LINES).set_index(LINES)
+    timed = steps["sustained_ms"].fillna(steps["median_ms"])
+    of_rows = timed.reindex(pd.MultiIndex.from_frame(ledger[LINES]))
+    return ledger.assign(timed_ms=of_rows.to_numpy(dtype=float))
+
+
+def work_ms(frame: pd.DataFrame) -> pd.Series:
+    """The ms of a profiled step in which a rank computes or waits for communication."""
+    return frame["compute_ms"] + frame["exposed_ms"]
 
 
 def idle_share(frame: pd.DataFrame) -> pd.Series:
     """The share of a profiled step in which a rank neither computes nor waits for communication."""
-    return 1 - (frame["compute_ms"] + frame["exposed_ms"]) / frame["step_ms"]
+    return 1 - work_ms(frame) / frame["step_ms"]
 
 
 def decided(frame: pd.DataFrame) -> pd.DataFrame:
@@ -89,10 +110,12 @@ def decided(frame: pd.DataFrame) -> pd.DataFrame:
 
     Left out are those whose ranks were idle for long: communication that runs while the device
     waits for the host would hide under computation in a step without the profiler. So are those
-    whose hidden share varies from step to step.
+    whose hidden share varies from step to step, and those with more work than a step has time for
+    without the profiler.
     """
     width = frame["hidden_share_high"] - frame["hidden_share_low"]
-    return frame[(idle_share(frame) <= MOST_IDLE) & ~(width > WIDEST)]
+    longer = work_ms(frame) > (1 + MOST_EXCESS) * frame["timed_ms"]
+    return frame[(idle_share(frame) <= MOST_IDLE) & ~(width > WIDEST) & ~longer]
 
 
 def beside(evidence: MachineEvidence, frame: pd.DataFrame) -> pd.DataFrame:

@@ -118,9 +118,21 @@ def _best(evidence: MachineEvidence) -> dict:
         "without": none[["peak_mib", "predicted_mib"]].bfill().iloc[0] * MIB,
         "layer": (footprint.attention_saved() + footprint.feed_forward_saved()) / MIB,
         "input": FLOAT32 * footprint.stream / MIB,
-        "nested": known.loc[nested, "peak_mib"].min() * MIB if nested.any() else None,
+        **_nested(evidence, known[nested], best["implementation"]),
         **_cost(evidence, best["implementation"]),
     }
+
+
+def _nested(evidence: MachineEvidence, nested: pd.DataFrame, best: str) -> dict:
+    """The least peak of nested checkpoints, and `times`: their step's time over the best's."""
+    if nested.empty:
+        return {"nested": None, "times": None}
+    least = nested.loc[nested["peak_mib"].idxmin()]
+    pair = (Series.of(implementation=one) for one in (least["implementation"], best))
+    ratios = compared(evidence, STEM, *pair)["ratio"]
+    ratios = ratios[ratios.index.isin([least.name])]
+    times = 1 / ratios.iloc[0] if len(ratios) else None
+    return {"nested": least["peak_mib"] * MIB, "times": times}
 
 
 def _layers(row: pd.Series) -> int:
@@ -149,8 +161,9 @@ _TAKE = (
 _REST = (
     "{% if longer %} A step then takes {{ longer | range('signed_percent') }} time"
     " ({{ at | listed }}).{% endif %}"
-    "{% if nested %} Nested ones need {{ nested | gib }}{{ ', no less' if nested > 0.99 * peak }}."
-    "{% endif %}"
+    "{% if nested %} Nested ones need {{ 'as much' if nested > 0.99 * peak else nested | gib }}"
+    "{% if times is not none %}, and their step takes {{ times | sig }} times as long"
+    "{% endif %}.{% endif %}"
 )
 FINDING = Finding(
     name="memory_checkpoints",
