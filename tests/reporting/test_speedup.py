@@ -183,7 +183,9 @@ def test_short_calls_have_a_floor_of_their_own():
     floors = noise_floors(pd.DataFrame([*noisy, *steady, *lone]))["floor"]
     assert floors["forward", "float32", True] == pytest.approx(0.08, rel=0.1)
     assert floors["forward", "float32", False] == pytest.approx(0.002, rel=0.1)
-    assert floors["x", "float32", False] > floors["forward", "float32", False], "of long calls"
+    assert floors["x", "float32", False] == pytest.approx(0.3, rel=0.01), "of its own pair"
+    alike = noise_floors(pd.DataFrame([*noisy, *steady, *pairs(1, 1.0, 1.0, phase="x")]))["floor"]
+    assert alike["x", "float32", False] == pytest.approx(0.002, rel=0.1), "of long calls"
     few = noise_floors(pd.DataFrame([*noisy, *pairs(2, 1.0, 1.002)]))["floor"]
     assert few["forward", "float32", False] == pytest.approx(0.08, rel=0.1), "of all calls"
     both = row("eager", [0.299] * 6, seq_len=99), row("compiled", [0.301] * 6, seq_len=99)

@@ -239,8 +239,8 @@ def floors_table(evidence: MachineEvidence) -> Table | None:
         "Two processes of the same code differ by up to the noise floor"
         f" ({percent(FLOOR_QUANTILE, 0)} of pairs); smaller differences are not called faster or"
         f" slower. With fewer than {LEAST_PAIRS} unmarked pairs, the floor is that of all calls of"
-        " this kind, and with fewer of these the benchmark's:"
-        f" at least {percent(UNKNOWN_FLOOR, 0)} if it has fewer as well."
+        " this kind, and with fewer of these the benchmark's: no lower than their own, and at"
+        f" least {percent(UNKNOWN_FLOOR, 0)} if the benchmark has fewer as well."
     )
     return from_frame(caption, pd.DataFrame(lines), note, headers=headers)
 

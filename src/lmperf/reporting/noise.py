@@ -3,8 +3,8 @@
 Each phase and numerics has its own, since float32 pairs tell nothing about bfloat16. So do calls
 that vary more (``varies``): those below ``SHORT_MS``, and host-bound steps. With fewer than
 ``LEAST_PAIRS`` of its own a floor uses those of all phases and numerics, and if these are fewer as
-well, all pairs of the benchmark. If the whole benchmark has fewer, the floor is at least
-``UNKNOWN_FLOOR``. Pairs with a mark that says that a time may not hold (`marks.doubtful`) are left
+well, all pairs of the benchmark; it is no lower than how far its own pairs are apart. If the whole
+benchmark has fewer, the floor is at least ``UNKNOWN_FLOOR``. Pairs with a mark that says that a time may not hold (`marks.doubtful`) are left
 out.
 """
 
@@ -56,7 +56,7 @@ def noise_floors(frame: pd.DataFrame, unknown: float = UNKNOWN_FLOOR) -> pd.Data
         pairs, apart = _apart(part)
         known = [(pairs, apart), alike[place[-1]]]
         enough = [floor for number, floor in known if number >= LEAST_PAIRS]
-        lines.append((pairs, apart, enough[0] if enough else common))
+        lines.append((pairs, apart, np.fmax(enough[0] if enough else common, apart)))
         places.append(place)
     index = pd.MultiIndex.from_arrays([*zip(*places, strict=True)] or [[]] * 3, names=KIND)
     return pd.DataFrame(lines, index, columns=["pairs", "apart", "floor"])

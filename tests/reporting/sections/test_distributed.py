@@ -518,3 +518,14 @@ def test_sustained_times_are_shown_only_where_a_step_has_one():
     for words in shown(["ddp"]):
         assert words.pop(implementation_words("ddp")) == EMPTY
         assert all(float(word) > 0 for word in words.values())
+
+
+def test_scaling_efficiency_has_the_marks_of_its_speedup():
+    def marked(frame):
+        is_it = frame["implementation"] == "overlapped"
+        return frame.assign(marks=is_it.map({True: "host", False: ""}))
+
+    table, *_ = steps.overlapped_table(evidence(distributed=marked))
+    for name in ("scaling", "over.one_rank"):
+        assert column(table, name, "overlapped by hooks").marks == ("host",)
+        assert column(table, name, "DistributedDataParallel").marks == ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
 import pandas as pd
 
@@ -172,10 +173,17 @@ def step(frame: pd.DataFrame) -> list[Beside]:
 
 
 def over_one(evidence: MachineEvidence, frame: pd.DataFrame) -> list[Beside]:
-    """Two columns: the speed-up over one rank, and its share of the number of ranks."""
-    scaling = number_cells(efficiencies(evidence, frame), percent)
+    """Two columns: the speed-up over one rank, and its share of the number of ranks.
+
+    A share has the marks of its speed-up.
+    """
+    ratios = over(evidence, frame, ONE)
+    shares = number_cells(efficiencies(evidence, frame), percent)
+    scaling = pd.Series(
+        {row: replace(cell, marks=ratios[row].marks) for row, cell in shares.items()}, dtype=object
+    )
     return [
-        speedup("over one rank", over(evidence, frame, ONE), f"over.{ONE}"),
+        speedup("over one rank", ratios, f"over.{ONE}"),
         Beside("scaling efficiency", scaling, "scaling", "", "percent", HIGHER, DERIVED),
     ]
 
