@@ -4,8 +4,8 @@ Each phase and numerics has its own, since float32 pairs tell nothing about bflo
 that vary more (``varies``): those below ``SHORT_MS``, and host-bound steps. With fewer than
 ``LEAST_PAIRS`` of its own a floor uses those of all phases and numerics, and if these are fewer as
 well, all pairs of the benchmark; it is no lower than how far its own pairs are apart. If the whole
-benchmark has fewer, the floor is at least ``UNKNOWN_FLOOR``. Pairs with a mark that says that a time may not hold (`marks.doubtful`) are left
-out.
+benchmark has fewer, the floor is at least ``UNKNOWN_FLOOR``. Pairs with a mark that says that a
+time may not hold (`marks.doubtful`) are left out.
 """
 
 from __future__ import annotations
