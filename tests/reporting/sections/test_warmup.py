@@ -54,6 +54,17 @@ def test_finding_compares_the_first_step_with_the_second(cpu):
     assert "takes 3.00 times as long as the second" in sentence_of("first_step", second)
 
 
+def test_finding_names_the_part_with_most_of_the_excess(gpu):
+    def first(forward, backward):
+        later = {"forward_ms": 100.0, "backward_ms": 40.0, "optimizer_ms": 10.0}
+        parts = {"forward_ms": forward, "backward_ms": backward, "optimizer_ms": 110.0}
+        return with_values(with_values(gpu, later, warmup.STEM), parts, warmup.STEM, step=1)
+
+    said = sentence_of("first_step", first(900.0, 140.0))
+    assert "The forward pass takes 80.0 % of the excess." in said
+    assert "pass takes" not in sentence_of("first_step", first(500.0, 440.0))
+
+
 def test_table_e2_statistics_exclude_the_warm_up_steps(gpu):
     rows = having(gpu.frame(warmup.STEM), size="small", dtype="float32").set_index("step")
     parts = warmup.tables(gpu)

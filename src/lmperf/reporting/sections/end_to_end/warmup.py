@@ -28,6 +28,8 @@ EARLY = HOST_BOUND / 2
 # Arguments of `Beside` for a column of times whose header does not name the unit.
 MS = ("ms", "significant", LOWER, TIME)
 PARTS = ("forward", "backward", "optimizer")
+# A part of the first step accounts for most of its excess from this share on.
+MOST = 0.5
 WHOLE, RESERVED = "step_ms", "reserved_mib"
 
 
@@ -118,15 +120,34 @@ def _first(series: pd.DataFrame) -> list[Beside]:
 
 
 def _cold(evidence: MachineEvidence) -> dict:
+    """How much longer the first step is, in which part, and until when memory is reserved."""
     frame = rows_of(evidence, STEM, implementation="eager")
-    steps = _series(frame)[WHOLE]
+    series = _series(frame)
+    steps = series[WHOLE]
     if not {1, 2} <= set(steps):
         raise NotMeasured
+    part, share = _slowest_part(series)
     reserving = frame[(frame["step"] > 1) & (frame[RESERVED] > 0)]
     return {
         "ratio": Spread.of(measured((steps[1] / steps[2]).dropna())),
+        "part": part,
+        "share": share,
         "until": None if reserving.empty else reserving["step"].max(),
     }
+
+
+def _slowest_part(series: pd.DataFrame) -> tuple[str | None, Spread | None]:
+    """The part of the first step that has most of its excess in each process, and its share.
+
+    Both are None if there is no such part. The excess is over the median of later steps.
+    """
+    times = {part: series[f"{part}_ms"] for part in PARTS}
+    excess = pd.DataFrame(
+        {part: steps[1] - steps.drop(columns=1).median(axis=1) for part, steps in times.items()}
+    )
+    shares = excess.div(excess.sum(axis=1), axis=0).dropna()
+    most = [part for part in PARTS if len(shares) and shares[part].min() > MOST]
+    return (most[0], Spread.of(shares[most[0]])) if most else (None, None)
 
 
 def _cold_answer(values: dict) -> str:
@@ -158,6 +179,10 @@ def _again(evidence: MachineEvidence) -> dict:
 _LONGER = (
     "The first train step of a process takes {{ ratio | range }} times as long as the second (E2)"
 )
+_PART = (
+    "{% if part %} The {{ part }} {{ 'step' if part == 'optimizer' else 'pass' }} takes"
+    " {{ share | range('percent') }} of the excess.{% endif %}"
+)
 _AGAIN = (
     "Warm steps that are not host-bound take {{ ratio | range('ratio') }} as long in E2 as in E1"
 )
@@ -168,9 +193,10 @@ FINDINGS = (
         values=_cold,
         answer=_cold_answer,
         answers={
-            "longer": f"{_LONGER}.",
-            "reserves": f"{_LONGER}. Up to step {{{{ until }}}} the allocator still reserves"
-            " memory. A published write-up (003) gives caching as the probable cause.",
+            "longer": f"{_LONGER}.{_PART}",
+            "reserves": f"{_LONGER}.{_PART} Up to step {{{{ until }}}} the allocator still reserves"
+            " memory, so leave out as many. A published write-up (003) gives caching as the"
+            " probable cause.",
             "not_always": f"{_LONGER}: it is not always longer.",
         },
     ),
