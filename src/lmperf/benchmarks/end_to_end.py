@@ -166,7 +166,7 @@ class EndToEnd(Timed):
     )
     grids = {preset: [*_WHOLE[preset], *_STEP_GRIDS[preset]] for preset in _WHOLE}
     head = {
-        "cpu": [{"size": ["tiny"], "context_length": [128]}],
+        "cpu": [{"context_length": [128]}],
         "gpu": [
             {
                 **{"size": ["0.13B", "0.97B", "3.4B"], "context_length": [1024], "batch": [4]},
