@@ -476,6 +476,12 @@ def test_head_has_no_peak_below_weights_gradients_and_moments(pair):
     assert EMPTY not in sound.values() and "A dash: not known" not in steps.head(pair).notes
 
 
+@pytest.mark.parametrize("stem", ["distributed_memory", "distributed_overlap"])
+def test_section_is_written_without_one_of_its_benchmarks(stem):
+    made = compose("distributed", evidence(**{stem: None}), drawn=False)
+    assert made.head.length == 12 and made.parts["D4"]
+
+
 def test_charts_have_the_intervals_and_shares_of_the_figure(pair):
     timelines, bars = charts(pair)
     spans = spans_of(pair, largest(rows.ledger(pair)))

@@ -185,10 +185,13 @@ def peaks_of(evidence: MachineEvidence, timed: pd.DataFrame) -> pd.Series:
 
     That of timed steps is left out if it is not `possible`. NaN without either.
     """
+    timed_ones = timed["peak_mib"].where(possible(timed))
+    if evidence.frame(MEMORY) is None:
+        return timed_ones
     alone = having(sound(evidence, MEMORY), moment="peak")
     alone = alone.drop_duplicates(LINES).set_index(LINES)[f"{TOTAL}_mib"]
     apart = alone.reindex(pd.MultiIndex.from_frame(timed[LINES])).set_axis(timed.index)
-    return np.fmax(apart, timed["peak_mib"].where(possible(timed)))
+    return np.fmax(apart, timed_ones)
 
 
 def _peaks(evidence: MachineEvidence) -> dict:

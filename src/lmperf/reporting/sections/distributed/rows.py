@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pandas as pd
 
+from lmperf.benchmarks import load
 from lmperf.names import in_order
 from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, having
@@ -79,7 +80,8 @@ def ledger(evidence: MachineEvidence, table: str = "ledger") -> pd.DataFrame:
     """
     frame = evidence.frame(LEDGER)
     if frame is None:
-        return pd.DataFrame(columns=[*LINES, "phase", "table", "status"])
+        measured = [column.name for column in load(LEDGER).columns]
+        frame = pd.DataFrame(columns=[*LINES, "phase", "status", *measured])
     if table == "ledger":
         return with_timed(evidence, frame[frame["table"].isna() | (frame["table"] == table)])
     return having(frame[gates.shown(frame)], table=table)
