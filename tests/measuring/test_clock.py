@@ -139,7 +139,7 @@ class WokenLate(clock.Clock):
             raise clock.ClocksDisagree("its clock is wrong")
 
 
-def test_slice_whose_host_woke_late_is_repeated_later_with_more_calls(monkeypatch):
+def test_slice_of_a_late_host_is_repeated_after_a_pause(monkeypatch):
     pauses = []
     monkeypatch.setattr(clock, "sleep", pauses.append)
     workload = SimpleNamespace(phases={"forward": None})

@@ -36,7 +36,7 @@ def test_missing_cache_folder_is_created(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "words"), [(CACHE, f"let {CACHE}=.*file name"), ("", "let TMPDIR name")]
+    ("name", "words"), [(CACHE, rf"set {CACHE} \(now .*file\) to"), ("", "set TMPDIR to")]
 )
 def test_folder_that_cannot_be_created_is_a_user_error(tmp_path, monkeypatch, name, words):
     (tmp_path / "file").touch()

@@ -144,7 +144,7 @@ def test_marked_rows_are_left_out_and_counted(gpu, mark, which):
         made = repeated(gpu, by=(1.5,), marks=f"capped;{mark}")
     else:
         made.frames[STEPS] = made.frames[STEPS].assign(marks=mark)
-    assert sentence(made) == ("Kernels repeat within 1 % (R1, without 4 disturbed rows).")
+    assert sentence(made) == "Kernels repeat within 1 % (R1, without 4 disturbed rows)."
     assert "4 rows measured while the machine was at work" in repeatability.tables(made)[0].notes
 
 

@@ -24,8 +24,8 @@ from lmperf.evidence.schema import sound
 from lmperf.evidence.store import EVIDENCE, DamagedEvidence, Evidence, Former, Row, text_of
 
 # Statuses that a retry may change, because their cause may be gone. A check may have failed because
-# it needed too much memory, because the host was woken late, or because its bound is exceeded by
-# a few right results.
+# it needed too much memory, because the host was woken late, or because a few right results exceed
+# its bound.
 FAILURES = frozenset({"crash", "timeout", "oom", "failed_check"})
 # Reasons why a case is due although it has fresh rows, or had: see `Plan._reasons`.
 MARKED, CONTRADICTS, COPIES_DIFFER = "marked", "contradicts another cell", "copies differ"

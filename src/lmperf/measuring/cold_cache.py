@@ -33,9 +33,9 @@ def empty_compile_cache() -> Iterator[None]:
             prefix="lmperf-inductor-", dir=given, ignore_cleanup_errors=True
         )
     except OSError as error:
-        variable = f"{_INDUCTOR}={given}" if given else "TMPDIR"
+        variable = f"{_INDUCTOR} (now {given})" if given else "TMPDIR"
         words = f"no folder can be created for the compile cache ({error.strerror})"
-        raise UserError(f"{words}; let {variable} name a folder with free space") from None
+        raise UserError(f"{words}; set {variable} to a folder with free space") from None
     with new as folder:
         os.environ[_INDUCTOR] = folder
         try:

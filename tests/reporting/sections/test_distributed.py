@@ -325,7 +325,7 @@ def host_bound():
 
 
 def changed_by_profiler(by):
-    """Evidence whose ledger has so many times the step, its computation and what is exposed."""
+    """Evidence whose profiled steps, with all that fills them, are `by` times as long."""
 
     def change(frame):
         names = ["step_ms", "compute_ms", "exposed_ms"]
@@ -335,7 +335,7 @@ def changed_by_profiler(by):
 
 
 @pytest.mark.parametrize("make", [host_bound(), changed_by_profiler(5.0)])
-def test_share_hidden_in_another_step_than_the_timed_one_is_not_decided(make):
+def test_hidden_share_of_a_changed_step_is_not_decided(make):
     parts = compose("distributed", make(), drawn=False).parts
     known = compose("distributed", evidence(), drawn=False).parts
     (steps,), (volume,) = parts["D4"], parts["D10"]

@@ -48,7 +48,7 @@ FULLY = ("fully_sharded", "fsdp2")
 CHECKPOINTED = tuple(f"{name}_checkpointed" for name in FULLY)
 TOTAL = "total"
 # Bytes for each parameter at the update: weight, gradient and two moments, in float32.
-_UPDATE = 16
+_BYTES_AT_UPDATE = 16
 _SHORT = {size.short: size for size in SIZES.values()}
 
 
@@ -170,28 +170,28 @@ def _prediction(evidence: MachineEvidence) -> dict:
     }
 
 
-def possible(timed: pd.DataFrame) -> pd.Series:
+def is_possible_peak(timed: pd.DataFrame) -> pd.Series:
     """Whether the peak of each timed step can be true: the update holds the state of the weights.
 
     However sharded, weights, gradients and AdamW's two moments are alive then, in float32. The
     worker of a timed step does not count FSDP2's gradients of the step before.
     """
-    least = _UPDATE * timed["parameters"] / timed["ranks"] / MIB
+    least = _BYTES_AT_UPDATE * timed["parameters"] / timed["ranks"] / MIB
     return ~(timed["peak_mib"] < least)
 
 
 def peaks_of(evidence: MachineEvidence, timed: pd.DataFrame) -> pd.Series:
     """The peak of each step in MiB: the larger one of timed steps and measured apart (D8, D11).
 
-    That of timed steps is left out if it is not `possible`. NaN without either.
+    That of timed steps is left out if it is not `is_possible_peak`. NaN without either.
     """
-    timed_ones = timed["peak_mib"].where(possible(timed))
+    in_timed = timed["peak_mib"].where(is_possible_peak(timed))
     if evidence.frame(MEMORY) is None:
-        return timed_ones
+        return in_timed
     alone = having(sound(evidence, MEMORY), moment="peak")
     alone = alone.drop_duplicates(LINES).set_index(LINES)[f"{TOTAL}_mib"]
     apart = alone.reindex(pd.MultiIndex.from_frame(timed[LINES])).set_axis(timed.index)
-    return np.fmax(apart, timed_ones)
+    return np.fmax(apart, in_timed)
 
 
 def _peaks(evidence: MachineEvidence) -> dict:

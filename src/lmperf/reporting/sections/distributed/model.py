@@ -123,7 +123,7 @@ def _computing_s(
     alone = {"ranks": 1, "batch": cell.batch // cell.ranks, "implementation": "one_rank" + suffix}
     single = having(frame, **same, **alone)
     if len(single):
-        return float(_lasting_ms(single).iloc[-1]) / MS_PER_S
+        return float(rows.lasting_ms(single).iloc[-1]) / MS_PER_S
     ledger = evidence.frame(LEDGER)
     if ledger is None:
         return None
@@ -131,11 +131,6 @@ def _computing_s(
     alone_ms = several.dropna(subset=["compute_ms"]).set_index("implementation")["compute_ms"]
     known = [name + suffix for name in WITHOUT_EXPOSED if name + suffix in alone_ms]
     return float(alone_ms[known[0]]) / MS_PER_S if known else None
-
-
-def _lasting_ms(frame: pd.DataFrame) -> pd.Series:
-    """The sustained time of each step, or its median if it was not timed back to back."""
-    return frame["sustained_ms"].fillna(frame["median_ms"])
 
 
 def with_predictions(
@@ -179,7 +174,7 @@ def steps(evidence: MachineEvidence) -> list[Table]:
 
 
 def _steps(evidence: MachineEvidence, frame: pd.DataFrame) -> Table | None:
-    lasting = _lasting_ms(frame)
+    lasting = rows.lasting_ms(frame)
     change = frame["predicted_ms"] / lasting - 1
     communication = number_cells(frame["predicted_communication_ms"])
     columns = [
@@ -244,14 +239,14 @@ def _fastest(frame: pd.DataFrame) -> str | None:
     """The bucket with the shortest step that is not marked; None if all are."""
     frame = frame[gates.shown(frame) & ~doubtful(frame, STEM)]
     frame = frame[frame["implementation"].str.startswith("bucket")]
-    return None if frame.empty else frame.loc[_lasting_ms(frame).idxmin(), "implementation"]
+    return None if frame.empty else frame.loc[rows.lasting_ms(frame).idxmin(), "implementation"]
 
 
 def _accuracy(evidence: MachineEvidence) -> dict:
     """How far predicted steps are from measured ones, and the best bucket of the largest cell."""
     predicted = with_predictions(evidence, sound(evidence, STEM), trusted=True)
     predicted = measured(predicted[predicted["predicted_ms"].notna()])
-    errors = (predicted["predicted_ms"] / _lasting_ms(predicted) - 1).abs()
+    errors = (predicted["predicted_ms"] / rows.lasting_ms(predicted) - 1).abs()
     shown = with_predictions(evidence, evidence.frame(STEM))
     size = in_order("size", predicted["size"])[-1]
     largest = having(predicted, size=size)

@@ -134,6 +134,7 @@ def _profiled(ours: pd.Series) -> dict[str, float]:
     return {
         "idle": float(rows.idle_share(one).iloc[0]),
         "work": float(rows.work_ms(one).iloc[0]),
+        "excess": float(rows.excess_work(one).iloc[0]),
         "timed": float(ours["timed_ms"]),
     }
 
@@ -141,7 +142,7 @@ def _profiled(ours: pd.Series) -> dict[str, float]:
 def _by_share(values: dict) -> str:
     if values["idle"] > rows.MOST_IDLE:
         return "idle"
-    if values["work"] > (1 + rows.MOST_EXCESS) * values["timed"]:
+    if values["excess"] > rows.MOST_EXCESS:
         return "longer"
     if values["high"] - values["low"] > rows.WIDEST:
         return "varies"

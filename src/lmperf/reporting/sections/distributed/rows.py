@@ -93,9 +93,13 @@ def with_timed(evidence: MachineEvidence, ledger: pd.DataFrame) -> pd.DataFrame:
     if steps is None:
         return ledger.assign(timed_ms=float("nan"))
     steps = steps[gates.shown(steps)].drop_duplicates(LINES).set_index(LINES)
-    timed = steps["sustained_ms"].fillna(steps["median_ms"])
-    of_rows = timed.reindex(pd.MultiIndex.from_frame(ledger[LINES]))
-    return ledger.assign(timed_ms=of_rows.to_numpy(dtype=float))
+    timed = lasting_ms(steps).reindex(pd.MultiIndex.from_frame(ledger[LINES]))
+    return ledger.assign(timed_ms=timed.to_numpy(dtype=float))
+
+
+def lasting_ms(steps: pd.DataFrame) -> pd.Series:
+    """The sustained time of each step, or its median if it was not timed back to back."""
+    return steps["sustained_ms"].fillna(steps["median_ms"])
 
 
 def work_ms(frame: pd.DataFrame) -> pd.Series:
@@ -117,8 +121,13 @@ def decided(frame: pd.DataFrame) -> pd.DataFrame:
     without the profiler.
     """
     width = frame["hidden_share_high"] - frame["hidden_share_low"]
-    longer = work_ms(frame) > (1 + MOST_EXCESS) * frame["timed_ms"]
-    return frame[(idle_share(frame) <= MOST_IDLE) & ~(width > WIDEST) & ~longer]
+    fits = ~(excess_work(frame) > MOST_EXCESS)
+    return frame[(idle_share(frame) <= MOST_IDLE) & ~(width > WIDEST) & fits]
+
+
+def excess_work(frame: pd.DataFrame) -> pd.Series:
+    """By how much the work of profiled steps exceeds the timed step, as a fraction, or NaN."""
+    return work_ms(frame) / frame["timed_ms"] - 1
 
 
 def beside(evidence: MachineEvidence, frame: pd.DataFrame) -> pd.DataFrame:

@@ -16,7 +16,7 @@ from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import PAGE, SECTION, Finding, NotMeasured, measured, sound
 from lmperf.reporting.numbers import Spread
 from lmperf.reporting.sections.distributed import rows
-from lmperf.reporting.sections.distributed.memory import peaks_of, possible
+from lmperf.reporting.sections.distributed.memory import is_possible_peak, peaks_of
 from lmperf.reporting.sections.distributed.model import with_predictions
 from lmperf.reporting.sections.distributed.rows import COMPILED, LINES, ONE, STEM
 from lmperf.reporting.side_by_side import each, memory, side_by_side, speedup, text, time
@@ -64,7 +64,7 @@ def head(evidence: MachineEvidence) -> Table | None:
     ]
     note = "Times: steps back to back." if lasting else burst_note(frame)
     note += " Peak: the larger one of timed steps and of the run that measures memory (D8, D11)."
-    if (peaks.isna() & ~possible(frame)).any():
+    if (peaks.isna() & ~is_possible_peak(frame)).any():
         note += " A dash: not known, since timed steps do not count all gradients."
     note += " Predicted: by the model of D7, where it has what it needs."
     if frame["implementation"].str.endswith(COMPILED).any():

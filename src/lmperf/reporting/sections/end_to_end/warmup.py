@@ -195,7 +195,7 @@ FINDINGS = (
         answers={
             "longer": f"{_LONGER}.{_PART}",
             "reserves": f"{_LONGER}.{_PART} Up to step {{{{ until }}}} the allocator still reserves"
-            " memory, so leave out as many. A published write-up (003) gives caching as the"
+            " memory, so leave out that many. A published write-up (003) gives caching as the"
             " probable cause.",
             "not_always": f"{_LONGER}: it is not always longer.",
         },
