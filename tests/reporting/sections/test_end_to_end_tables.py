@@ -130,6 +130,8 @@ def test_head_table_labels_burst_times_beside_sustained_ones(gpu):
     assert "burst" not in line_of(table, size="small")["eager bf16 (ms)"]
     assert "not comparable with steps back to back" in table.notes
     assert "not comparable" not in head(gpu).notes
+    whole = head(with_values(gpu, {"sustained_ms": None}, dtype=BF16, implementation="eager"))
+    assert line_of(whole, size="small")["eager bf16 (ms)"].endswith(" burst"), "all of a column"
     alone = head(with_values(gpu, {"sustained_ms": None}, phase="train_step"))
     assert "burst" not in line_of(alone, size="2.0B")["eager bf16 (ms)"] and "burst" in alone.notes
 

@@ -89,7 +89,9 @@ def head(evidence: MachineEvidence) -> Table | None:
         "recommended": (best, "best"),
     }
     columns = [
-        time(words, ways.times(rows), name) for words, (rows, name) in parts.items() if len(rows)
+        time(words, ways.times(rows, mixed=not burst), name)
+        for words, (rows, name) in parts.items()
+        if len(rows)
     ]
     note = NOTE[burst]
     if any("bf16" in words for words, (rows, _) in parts.items() if len(rows)):

@@ -171,18 +171,19 @@ def burst_words(words: str, burst: bool) -> str:
     return f"{words}, burst" if burst else words
 
 
-def times(rows: pd.DataFrame, brackets: bool = False) -> pd.Series:
+def times(rows: pd.DataFrame, brackets: bool = False, mixed: bool = False) -> pd.Series:
     """A cell for each step: its sustained time in ms, else its burst time, else its status.
 
-    If only some of the steps have a sustained time, the words of the others end in "burst".
+    If some of the steps have a sustained time, the words of the others end in "burst".
 
     brackets: whether the words include the interval: over the blocks of the stretch, or over the
         rounds of a burst time.
+    mixed: whether other columns of the table have sustained times, so that burst times say so.
     """
     lasting = rows["sustained_ms"].notna()
     single = rows[~lasting]
     lows, highs = median_intervals(single)
-    end = " burst" if (lasting & gates.shown(rows)).any() else ""
+    end = " burst" if mixed or (lasting & gates.shown(rows)).any() else ""
     cells = [
         cell if cell.state else replace(cell, words=words + end, low=finite(low), high=finite(high))
         for cell, words, low, high in zip(
