@@ -11,6 +11,7 @@ from lmperf.benchmarks import load
 from lmperf.config import load_config
 from lmperf.evidence.project import Project
 from lmperf.reporting.render import render_machine
+from lmperf.reporting.selftest import PAGE, page
 from lmperf.reporting.written import SELFTEST
 from lmperf.selftest import run as running
 from lmperf.selftest.cases import CASES, SESSIONS
@@ -19,6 +20,7 @@ from lmperf.selftest.run import Result, SessionProject
 from lmperf.selftest.write import write
 
 ROOT = Path(__file__).parents[2]
+PUBLISHED = sorted((ROOT / "docs/selftest").iterdir())
 
 
 @pytest.fixture
@@ -90,3 +92,8 @@ def test_session_limit_does_not_affect_other_projects(project, tmp_path):
     own.limit_s = ends.limit_s
     assert own.plan(STEM).benchmark.limit_s == ends.limit_s
     assert project.plan(STEM).benchmark.limit_s == type(load(STEM)).limit_s > ends.limit_s
+
+
+@pytest.mark.parametrize("folder", PUBLISHED, ids=lambda folder: folder.name)
+def test_published_selftest_is_what_its_record_renders_to(folder):
+    assert (folder / PAGE).read_text() == page(folder, ROOT / "templates")

@@ -134,24 +134,28 @@ class Reads:
     Attributes:
         first_call_s: least seconds that the column `compile_s` must give for the first call.
         seen: the verdict that at least one phase must have.
+        marked: the mark that every phase must have.
     """
 
     verdicts: tuple[str, ...]
     base: str
     first_call_s: float | None = None
     seen: str | None = None
+    marked: str | None = None
 
     @property
     def words(self) -> str:
         first = "" if self.first_call_s is None else ", with the time of its first call"
         seen = "" if self.seen is None else f", {self.seen} in at least one phase"
-        return f"ok, {' or '.join(self.verdicts)} compared with {self.base}{seen}{first}"
+        marked = "" if self.marked is None else f", each phase marked: {mark_words(self.marked)}"
+        return f"ok, {' or '.join(self.verdicts)} compared with {self.base}{seen}{first}{marked}"
 
     def __call__(self, found: Found) -> Outcome:
         rows, verdicts = found.rows(), found.verdicts(self.base)
         held = _all_ok(rows) and len(verdicts) == len(rows)
         held = held and bool(verdicts["verdict"].isin(self.verdicts).all())
         held = held and (self.seen is None or bool((verdicts["verdict"] == self.seen).any()))
+        held = held and (self.marked is None or all(self.marked in names for names in _marks(rows)))
         said = _said(rows, verdicts) + _disturbed(rows)
         if self.first_call_s is not None:
             seconds = rows["compile_s"].max()
@@ -203,8 +207,7 @@ class Marked:
 
     def __call__(self, found: Found) -> Outcome:
         rows = found.rows()
-        marks = [str(marks).split(";") for marks in rows["marks"].dropna()]
-        held = any(self.mark in names for names in marks)
+        held = any(self.mark in names for names in _marks(rows))
         words = f"{_said(rows)}, marked: {mark_words(self.mark)}" if held else _said(rows)
         return Outcome(words, held and _all_ok(rows))
 
@@ -284,9 +287,14 @@ def _all_ok(rows: pd.DataFrame) -> bool:
     return len(rows) > 0 and bool((gates.shown(rows) & rows["median_ms"].notna()).all())
 
 
+def _marks(rows: pd.DataFrame) -> list[list[str]]:
+    """The marks of each row."""
+    return [str(marks).split(";") for marks in rows["marks"].fillna("")]
+
+
 def _disturbed(rows: pd.DataFrame) -> str:
-    marks = {mark for marks in rows["marks"].dropna() for mark in str(marks).split(";")}
-    words = [MARKS[mark].words for mark in DISTURBED if mark in marks]
+    found = {mark for names in _marks(rows) for mark in names}
+    words = [MARKS[mark].words for mark in DISTURBED if mark in found]
     return f" ({', '.join(words)})" if words else ""
 
 

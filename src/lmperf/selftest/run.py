@@ -31,6 +31,17 @@ from lmperf.selftest.cases import SESSIONS
 from lmperf.selftest.expectations import Found, Outcome, least_ms
 
 Sessions = Mapping[Session, Sequence[Case]]
+# Keeps a core busy until its standard input is closed. It forks, and its parent ends, since the
+# load of lmperf's own descendants is not counted as other load.
+BURNER = """
+import os, sys, threading
+
+if os.fork():
+    os._exit(0)
+threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
+while True:
+    pass
+"""
 
 
 @dataclass(frozen=True)
@@ -88,22 +99,22 @@ def measured(
     path.write_text(yaml.safe_dump(_configuration(project, session, cases)))
     of_session = SessionProject(load_config(path), root)
     of_session.limit_s, of_session.patient = session.limit_s, session.patient
-    with _busy_cores() if session.busy else nullcontext():
+    with busy_cores() if session.busy else nullcontext():
         record(of_session, of_session.plan(session.stem))
     return machine_evidence(of_session, review(of_session, of_session.machine.slug))
 
 
 @contextmanager
-def _busy_cores() -> Iterator[None]:
-    """Keep every core busy with other processes in this block."""
-    command = [sys.executable, "-c", "while True: pass"]
-    processes = [subprocess.Popen(command) for _ in range(os.cpu_count() or 1)]
+def busy_cores() -> Iterator[None]:
+    """Keep every core busy with processes that are not descendants of this one."""
+    readable, writable = os.pipe()
     try:
+        for _ in range(os.cpu_count() or 1):
+            subprocess.run([sys.executable, "-c", BURNER], stdin=readable, check=True)
+        os.close(readable)
         yield
     finally:
-        for process in processes:
-            process.kill()
-            process.wait()
+        os.close(writable)  # ends them, as the end of this process would
 
 
 def _configuration(project: Project, session: Session, cases: Sequence[Case]) -> dict:

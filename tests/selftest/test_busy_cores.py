@@ -1,0 +1,38 @@
+"""The load of a busy session is other load, and ends with the session."""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from lmperf.measuring.descendants import descendants
+from lmperf.selftest.run import BURNER, busy_cores
+
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/PID/cmdline"),
+]
+
+
+def burners():
+    found = set()
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if BURNER.encode() in path.read_bytes().split(b"\0"):
+                found.add(int(path.parent.name))
+        except OSError:
+            pass  # the process has ended
+    return found
+
+
+def test_load_is_not_of_descendants_and_ends(monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    with busy_cores():
+        (burner,) = burners()
+        assert burner not in descendants(os.getpid())
+    deadline = time.monotonic() + 10
+    while burners():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
