@@ -125,9 +125,10 @@ def test_nothing_is_said_without_second_times(gpu):
 
 
 def test_write_up_says_how_far_sustained_steps_repeat(gpu):
-    made = sustained(repeated(gpu, rows=1), by=1.041)
-    text = pages.write_up(made, [compose("method", made, drawn=False)], synthetic.TEMPLATES)
-    assert "Sustained steps repeat within 5 % (1 row)." in text.split("\n## ")[0]
+    few, enough = (sustained(repeated(gpu, rows=rows), by=1.041) for rows in (1, 3))
+    assert not any("Sustained" in said for said in repeatability.further(few))
+    text = pages.write_up(enough, [compose("method", enough, drawn=False)], synthetic.TEMPLATES)
+    assert "Sustained steps repeat within 5 % (3 rows)." in text.split("\n## ")[0]
 
 
 def test_too_few_rows_of_a_kind_are_not_in_the_sentence(gpu):
@@ -144,7 +145,7 @@ def test_marked_rows_are_left_out_and_counted(gpu, mark, which):
         made = repeated(gpu, by=(1.5,), marks=f"capped;{mark}")
     else:
         made.frames[STEPS] = made.frames[STEPS].assign(marks=mark)
-    assert sentence(made) == "Kernels repeat within 1 % (R1, without 4 disturbed rows)."
+    assert sentence(made) == "Kernels repeat within 1 % (R1, without 4 disturbed steps)."
     assert "4 rows measured while the machine was at work" in repeatability.tables(made)[0].notes
 
 

@@ -14,6 +14,7 @@ import pandas as pd
 from lmperf.benchmarks import load
 from lmperf.reporting import gates, marks
 from lmperf.reporting.evidence import MachineEvidence, axes
+from lmperf.reporting.numbers import counted
 from lmperf.reporting.sections import Composed
 from lmperf.reporting.tables import Owed, TableGroup
 
@@ -88,7 +89,7 @@ def _state(evidence: MachineEvidence, section: Composed, table: TableGroup) -> S
     parts = section.parts.get(table.name)
     if any(marks.legend(part.cells) for part in parts or ()):
         marked = _cells(rows[gates.shown(rows) & marks.marks_of(rows).map(bool)], owed)
-        words += f", {len(marked)} marked" if marked else ""
+        words += f", {counted(len(marked), 'line')} marked" if marked else ""
     if not gap and gates.shown(rows).any() and not parts:
         words, gap = "measured, but its page does not show it", True
     return State(table, section.page, len(measured), len(due), words, gap)

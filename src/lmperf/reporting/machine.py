@@ -36,7 +36,7 @@ FACTS = {
     "cores": "cores",
     "nccl": "NCCL settings",
     "threads": "threads used",
-    "memory_gib": "memory (GiB)",
+    "memory_gib": "memory of the newest run (GiB)",
     "os": "operating system",
     "driver": "driver",
     "cuda": "CUDA",

@@ -34,7 +34,7 @@ KINDS = {
     "host": "host-bound steps",
     "step": "steps",
 }
-# With fewer rows of a kind the write-up is silent about it.
+# With fewer rows of a kind the head page is silent about it; table R1 shows them.
 LEAST_ROWS = 3
 _SINGLE, _SUSTAINED = "median_ms", "sustained_ms"
 # Time -> what its line in the table adds to the kind.
@@ -211,7 +211,8 @@ def values(evidence: MachineEvidence) -> dict:
     """The values of the finding on repeatability; raises NotMeasured without rows that count.
 
     `kinds`: (words, whole percent within which the kind repeats), for kinds with enough rows.
-    Sustained times have sentences of their own (`further`).
+    Sustained times have sentences of their own (`further`). `left_out`: the rows that do not count,
+    since they are marked, in words: `2 disturbed steps`.
     """
     rows = compared(evidence)
     if rows.empty:
@@ -220,25 +221,25 @@ def values(evidence: MachineEvidence) -> dict:
     for (kind, name), found in differences(evidence).items():
         if name == _SINGLE and len(found) >= LEAST_ROWS:
             kinds[kind] = within(found)
-    marked = int((rows["state"] == "marked").sum())
-    if not kinds and not marked:
+    marked = rows[rows["state"] == "marked"]
+    if not kinds and marked.empty:
         raise NotMeasured
+    are_kernels = {*(marked["kind"] == "kernel")}
+    what = "row" if len(are_kernels) > 1 else "kernel" if are_kernels == {True} else "step"
     return {
         "kinds": [(KINDS[kind], _whole_percent(far)) for kind, far in kinds.items()],
         "rows": int((rows["state"] == "").sum()),
-        "marked": marked,
+        "marked": len(marked),
+        "left_out": counted(len(marked), f"disturbed {what}"),
         "share": FLOOR_QUANTILE,
     }
 
 
 def further(evidence: MachineEvidence) -> list[str]:
-    """Sentences for the trust line: how far sustained steps repeat, and other GPUs.
-
-    The recommended times are sustained: even a single row says more about them than single calls.
-    """
+    """Sentences for the trust line: how far sustained steps repeat, and other GPUs."""
     said = []
     parts = [found for (_, name), found in differences(evidence).items() if name == _SUSTAINED]
-    if parts:
+    if sum(map(len, parts)) >= LEAST_ROWS:
         found = pd.concat(parts)
         far = _whole_percent(within(found))
         said.append(f"Sustained steps repeat within {far} % ({counted(len(found), 'row')}).")

@@ -13,7 +13,7 @@ from synthetic import gpu_evidence, small_gpu_evidence
 
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.numbers import ratio, rounded, significant
-from lmperf.reporting.sections.end_to_end import choice, recipes, ways
+from lmperf.reporting.sections.end_to_end import choice, losses, recipes, ways
 from lmperf.reporting.speedup import resolved
 
 EAGER, BLOCKS, WHOLE, BF16 = ways.EAGER, ways.BLOCKS, ways.WHOLE, ways.BF16
@@ -81,6 +81,19 @@ def test_bf16_weights_have_a_table_of_their_own_with_their_loss(gpu):
     assert line["recipe, bf16 weights"] == "bf16 weights, CUDA graph"
     assert (line["loss"], line["mean loss, float32 weights"]) == ("9.000 (+38.4 %)", "6.502")
     assert line["over the above"].startswith("1.2") and faster.length == 3
+
+
+@pytest.mark.slow
+def test_loss_within_the_range_of_float32_weights_has_no_bracket(gpu):
+    rungs = losses.exact_rungs()[:2]
+    of_large = {"size": "large", "step": 100}
+    wide = with_values(gpu, {"loss": 6.7}, losses.LOSS, **of_large, implementation=rungs[0])
+    wide = with_values(wide, {"loss": 6.45}, losses.LOSS, **of_large, implementation=rungs[1])
+    for loss, shown in ((6.69, "6.690"), (6.8, "6.800 (+4.2 %)")):
+        found = with_values(wide, {"loss": loss}, losses.LOSS, **of_large, implementation="graph")
+        faster = recipes.tables(found)[1]
+        assert line_of(faster, size="large")["loss"] == shown
+        assert "Rounding alone moves it by up to 3.9 % (large)." in faster.notes
 
 
 @pytest.mark.slow
@@ -266,7 +279,7 @@ def test_size_whose_bf16_weights_another_gpu_timed_is_named(gpu):
     found = with_values(marked, APART, **where, dtype=ways.BF16_WEIGHTS)
     first, second = recipes.tables(found)
     assert "large" not in {*first.frame["size"], *second.frame["size"]}
-    said = "No line for large: another GPU timed its steps with float32 weights (bf16 weights,"
+    said = "No line for large: another GPU than that of eager float32 timed it (bf16 weights,"
     assert said in second.notes and "stochastically" in second.notes
     assert "No line for large: another GPU" not in recipes.tables(gpu)[1].notes
 
@@ -287,4 +300,6 @@ def test_larger_batch_with_more_tokens_is_named(gpu):
     found = with_times_scaled(gpu, 0.8, **where)
     notes = recipes.tables(found)[0].notes
     assert "With memory left, raise the batch. At batch 16 large makes 2" in notes
+    other = with_times_scaled(gpu, 0.5, **where, implementation="fused_loss")
+    assert f" GiB, with {CHUNKS}." in recipes.tables(other)[0].notes
     assert "raise the batch" not in recipes.tables(gpu)[0].notes

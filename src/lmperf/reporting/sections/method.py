@@ -235,7 +235,7 @@ SECTION = Section(
             answer=repeatability.answer,
             answers={
                 "all": _REPEAT + " (R1).",
-                "some_marked": _REPEAT + " (R1, without {{ marked | count('disturbed row') }}).",
+                "some_marked": _REPEAT + " (R1, without {{ left_out }}).",
                 "unknown": "How far times repeat is unknown: {{ marked | count('row') }} measured"
                 " twice {{ 'was' if marked == 1 else 'were' }} disturbed by other work or drift.",
             },

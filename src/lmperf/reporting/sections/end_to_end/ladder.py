@@ -109,7 +109,7 @@ def _cell(evidence: MachineEvidence, rows: pd.DataFrame, losses: pd.DataFrame) -
     ]
     replaces = "; autocast replaces TF32" if "tf32" in set(rows["implementation"]) else ""
     of = ways.denominators(evidence, _fastest_numerics(evidence))
-    note = f"{burst_note(rows)} {ways.LASTING if len(lasting) else ''}"
+    note = f"{burst_note(rows)} {ways.sustained_note(rows) if len(lasting) else ''}"
     above = "rung before it" if (gaps := unmeasured(evidence, rows)) else "one above it"
     note += f"Each line adds a technique to the {above}{replaces}{of}."
     if gaps:
@@ -121,7 +121,7 @@ def _cell(evidence: MachineEvidence, rows: pd.DataFrame, losses: pd.DataFrame) -
     if size in losses.index.get_level_values("size"):
         known = losses.loc[size]
         names = rows["implementation"][rows["implementation"].isin(known.index)]
-        cells = [loss_cell(*known.loc[name, ["loss", "base"]]) for name in names]
+        cells = [loss_cell(known.loc[name]) for name in names]
         cells = pd.Series(cells, names.index, dtype=object)
         header = "loss (over float32)" if known["base"].notna().any() else "loss"
         columns.append(Beside(header, cells, "loss", "", "precise", LOWER))

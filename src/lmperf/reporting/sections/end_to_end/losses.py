@@ -24,7 +24,7 @@ NEAR = 0.01
 WIDEST = 0.05
 # Fewer losses with float32 weights say nothing about how far rounding moves a loss.
 LEAST_RUNS = 2
-_COLUMNS = ["loss", "seed", "base", "highest", "apart"]
+_COLUMNS = ["loss", "seed", "base", "lowest", "highest", "apart"]
 TOO_FEW = f"fewer than {LEAST_RUNS} runs have float32 weights"
 
 
@@ -33,9 +33,9 @@ def losses(evidence: MachineEvidence) -> pd.DataFrame:
 
     Columns: ``loss``; ``seed``, which determines the tokens; ``base``, the mean loss of the rungs
     with float32 weights on the same tokens, NaN if there are fewer than `LEAST_RUNS` or if they are
-    further apart than `WIDEST`; ``highest``, the highest of them, NaN with ``base``; ``apart``, how
-    far they are apart, as a fraction. These rungs differ in rounding only, which training
-    amplifies, so their mean is a better reference than one of them.
+    further apart than `WIDEST`; ``lowest`` and ``highest``, the range of them, NaN with ``base``;
+    ``apart``, how far they are apart, as a fraction. These rungs differ in rounding only, which
+    training amplifies, so their mean is a better reference than one of them.
     """
     frame = _rows(evidence)
     if frame.empty:
@@ -46,10 +46,10 @@ def losses(evidence: MachineEvidence) -> pd.DataFrame:
     alike = exact.groupby([last["size"], last["seed"]])
     apart = alike.transform("max") / alike.transform("min") - 1
     enough = alike.transform("count") >= LEAST_RUNS
-    base, highest = (
-        alike.transform(of).where(enough & (apart <= WIDEST)) for of in ("mean", "max")
+    base, lowest, highest = (
+        alike.transform(of).where(enough & (apart <= WIDEST)) for of in ("mean", "min", "max")
     )
-    found = last.assign(base=base, highest=highest, apart=apart)
+    found = last.assign(base=base, lowest=lowest, highest=highest, apart=apart)
     return found.set_index(["size", "implementation"])[_COLUMNS]
 
 
@@ -115,11 +115,16 @@ def exact_rungs() -> list[str]:
     return [rung.name for rung in RUNGS if dtype_of(rung.dtype).storage == "float32"]
 
 
-def loss_cell(loss: float, base: float) -> Cell:
-    """A cell with a loss; one that is apart from `base`, NaN if unknown, says by how much."""
-    far = loss / base - 1
-    words = precise(loss) + (f" ({signed_percent(far)})" if abs(far) > NEAR else "")
-    return Cell(words, float(loss))
+def loss_cell(found: pd.Series) -> Cell:
+    """A cell with a loss; one that float32 weights do not give says how far it is from their mean.
+
+    found: a row of `losses`. A loss within their range is no other loss: rounding alone moves it as
+    far.
+    """
+    loss, far = float(found["loss"]), found["loss"] / found["base"] - 1
+    inside = found["lowest"] <= loss <= found["highest"]
+    is_apart = abs(far) > NEAR and not inside
+    return Cell(precise(loss) + (f" ({signed_percent(far)})" if is_apart else ""), loss)
 
 
 def loss_words(evidence: MachineEvidence, size: str) -> str:
@@ -141,7 +146,10 @@ def _reference_words(evidence: MachineEvidence, size: str) -> str:
     if why := _lacks_reference(evidence, [size]):
         return f". No reference: {why[size]}"
     near = percent(NEAR, 0)
-    return f"; in brackets over the mean with float32 weights, if further than {near} from it"
+    return (
+        "; in brackets over the mean with float32 weights, if outside their range and further than"
+        f" {near} from it"
+    )
 
 
 def _lacks_reference(evidence: MachineEvidence, sizes: Iterable[str]) -> dict[str, str]:
@@ -176,4 +184,14 @@ def trained_on(evidence: MachineEvidence, sizes: Iterable[str]) -> str:
         for words in dict.fromkeys(why.values())
     ]
     said = f"Loss: after {steps} steps of one run on the same tokens: {', '.join(said)}."
+    said += _rounding(evidence, [size for size in sizes if size not in why])
     return said + "".join(without)
+
+
+def _rounding(evidence: MachineEvidence, sizes: Iterable[str]) -> str:
+    """A sentence on how far the losses with float32 weights of some sizes are apart, if at all."""
+    found = having(losses(evidence).reset_index(), size=[*sizes])
+    apart = found.groupby("size")["apart"].max()
+    if apart.empty or apart.max() <= NEAR:
+        return ""
+    return f" Rounding alone moves it by up to {percent(apart.max(), 1)} ({apart.idxmax()})."

@@ -191,9 +191,12 @@ def _larger_batches(evidence: MachineEvidence, best: pd.DataFrame) -> list[str]:
         if most["rate"] > (1 + CLOSE) * row["rate"]:
             gain = percent(most["rate"] / row["rate"] - 1, 0)
             memory = significant(ways.peak(rows)[most.name])
+            recipe = ""
+            if way_of(most) != way_of(row):
+                recipe = f", with {words(evidence, most)}"
             notes.append(
                 f"At batch {most['batch']:g} {row['size']} makes {gain} more tokens/s, in {memory}"
-                " GiB."
+                f" GiB{recipe}."
             )
     return ["With memory left, raise the batch.", *notes] if notes else []
 
@@ -215,16 +218,26 @@ def _choices(evidence: MachineEvidence, best: pd.DataFrame, rivals: pd.DataFrame
     another = _on_another_gpu(evidence, rivals, best)
     rivals = rivals[~_apart(evidence, rivals, best)]
     both = rivals.merge(best[["size", "burst", "step_ms"]], on="size", suffixes=("", "_best"))
-    faster = both[(both["burst"] == both["burst_best"]) & (both["step_ms"] < both["step_ms_best"])]
     single = both[both["burst"] & ~both["burst_best"]]
     single = single[single["step_ms"] < (1 + _BURST_AHEAD) * single["step_ms_best"]]
     notes = ["Burst: single calls with pauses."] if best["burst"].nunique() > 1 else []
-    if sizes := in_order("size", faster["size"]):
-        near = percent(CLOSE, 0)
-        notes.append(f"At {listed(sizes)} the simplest recipe within {near} of the fastest stands.")
+    notes += _simplest(rivals, best)
     if sizes := in_order("size", single["size"]):
         notes.append(f"At {listed(sizes)} other recipes were timed in bursts alone: not compared.")
     return notes + another
+
+
+def _simplest(rivals: pd.DataFrame, chosen: pd.DataFrame) -> list[str]:
+    """A sentence on the sizes at which a recipe was chosen although one of these was faster."""
+    both = rivals.merge(chosen[["size", "burst", "step_ms"]], on="size", suffixes=("", "_chosen"))
+    faster = both["step_ms"] < both["step_ms_chosen"]
+    sizes = in_order("size", both.loc[faster & (both["burst"] == both["burst_chosen"]), "size"])
+    if not sizes:
+        return []
+    return [
+        f"Shown at {listed(sizes)}: the simplest recipe that is within {percent(CLOSE, 0)} of the"
+        " fastest and not measurably slower."
+    ]
 
 
 def _apart(evidence: MachineEvidence, rows: pd.DataFrame, best: pd.DataFrame) -> pd.Series:
@@ -289,13 +302,13 @@ def _faster(evidence: MachineEvidence, best: pd.DataFrame) -> list[Table]:
         _peak(rows, "faster.peak"),
         _column(
             "loss",
-            pd.Series([_loss_cell(*pair) for pair in found], at, dtype=object),
+            pd.Series([_loss_cell(one) for one in found], at, dtype=object),
             "faster.loss",
             ("", "precise", LOWER, "observed"),
         ),
         _column(
             "mean loss, float32 weights",
-            number_cells(pd.Series([base for _, base in found], at, dtype=float), precise),
+            number_cells(pd.Series([one["base"] for one in found], at, dtype=float), precise),
             "float32.loss",
             ("", "precise", LOWER, "observed"),
         ),
@@ -307,11 +320,15 @@ def _faster(evidence: MachineEvidence, best: pd.DataFrame) -> list[Table]:
     shown = pd.concat([rows, best[~best["size"].isin(rows["size"])]])
     notes = [f"All: {common}, compiled AdamW.", ROUNDING, trained]
     notes += _on_another_gpu(evidence, every, shown)
-    others = every[is_sound(evidence, every) & ~every["size"].isin(shown["size"])]
-    notes += [
-        f"No line for {size}: another GPU timed its steps with float32 weights ({said})."
-        for size, said in _shortest(evidence, others).items()
-    ]
+    is_usable = is_sound(evidence, every)
+    notes += _simplest(every[is_usable & ~_apart(evidence, every, shown)], rows)
+    others = every[is_usable & ~every["size"].isin(shown["size"])]
+    away = {*others.loc[elsewhere(evidence, others, BASE.rows(steps(evidence))), "size"]}
+    for size, said in _shortest(evidence, others).items():
+        why = "a marked step is faster"
+        if size in away:
+            why = "another GPU than that of eager float32 timed it"
+        notes.append(f"No line for {size}: {why} ({said}).")
     if alone:
         alone = listed(alone)
         notes.append(f"At {alone} no step with float32 weights is recommended to compare with.")
@@ -330,10 +347,10 @@ def _faster_rows(evidence: MachineEvidence, best: pd.DataFrame) -> pd.DataFrame:
     return rows[pd.Series(faster, rows.index, dtype=bool)]
 
 
-def _loss_cell(found: float, base: float) -> Cell:
-    if math.isnan(found):
+def _loss_cell(found: pd.Series) -> Cell:
+    if math.isnan(found["loss"]):
         return Cell("not measured", state=NO_ROW)
-    return losses.loss_cell(found, base)
+    return losses.loss_cell(found)
 
 
 def rung_of(row: pd.Series) -> str | None:
@@ -345,12 +362,12 @@ def _key(row: pd.Series) -> tuple[str, str]:
     return row["dtype"], row["implementation"]
 
 
-def loss(evidence: MachineEvidence, size: str, rung: str | None) -> tuple[float, float]:
-    """The last recorded losses of a rung and with float32 weights; NaN if unknown."""
+def loss(evidence: MachineEvidence, size: str, rung: str | None) -> pd.Series:
+    """The row of `losses.losses` for a rung; NaN if it is unknown."""
     found = losses.losses(evidence)
     if (size, rung) not in found.index:
-        return math.nan, math.nan
-    return tuple(found.loc[(size, rung), ["loss", "base"]])
+        return pd.Series(math.nan, found.columns)
+    return found.loc[(size, rung)]
 
 
 def _where(rows: pd.DataFrame) -> str:

@@ -160,8 +160,12 @@ def _steps(evidence: MachineEvidence, dtype: str) -> Table | None:
         ),
         time(FIRST_CALLS, first, "first_calls", "s"),
     ]
-    note = f"{burst_note(frame)} Tokens/s, MFU and peak memory: of the train step"
-    note += f"{ways.denominators(evidence, dtype)}.{_queued(step)}{_loss(evidence, step, dtype)}"
+    note = burst_note(frame)
+    if gates.shown(step).any():
+        mfu = ", MFU" if ways.mfu_words(evidence, dtype) else ""
+        note += f" Tokens/s{mfu} and peak memory: of the train step"
+        note += f"{ways.denominators(evidence, dtype)}."
+    note += f"{_queued(step)}{_loss(evidence, step, dtype)}"
     words = dtype_words(dtype, CELL)
     return side_by_side(words, frame, [*CELL, "implementation"], columns, note)
 
@@ -181,7 +185,8 @@ def _sustained(evidence: MachineEvidence, dtype: str) -> Table | None:
         *ways.rates(steps, STEP),
         ways.share_of_matmul(steps, STEP),
     ]
-    note = f"{ways.LASTING}{ways.denominators(evidence, dtype).removeprefix('; ')}"
+    of = ways.denominators(evidence, dtype).removeprefix("; ")
+    note = f"{ways.sustained_note(steps)}{of[:1].upper()}{of[1:]}"
     caption = f"{dtype_words(dtype, CELL)}, sustained"
     note += f".{_loss(evidence, steps, dtype)}"
     return side_by_side(caption, steps, [*CELL, "implementation"], columns, note)

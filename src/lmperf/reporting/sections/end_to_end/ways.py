@@ -38,10 +38,6 @@ CELL = ["size", "context_length", "batch"]
 EAGER, WHOLE, BLOCKS = "eager", "compiled", "compiled_blocks"
 FLOAT32, TF32, BF16, BF16_WEIGHTS = "float32", "tf32", "autocast_bfloat16", "bfloat16"
 CONTEXT = 1024
-LASTING = (
-    "Sustained: steps back to back, median (interval over blocks of the stretch), with clock and"
-    " power meanwhile. "
-)
 
 
 class Way(NamedTuple):
@@ -233,6 +229,15 @@ def _bracketed(ms: float, low: float | None, high: float | None) -> str:
     if low is None or {significant(low), significant(high)} == {words}:
         return words
     return f"{words} ({significant(low)}-{significant(high)})"
+
+
+def sustained_note(rows: pd.DataFrame) -> str:
+    """For a note: what sustained times are; rows without a clock have no columns of `stretch`."""
+    meanwhile = rows[["sustained_mhz", "sustained_w"]].notna().any(axis=None)
+    return (
+        "Sustained: steps back to back, median (interval over blocks of the stretch)"
+        f"{', with clock and power meanwhile' if meanwhile else ''}. "
+    )
 
 
 def stretch(rows: pd.DataFrame, name: str) -> list[Beside]:
