@@ -359,6 +359,40 @@ def test_memory_of_steps_on_a_slow_host_counts():
     assert "The furthest is FSDP2" in state(finding, evidence(distributed=smaller)).sentence
 
 
+def test_saved_memory_is_of_the_larger_of_both_peaks():
+    def raised(frame):
+        is_it = frame["implementation"] == "fully_sharded"
+        return frame.assign(peak_mib=frame["peak_mib"].where(~is_it, 1.25 * frame["peak_mib"]))
+
+    def cell(name, line):
+        table = steps.head(known)
+        names = next(one.cells for one in table.columns if one.name == "implementation")
+        place = [one.words for one in names].index(line)
+        return next(one.cells for one in table.columns if one.name == name)[place]
+
+    (finding,) = (one for one in memory.FINDINGS if one.name == "distributed_fully_sharded_memory")
+    known = evidence(distributed=raised)
+    said, apart = state(finding, known), state(finding, evidence())
+    assert said.values["peak"] == pytest.approx(1.25 * apart.values["peak"])
+    assert said.values["peak"] / 2**30 == pytest.approx(cell("peak", "fully sharded").value)
+    assert "larger one of timed" in said.sentence and "timed" not in apart.sentence
+    assert limits.faults(said.sentence) == []
+
+
+def test_impossible_peaks_of_timed_steps_are_not_compared():
+    def without_gradients(frame):
+        is_it = frame["implementation"] == "fsdp2"
+        return frame.assign(peak_mib=frame["peak_mib"].where(~is_it, 1.0), parameters=1e9)
+
+    (finding,) = (one for one in memory.FINDINGS if one.name == "distributed_peaks")
+    every, said = (
+        state(finding, known) for known in (evidence(), evidence(distributed=without_gradients))
+    )
+    left = len(SIZES) * len(DTYPES)
+    assert said.answer == "agree" and every.values["n"] - said.values["n"] == left
+    assert f"Left out are {left} cells" in said.sentence and limits.faults(said.sentence) == []
+
+
 def test_memory_leads_to_every_answer():
     def saved(name):
         return {"saves": evidence, "costs": of("distributed_memory", larger(9.0, name))}
