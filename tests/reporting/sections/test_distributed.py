@@ -217,11 +217,12 @@ def test_no_strategy_is_called_the_best_beside_an_unresolved_one():
     assert state(scaling.FINDINGS[0], evidence(distributed=one_is_marked)) is None
 
 
-def on_two_pairs(moved=(), profiled="GPU-a;GPU-b", eager=False, sending=1.0):
+def on_two_pairs(moved=(), profiled="GPU-a;GPU-b", eager=False, sending=1.0, working=1.0):
     """Evidence of jobs on two pairs of GPUs, in which no steps were timed in turn.
 
     moved: strategies that were timed on the second pair; profiled: the GPUs of the ledger;
-    eager: whether there are eager steps; sending: a factor of the communication's time.
+    eager: whether there are eager steps; sending, working: factors of the times of communication
+    and computation in the ledger.
     """
     first, second = "2026-11-24T10", "2026-11-24T20"
 
@@ -232,8 +233,11 @@ def on_two_pairs(moved=(), profiled="GPU-a;GPU-b", eager=False, sending=1.0):
         return frame.assign(together=together, measured_at=hours + ":00:30Z")
 
     def ledger(frame):
-        longer = sending * frame["communication_ms"]
-        return frame.assign(measured_at=f"{first}:00:30Z", communication_ms=longer)
+        times = {
+            "communication_ms": sending * frame["communication_ms"],
+            "compute_ms": working * frame["compute_ms"],
+        }
+        return frame.assign(measured_at=f"{first}:00:30Z", **times)
 
     jobs = [
         ("distributed", first, "GPU-a;GPU-b"),
@@ -276,9 +280,14 @@ def test_other_verdict_of_eager_steps_is_added():
 
 @pytest.mark.parametrize(
     ("changed", "is_known"),
-    [({}, True), ({"profiled": "GPU-c;GPU-d"}, False), ({"eager": True}, False)],
+    [
+        ({}, True),
+        ({"profiled": "GPU-c;GPU-d"}, False),
+        ({"eager": True}, False),
+        ({"working": 1.2}, False),
+    ],
 )
-def test_scaling_limit_is_of_compiled_steps_on_one_gpu_pair(changed, is_known):
+def test_scaling_limit_rests_on_decided_steps_of_one_gpu_pair(changed, is_known):
     (finding,) = (one for one in scaling.FINDINGS if one.name == "distributed_scaling")
     said = state(finding, on_two_pairs(**changed)).sentence
     assert ("hiding all communication" in said) == is_known

@@ -80,13 +80,14 @@ def _limit(evidence: MachineEvidence, best: pd.Series) -> dict:
     its part of the batch, and the update of all weights, which does not become shorter.
     Communication beside it makes the computation slower, so the speed-up is no bound. Like
     ``best``, it is that of compiled steps over a compiled one. It is unknown if other GPUs profiled
-    the step than timed that of one rank.
+    the step than timed that of one rank, or if the profiler changed the step (`rows.decided`).
     """
     if not best["implementation"].endswith(COMPILED):
         return {"all_hidden": None}
     cell = {name: best[name] for name in rows.CELL}
     strategy = overlap.OVERLAPPED + COMPILED
     ledger = having(sound(evidence, rows.LEDGER), table="ledger", implementation=strategy, **cell)
+    ledger = rows.decided(rows.with_timed(evidence, ledger))
     one = having(sound(evidence, STEM), implementation=ONE + COMPILED, **{**cell, "ranks": 1})
     if ledger.empty or one["sustained_ms"].isna().all():
         return {"all_hidden": None}
