@@ -161,8 +161,8 @@ _WITH = (
 )
 _HIDES = (
     "{% if hidden_of_few is not none and hidden_of_many is not none %} Hooks hide"
-    " {{ hidden_of_many | percent(0) }} of the communication then, at batch {{ few }}"
-    " {{ hidden_of_few | percent(0) }}.{% endif %}"
+    " {{ hidden_of_many | percent(0) }} of the communication at batch {{ many }}. At batch"
+    " {{ few }} they hide {{ hidden_of_few | percent(0) }}.{% endif %}"
 )
 _ELSEWHERE = (
     "{% if elsewhere %} Shorter, but timed on other GPUs than one rank and not compared:"
