@@ -278,6 +278,21 @@ def test_other_verdict_of_eager_steps_is_added():
     assert "In eager steps it is 0." in said.sentence and limits.faults(said.sentence) == []
 
 
+@pytest.mark.parametrize(("more", "words"), [(16, "4 and 16"), (None, "4")])
+def test_comparison_of_strategies_names_its_batches(more, words):
+    def change(frame):
+        frame = as_long_as("fully_sharded", "ddp")(frame)
+        found = slower("fully_sharded", 0.5)(frame[frame["dtype"] == "autocast_bfloat16"].copy())
+        compiled = found["implementation"].str.endswith("_compiled") & (more is not None)
+        return pd.concat([found, found[compiled].assign(batch=more)], ignore_index=True)
+
+    (finding,) = (
+        one for one in sharding.FINDINGS if one.name == "distributed_fully_sharded_over_ddp"
+    )
+    said = state(finding, evidence(distributed=change)).sentence
+    assert f"compared at batch {words}." in said and limits.faults(said) == []
+
+
 @pytest.mark.parametrize(
     ("changed", "is_known"),
     [

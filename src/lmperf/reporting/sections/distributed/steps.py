@@ -14,7 +14,7 @@ from lmperf.names import implementation_words, in_order
 from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import PAGE, SECTION, Finding, NotMeasured, measured, sound
-from lmperf.reporting.numbers import Spread
+from lmperf.reporting.numbers import Spread, listed
 from lmperf.reporting.sections.distributed import rows
 from lmperf.reporting.sections.distributed.memory import is_possible_peak, peaks_of
 from lmperf.reporting.sections.distributed.model import with_predictions
@@ -165,8 +165,11 @@ def _verdict_over(evidence: MachineEvidence, name: str, base: str) -> dict:
     others = _resolved_over(evidence, eager, base) if decides else eager.iloc[:0]
     others = having(others, size=found["size"].iloc[0])
     verdict, other = _one_verdict(found), _one_verdict(others) if len(others) else None
+    batches, eager_batches = _batches(found), _batches(others)
     return {
         **cell_words(found),
+        "batches": batches,
+        "eager_batches": None if eager_batches == batches else eager_batches,
         "verdict": verdict,
         "ratio": Spread.of(found["ratio"]),
         "name": implementation_words(name),
@@ -174,6 +177,11 @@ def _verdict_over(evidence: MachineEvidence, name: str, base: str) -> dict:
         "compiled": decides,
         "eager": None if other in (None, verdict) else Spread.of(others["ratio"]),
     }
+
+
+def _batches(frame: pd.DataFrame) -> str:
+    """The batches of the rows, in words: ``4 and 16``."""
+    return listed(f"{batch:g}" for batch in sorted(frame["batch"].unique()))
 
 
 def _resolved_over(evidence: MachineEvidence, frame: pd.DataFrame, base: str) -> pd.DataFrame:
@@ -227,7 +235,8 @@ def _times(frame: pd.DataFrame) -> pd.Series:
 _ON = "On {{ ranks }} ranks a {{ size }} step"
 _OVER = (
     "{% if compiled %} in compiled steps{% endif %} at size {{ size }} on {{ ranks }} ranks"
-    " ({{ ratio | range('ratio') }}).{% if eager %} In eager steps it is"
+    " ({{ ratio | range('ratio') }}). Both were compared at batch {{ batches }}.{% if eager %} In"
+    " eager steps{% if eager_batches %} at batch {{ eager_batches }}{% endif %} it is"
     " {{ eager | range('ratio') }} as fast.{% endif %}"
 )
 
