@@ -513,6 +513,16 @@ def test_head_has_a_line_for_each_strategy_of_one_cell(pair):
     assert {"size": "3.4B", "dtype": "autocast_bfloat16"}.items() <= table.axes.items()
 
 
+def test_head_says_which_noise_floor_decides_its_speedups(pair):
+    """Fewer than five pairs of processes were timed, so the floor is 10 %."""
+    assert "Noise floor of speed-ups: 10.0 %." in steps.head(pair).notes
+
+    def alone(frame):
+        return frame[frame["ranks"] > 1]
+
+    assert "Noise floor" not in steps.head(evidence(distributed=alone)).notes
+
+
 def test_head_has_no_peak_below_weights_gradients_and_moments(pair):
     """Timed steps with FSDP2 lack its gradients; D11 measures them, of the eager strategy only."""
 

@@ -11,12 +11,21 @@ from lmperf.benchmarks import load
 from lmperf.names import in_order
 from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, having
-from lmperf.reporting.numbers import absent, finite, percent, percent_digits, significant, whole
+from lmperf.reporting.numbers import (
+    Spread,
+    absent,
+    finite,
+    percent,
+    percent_digits,
+    significant,
+    whole,
+)
 from lmperf.reporting.sections.end_to_end.ways import sustained
 from lmperf.reporting.side_by_side import Beside, rate, share, speedup, step_time, time
 from lmperf.reporting.speedup import Series, every, speedup_cells
 from lmperf.reporting.tables import keys_of, number_cells, or_status, step_times
 from lmperf.results import DERIVED, EMPTY, HIGHER, LOWER, NOT_DECIDED, Cell
+from lmperf.statistics import LEAST_FLOOR
 
 STEM, LEDGER, MEMORY = "distributed", "distributed_overlap", "distributed_memory"
 CELL = ["size", "context_length", "batch", "ranks", "dtype"]
@@ -64,6 +73,14 @@ def over(evidence: MachineEvidence, frame: pd.DataFrame, base: str, brackets: bo
     parts = [speedup_cells(evidence, STEM, *pair, brackets) for pair in pairs(frame, base)]
     cells = pd.concat([pd.Series(dtype=object), *parts])
     return cells[cells.index.isin(frame.index)]
+
+
+def floors(evidence: MachineEvidence, frame: pd.DataFrame, base: str) -> Spread | None:
+    """The noise floors that decide the speed-ups of `over`; None if there is no speed-up."""
+    found = [every(evidence, STEM, *pair)["floor"] for pair in pairs(frame, base)]
+    known = pd.concat([pd.Series(dtype=float), *found])
+    known = known[known.index.isin(frame.index)].clip(lower=LEAST_FLOOR).fillna(LEAST_FLOOR)
+    return Spread.of(known) if len(known) else None
 
 
 def efficiencies(evidence: MachineEvidence, frame: pd.DataFrame) -> pd.Series:

@@ -14,7 +14,7 @@ from lmperf.names import implementation_words, in_order
 from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import PAGE, SECTION, Finding, NotMeasured, measured, sound
-from lmperf.reporting.numbers import Spread, listed
+from lmperf.reporting.numbers import Spread, listed, percent, ranged
 from lmperf.reporting.sections.distributed import rows
 from lmperf.reporting.sections.distributed.memory import is_possible_peak, peaks_of
 from lmperf.reporting.sections.distributed.model import with_predictions
@@ -67,6 +67,8 @@ def head(evidence: MachineEvidence) -> Table | None:
     if (peaks.isna() & ~is_possible_peak(frame)).any():
         note += " A dash: not known, since timed steps do not count all gradients."
     note += " Predicted: by the model of D7, where it has what it needs."
+    if floors := rows.floors(evidence, frame, ONE):
+        note += f" Noise floor of speed-ups: {ranged(floors, percent)}."
     if frame["implementation"].str.endswith(COMPILED).any():
         note += " A compiled step is compared with the compiled step of one rank."
     table = side_by_side("One train step, by strategy", frame, LINES, columns, note)
