@@ -2,6 +2,7 @@
 
 import functools
 
+import limits
 import pandas as pd
 import pytest
 from finding_checks import assert_answers_reached
@@ -84,6 +85,26 @@ def test_best_bucket_is_named_beside_the_fastest_measured():
     low, high = (float(end.replace(",", "")) for end in row["as good (MB)"].split(" to "))
     assert low <= float(row["best bucket (MB)"].replace(",", "")) <= high
     assert row["fastest measured"] == "buckets of 100 MB"
+
+
+def test_best_bucket_is_advised_unless_measurements_contradict():
+    def said(**factors):
+        frame = evidence().frames["distributed"].copy()
+        for name, factor in factors.items():
+            chosen = frame["implementation"] == name
+            frame.loc[chosen, ["median_ms", "sustained_ms"]] *= factor
+        made = with_frames(evidence(), distributed=frame)
+        return state(model.FINDINGS[0], made).sentence
+
+    assert "MB should be best for large." in said()
+    other = said(bucket_1000=0.9)
+    assert "should be best" not in other and limits.faults(other) == []
+    assert other.endswith("the best bucket for large; measured fastest: buckets of 1000 MB.")
+    marked = evidence().frames["distributed"]
+    is_one = marked["implementation"].str.startswith("bucket_")
+    marked = marked.assign(marks=is_one.map({True: "host", False: ""}))
+    alone = state(model.FINDINGS[0], with_frames(evidence(), distributed=marked)).sentence
+    assert alone.endswith("none was measured without a mark.")
 
 
 def test_fastest_bucket_is_one_without_a_mark():

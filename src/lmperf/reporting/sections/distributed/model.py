@@ -8,6 +8,7 @@ it is the computation of a step of several ranks (D5), of the first measured of
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import pandas as pd
@@ -46,7 +47,7 @@ from lmperf.transformer.sizes import SIZES, ModelSize, canonical
 
 STEM, LEDGER, COLLECTIVES = "distributed", "distributed_overlap", links.STEM
 CELL = ["size", "context_length", "batch", "ranks", "dtype"]
-ONE_BY_ONE = "one_by_one"
+ONE_BY_ONE, BUCKETS = "one_by_one", "bucket_"
 # Strategies whose computation in the ledger stands for that of a rank: those that copy no gradients
 # come first.
 WITHOUT_EXPOSED = (ONE_BY_ONE, "overlapped", "flat", "ddp")
@@ -235,10 +236,30 @@ def _words(implementation: str | None) -> str:
     return implementation_words(implementation) if implementation else EMPTY
 
 
+def _timed_buckets(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows of buckets that were timed and are not marked."""
+    frame = frame[gates.shown(frame) & ~doubtful(frame, STEM)]
+    return having(frame, implementation={one for one in PREDICTED if one.startswith(BUCKETS)})
+
+
+def _bytes_of(implementation: str) -> float:
+    """The bytes of a bucket of `PREDICTED`."""
+    return MB * float(implementation.removeprefix(BUCKETS))
+
+
+def _agrees(best: BestBucket, fastest: str, timed: pd.DataFrame) -> bool:
+    """Whether the fastest measured bucket is as good by the model, or next to its best one."""
+    if best.low <= _bytes_of(fastest) <= best.high:
+        return True
+    nearest = min(
+        timed["implementation"], key=lambda name: abs(math.log(_bytes_of(name) / best.message))
+    )
+    return nearest == fastest
+
+
 def _fastest(frame: pd.DataFrame) -> str | None:
     """The bucket with the shortest step that is not marked; None if all are."""
-    frame = frame[gates.shown(frame) & ~doubtful(frame, STEM)]
-    frame = frame[frame["implementation"].str.startswith("bucket")]
+    frame = _timed_buckets(frame)
     return None if frame.empty else frame.loc[rows.lasting_ms(frame).idxmin(), "implementation"]
 
 
@@ -252,6 +273,9 @@ def _accuracy(evidence: MachineEvidence) -> dict:
     largest = having(predicted, size=size)
     cell = tuple(largest.iloc[-1][name] for name in CELL)
     causes = _causes(evidence, compiled=False, trusted=True)
+    best = causes[cell].best if cell in causes else None
+    steps = having(evidence.frame(STEM), **dict(zip(CELL, cell, strict=True)))
+    fastest = _fastest(steps)
     return {
         "n": len(predicted),
         "left": int(
@@ -260,7 +284,9 @@ def _accuracy(evidence: MachineEvidence) -> dict:
         "error": errors.median(),
         "errors": Spread.of(errors),
         "size": size,
-        "best": causes[cell].best if cell in causes else None,
+        "best": best,
+        "fastest": implementation_words(fastest) if fastest else None,
+        "agrees": bool(best and fastest) and _agrees(best, fastest, _timed_buckets(steps)),
     }
 
 
@@ -271,8 +297,10 @@ _SAID = (
     "{% endif %}"
 )
 _BEST = (
-    "{% if best %} Buckets of {{ (best.message / 1e6) | rounded }} MB should be best for"
-    " {{ size }}.{% endif %}"
+    "{% if best and agrees %} Buckets of {{ (best.message / 1e6) | rounded }} MB should be best for"
+    " {{ size }}.{% elif best %} The model expects {{ (best.message / 1e6) | rounded }} MB to be"
+    " the best bucket for {{ size }}; {% if fastest %}measured fastest: {{ fastest }}{% else %}none"
+    " was measured without a mark{% endif %}.{% endif %}"
 )
 FINDINGS = (
     Finding(
