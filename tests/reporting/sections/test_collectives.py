@@ -2,6 +2,7 @@
 
 import functools
 
+import limits
 import pytest
 from finding_checks import assert_answers_reached
 from synthetic import gpu_evidence, provenance, with_frames
@@ -121,6 +122,28 @@ def test_findings_give_every_declared_answer():
 def test_finding_on_passing_round_compares_measured_and_predicted():
     said = state(FINDINGS[1], evidence()).sentence
     assert said.startswith("An all-reduce of 1 GB over 8 ranks is 3.") and "D1) predict 2.8" in said
+
+
+@pytest.mark.parametrize(
+    ("least", "words"),
+    [
+        (1, "No size decides whether torch.distributed's own all-reduce is faster than both, or"),
+        (10**7, "own all-reduce is faster than both at 4 of 7 sizes. 3 sizes do not decide."),
+        (2 * 10**9, "own all-reduce is faster than both at 7 of 7 sizes."),
+    ],
+)
+def test_sizes_that_do_not_decide_on_the_library_are_named(least, words):
+    frame = evidence().frames["collectives"]
+    is_it = (frame["operation"] == "all_reduce") & (frame["implementation"] == "library")
+    marks = (is_it & (frame["message_bytes"] >= least)).map({True: "loaded", False: ""})
+    made = with_frames(gpu_evidence(), collectives=frame.assign(marks=marks))
+    said = state(FINDINGS[1], made).sentence
+    assert words in said and limits.faults(said) == []
+
+
+def test_slower_all_reduce_of_the_library_is_named():
+    said = state(FINDINGS[1], evidence("gpu", (("all_reduce", (2e-4, 20.0)),))).sentence
+    assert "faster than both at none of 7 sizes, and slower than one of them at 7." in said
 
 
 def test_predicted_ratio_has_the_direction_of_the_measured_one():

@@ -96,24 +96,37 @@ def _passed_round(evidence: MachineEvidence) -> dict:
 
 
 def _library(evidence: MachineEvidence, like: pd.Series) -> dict:
-    """At how many sizes the library's all-reduce is faster than both others, or slower than one."""
+    """At how many sizes the library's all-reduce is faster than both others, or slower than one.
+
+    `par` counts the other sizes at which both comparisons are resolved, `open` those left.
+    """
     same = {name: like[name] for name in ("operation", "dtype", "ranks")}
     frame = having(evidence.frame(STEM), **same, implementation=LIBRARY)
-    wins, loses = pd.Series(True, frame.index), pd.Series(False, frame.index)
+    verdicts = pd.DataFrame(index=frame.index)
     for name in (PARTS, ROUND):
         pair = (Series.of(implementation=one) for one in (LIBRARY, name))
-        found = resolved(evidence, STEM, *pair)
-        wins &= wins.index.isin(found[found["verdict"] == FASTER].index)
-        loses |= loses.index.isin(found[found["verdict"] == SLOWER].index)
-    return {"wins": Count(int(wins.sum()), len(wins)), "loses": int(loses.sum())}
+        verdicts[name] = resolved(evidence, STEM, *pair)["verdict"].reindex(frame.index)
+    wins, loses = (verdicts == FASTER).all(axis=1), (verdicts == SLOWER).any(axis=1)
+    par = verdicts.notna().all(axis=1) & ~wins & ~loses
+    return {
+        "wins": Count(int(wins.sum()), len(frame)),
+        "loses": int(loses.sum()),
+        "par": int(par.sum()),
+        "open": int((~wins & ~loses & ~par).sum()),
+    }
 
 
 _OVER = "An all-reduce of {{ message }} over {{ ranks }} ranks"
 _PREDICTED = (
-    " The fits of their parts (D1) predict {{ predicted | ratio }}. {{ library }}'s own all-reduce"
-    " is faster than both at {{ wins.k }} of {{ wins.n }} sizes"
-    "{% if wins.k < wins.n %}, and slower than one of them at"
-    " {{ loses if loses else 'none' }}{% endif %}."
+    " The fits of their parts (D1) predict {{ predicted | ratio }}."
+    "{% if open == wins.n %} No size decides whether {{ library }}'s own all-reduce is faster than"
+    " both, or slower than one of them."
+    "{% else %} {{ library }}'s own all-reduce is faster than both at"
+    " {{ wins.k if wins.k else 'none' }} of {{ wins.n | count('size') }}"
+    "{% if loses %}, and slower than one of them at {{ loses }}{% endif %}."
+    "{% if par %} At {{ par }} it is on par with at least one of them.{% endif %}"
+    "{% if open %} {{ open | count('size') }} {{ 'does' if open == 1 else 'do' }} not decide."
+    "{% endif %}{% endif %}"
 )
 
 FINDINGS = (
