@@ -170,7 +170,7 @@ def _verdict_over(evidence: MachineEvidence, name: str, base: str) -> dict:
     batches, eager_batches = _batches(found), _batches(others)
     return {
         **cell_words(found),
-        "batches": batches,
+        "batches": batches if found["batch"].nunique() > 1 else None,
         "eager_batches": None if eager_batches == batches else eager_batches,
         "verdict": verdict,
         "ratio": Spread.of(found["ratio"]),
@@ -237,8 +237,9 @@ def _times(frame: pd.DataFrame) -> pd.Series:
 _ON = "On {{ ranks }} ranks a {{ size }} step"
 _OVER = (
     "{% if compiled %} in compiled steps{% endif %} at size {{ size }} on {{ ranks }} ranks"
-    " ({{ ratio | range('ratio') }}). Both were compared at batch {{ batches }}.{% if eager %} In"
-    " eager steps{% if eager_batches %} at batch {{ eager_batches }}{% endif %} it is"
+    " ({{ ratio | range('ratio') }})."
+    "{% if batches %} Both were compared at batch {{ batches }}.{% endif %}"
+    "{% if eager %} In eager steps{% if eager_batches %} at batch {{ eager_batches }}{% endif %} it is"
     " {{ eager | range('ratio') }} as fast.{% endif %}"
 )
 
