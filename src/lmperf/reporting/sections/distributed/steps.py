@@ -239,8 +239,9 @@ _OVER = (
     "{% if compiled %} in compiled steps{% endif %} at size {{ size }} on {{ ranks }} ranks"
     " ({{ ratio | range('ratio') }})."
     "{% if batches %} Both were compared at batch {{ batches }}.{% endif %}"
-    "{% if eager %} In eager steps{% if eager_batches %} at batch {{ eager_batches }}{% endif %} it is"
-    " {{ eager | range('ratio') }} as fast.{% endif %}"
+    "{% if eager %} In eager steps"
+    "{% if eager_batches %} at batch {{ eager_batches }}{% endif %}"
+    " it is {{ eager | range('ratio') }} as fast.{% endif %}"
 )
 
 
