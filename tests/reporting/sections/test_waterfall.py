@@ -18,7 +18,7 @@ from synthetic import cpu_evidence, gpu_evidence, small_gpu_evidence
 from lmperf.reporting.evidence import having
 from lmperf.reporting.figures import LIGHT
 from lmperf.reporting.numbers import significant
-from lmperf.reporting.sections.end_to_end import ways
+from lmperf.reporting.sections.end_to_end import losses, waterfall, ways
 from lmperf.reporting.sections.end_to_end.figure import MARKED, SAVED, SLOWER_BY, STEP, UNCLEAR
 from lmperf.transformer.rungs import RUNGS
 
@@ -183,6 +183,15 @@ def test_loss_stands_beside_rungs_with_bf16_weights(gpu):
     without = {stem: frame for stem, frame in gpu.frames.items() if stem != "ladder_loss"}
     drawn = light_figure(replace(gpu, frames=without))
     assert numbers_of(panel_of(drawn, "large"))["+ CUDA graph"].endswith(" (loss –)")
+
+
+def test_loss_within_the_range_of_float32_is_no_change(gpu):
+    of_large = {"size": "large", "step": 100}
+    high, low = losses.exact_rungs()[:2]
+    wide = with_values(gpu, {"loss": 6.7}, losses.LOSS, **of_large, implementation=high)
+    wide = with_values(wide, {"loss": 6.45}, losses.LOSS, **of_large, implementation=low)
+    found = with_values(wide, {"loss": 6.69}, losses.LOSS, **of_large, implementation="graph")
+    assert waterfall.loss_changes(found, "large")["graph"] == "loss as float32"
 
 
 def test_numbers_at_bars_end_within_the_figure(gpu):

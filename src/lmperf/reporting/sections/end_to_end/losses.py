@@ -122,9 +122,13 @@ def loss_cell(found: pd.Series) -> Cell:
     far.
     """
     loss, far = float(found["loss"]), found["loss"] / found["base"] - 1
-    inside = found["lowest"] <= loss <= found["highest"]
-    is_apart = abs(far) > NEAR and not inside
+    is_apart = abs(far) > NEAR and not is_inside(found)
     return Cell(precise(loss) + (f" ({signed_percent(far)})" if is_apart else ""), loss)
+
+
+def is_inside(found: pd.Series) -> bool:
+    """Whether the loss in a row of `losses` is within the range of those with float32 weights."""
+    return bool(found["lowest"] <= found["loss"] <= found["highest"])
 
 
 def loss_words(evidence: MachineEvidence, size: str) -> str:

@@ -101,12 +101,17 @@ def loss_changes(evidence: MachineEvidence, size: str) -> dict[str, str]:
     Rungs without a loss are left out.
     """
     names = [name for name, rung in BY_NAME.items() if not keeps_weights(rung)]
-    known = losses.losses(evidence).index
-    found = {n: losses.growth(evidence, size, n) for n in names if (size, n) in known}
-    return {
-        name: "loss unclear" if change is None else f"loss {signed_percent(change)}"
-        for name, change in found.items()
-    }
+    known = losses.losses(evidence)
+    return {n: _loss_words(known.loc[(size, n)]) for n in names if (size, n) in known.index}
+
+
+def _loss_words(found: pd.Series) -> str:
+    change = found["loss"] / found["base"] - 1
+    if change != change:
+        return "loss unclear"
+    if abs(change) > losses.NEAR and losses.is_inside(found):
+        return "loss as float32"
+    return f"loss {signed_percent(change)}"
 
 
 def keeps_weights(rung: Rung) -> bool:
