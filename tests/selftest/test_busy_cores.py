@@ -17,6 +17,7 @@ pytestmark = [
 
 
 def burners():
+    """The ids of the processes that keep a core busy."""
     found = set()
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -27,7 +28,7 @@ def burners():
     return found
 
 
-def test_load_is_not_of_descendants_and_ends(monkeypatch):
+def test_busy_processes_are_no_descendants_and_end(monkeypatch):
     monkeypatch.setattr(os, "cpu_count", lambda: 1)
     with busy_cores():
         (burner,) = burners()

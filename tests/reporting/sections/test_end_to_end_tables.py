@@ -266,3 +266,9 @@ def test_head_table_names_batches_that_differ_by_size(cpu):
     table = head(with_rows(cpu, frame))
     assert list(table.frame["size"]) == ["tiny, batch 4", "small, batch 1"]
     assert head(MachineEvidence("empty")) is None
+
+
+@pytest.mark.parametrize("mhz", [1600.0, None])
+def test_note_names_clock_and_power_only_if_they_are_known(mhz):
+    rows = pd.DataFrame({"sustained_mhz": [mhz], "sustained_w": [None]})
+    assert ("clock and power" in ways.sustained_note(rows)) is (mhz is not None)

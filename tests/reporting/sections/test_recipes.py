@@ -285,6 +285,31 @@ def test_size_whose_bf16_weights_another_gpu_timed_is_named(gpu):
 
 
 @pytest.mark.slow
+def test_size_whose_marked_bf16_weights_are_faster_is_named(gpu):
+    where = {"size": "large", "phase": "train_step"}
+    found = with_values(gpu, {"marks": "host"}, **where, implementation="fused_blocks", dtype=BF16)
+    found = with_values(found, {"marks": "host"}, **where, implementation="graph")
+    assert (
+        "No line for large: a marked step is faster (bf16 weights, "
+        in recipes.tables(found)[1].notes
+    )
+
+
+@pytest.mark.slow
+def test_second_table_says_where_the_simplest_recipe_is_shown(gpu):
+    where = {"size": "large", "context_length": 1024, "batch": 4, "phase": "train_step"}
+    where |= {"dtype": ways.BF16_WEIGHTS}
+    simpler, faster = {"implementation": "fused_blocks"}, {"implementation": "graph"}
+    found = with_equal_times(gpu, simpler, faster, **where)
+    ms = having(found.frames[ways.STEM], **faster, **where)["sustained_ms"].iloc[0]
+    found = with_values(found, {"sustained_ms": 1.01 * ms}, **simpler, **where)
+    second = recipes.tables(found)[1]
+    assert line_of(second, size="large")["recipe, bf16 weights"] == "bf16 weights"
+    assert "Shown at large: the simplest recipe that is within 2 % of the fastest" in second.notes
+    assert "Shown at large" not in recipes.tables(gpu)[1].notes
+
+
+@pytest.mark.slow
 def test_steps_that_could_not_be_checked_are_counted(gpu):
     where = {"size": "3.4B", "context_length": 1024, "phase": "train_step", "batch": 4}
     lost = {"status": "unchecked", "median_ms": None, "sustained_ms": None, "rounds_ms": None}

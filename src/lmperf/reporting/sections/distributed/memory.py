@@ -151,7 +151,7 @@ def _saved(evidence: MachineEvidence, name: str) -> dict:
         "ranks": f"{ours['ranks']:g}",
         "peak": peaks[0],
         "before": peaks[1],
-        "other": [*map(gib, peaks)] != [*map(gib, apart)],
+        "differs": [*map(gib, peaks)] != [*map(gib, apart)],
         "state": state[0] * MIB,
         "whole_state": state[1] * MIB,
         "base": implementation_words(both[1]),
@@ -238,7 +238,7 @@ _PEAK = (
     " {{ before | gib }} ({{ base }}; D8, D11)"
 )
 # Said if a peak differs from that in D8 and D11, as shown.
-_LARGER = "{% if other %} A peak is the larger one of timed steps and of D8, D11.{% endif %}"
+_LARGER = "{% if differs %} A peak is the larger one of timed steps and of D8, D11.{% endif %}"
 _LEFT = (
     "{% if left %} Left out {{ 'is' if left == 1 else 'are' }} {{ left | count('cell') }} whose"
     " timed steps do not count all gradients.{% endif %}"

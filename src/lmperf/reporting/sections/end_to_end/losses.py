@@ -116,10 +116,10 @@ def exact_rungs() -> list[str]:
 
 
 def loss_cell(found: pd.Series) -> Cell:
-    """A cell with a loss; one that float32 weights do not give says how far it is from their mean.
+    """A cell with a loss and, outside the range of float32 weights, its distance from their mean.
 
-    found: a row of `losses`. A loss within their range is no other loss: rounding alone moves it as
-    far.
+    found: a row of `losses`. A loss within that range counts as equal: rounding alone moves losses
+    as far. So does one within `NEAR` of the mean.
     """
     loss, far = float(found["loss"]), found["loss"] / found["base"] - 1
     is_apart = abs(far) > NEAR and not is_inside(found)
