@@ -71,7 +71,7 @@ publish: $(READY) ## add this machine's evidence and report to Git, if it passes
 
 lock: $(TOOLS_READY) ## pin the newest versions that pyproject.toml allows, with hashes
 	$(COMPILE) pyproject.toml --output-file envs/report.txt >/dev/null
-	$(COMPILE) pyproject.toml --extra measure --extra site --extra dev --constraints envs/report.txt \
+	$(COMPILE) pyproject.toml --extra measure --extra dev --constraints envs/report.txt \
 	  --constraints envs/measure.txt --output-file envs/dev.txt >/dev/null
 	$(COMPILE) envs/release.in --output-file envs/release.txt >/dev/null
 

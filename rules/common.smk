@@ -220,7 +220,7 @@ def write_up_inputs(machine):
     if machine in OUTDATED:
         return [*evidence(machine), due_file(f"{machine}-write-up", f"report/{machine}/report.md")]
     pages = [page for page in written.pages(project, machine) if page.name != "report.md"]
-    figures = [path for path in written.figures(project, machine) if "-dark" not in path.stem]
+    figures = [path for path in written.drawn(project, machine) if "-dark" not in path.stem]
     return [
         *evidence(machine),
         *(for_report(page, "Pages") for page in pages),
@@ -232,10 +232,10 @@ WRITE_UP_INPUTS = {machine: write_up_inputs(machine) for machine in MACHINES}
 
 
 def workflow_description():
-    """The file that `snakemake --report` opens on: what the report is, and its findings."""
+    """The file that `snakemake --report` opens on: what the report is, and what it says."""
     text = Path(str(workflow.current_basedir), "rules/captions/workflow.rst").read_text()
     for machine in (HERE, *OTHERS):
-        if sentences := written.findings(project, machine):
+        if sentences := written.leads(project, machine):
             listed = "\n".join(f"- {sentence}" for sentence in sentences)
             text += f"\n{{% raw %}}What the evidence of {machine} says:\n\n{listed}{{% endraw %}}\n"
     path = DUE_FILES / "workflow.rst"

@@ -27,7 +27,7 @@ rule write_up:
         machine="|".join(map(re.escape, MACHINES)),
     params:
         lmperf=LMPERF,
-        findings=lambda wildcards: written.findings(project, wildcards.machine),
+        leads=lambda wildcards: written.leads(project, wildcards.machine),
     shell:
         "{params.lmperf:q} report {wildcards.machine:q} > {log:q} 2> >(tee -a {log:q} >&2)"
 

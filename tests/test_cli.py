@@ -40,7 +40,7 @@ def test_machine_must_be_a_name_rather_than_a_path(tmp_path, monkeypatch, capfd,
     [
         (["--config", "[1]", "list"], "--config: must be KEY=VALUE"),
         (["frob"], "No such command 'frob'"),
-        (["run"], "Missing argument 'STEM'. See: lmperf run --help"),
+        (["measure"], "Missing argument 'STEM'. See: lmperf measure --help"),
         (["list", "--frob"], "No such option"),
         (["-C", "nowhere", "list"], "-C nowhere: No such file or directory"),
         (["try", "a:b", "--as", "nothing"], "'nothing' is not one of 'attention'"),
@@ -77,7 +77,7 @@ def test_bad_arguments_give_one_line_and_exit_code_2(
 
 
 @pytest.mark.parametrize(
-    ("command", "usage"), [("list", "[STEM]"), ("show", "[STEM]"), ("run", "STEM")]
+    ("command", "usage"), [("list", "[STEM]"), ("show", "[STEM]"), ("measure", "STEM")]
 )
 def test_usage_brackets_only_an_optional_argument(capfd, command, usage):
     assert cli.main([command, "--help"]) == 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from lmperf.results import SIGNS
+from lmperf.reporting.results import SIGNS
 
 README = Path(__file__).parents[1] / "README.md"
 _PLACE = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
@@ -28,7 +28,8 @@ def updated(readme: str, root: Path) -> str:
     if first is None:
         raise ValueError(f"{report} has no table")
     table = _with_links_from(first[1], Path(found[2]).parent)
-    if signs := re.search(rf"[{''.join(SIGNS.values())}] .*", first[2]):  # the end of its note
+    known = "".join(sign for sign, _ in SIGNS.values())
+    if signs := re.search(rf"[{known}] .*", first[2]):  # the end of its note
         table += f"\n{signs[0]}\n"
     return readme[: found.end(1)] + f"\n{table}\n" + readme[found.start(3) :]
 

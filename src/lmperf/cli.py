@@ -27,7 +27,6 @@ from lmperf.commands import (
     doctor,
     due,
     export,
-    fit,
     history,
     init,
     machine,
@@ -84,7 +83,7 @@ def lmperf(context: click.Context, directory: Path | None, configfile: Path, ove
 
 
 for command in (
-    *(due.list_, run.run, run.try_, show.show, doctor.doctor, fit.fit, init.init, new.new),
+    *(due.list_, run.run, run.try_, show.show, doctor.doctor, init.init, new.new),
     *(measure.measure, repeat.repeat, report.report, report.summary, site.site),
     *(verify.verify, publish.publish, export.export, add.add),
     *(diff.diff, history.history, compare.compare, selftest.selftest),

@@ -43,7 +43,6 @@ def _measured(folder, patch):
     patch.setattr("lmperf.evidence.record.measure", measure)
     project = Project(load_config(config), folder)
     record(project, project.plan("flash_attention"))
-    (folder / "report/there/notes").mkdir()
     (folder / "report/there/report.md").write_text("their words")
     return folder / "report/there"
 

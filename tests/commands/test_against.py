@@ -1,34 +1,25 @@
-"""`lmperf run --against`: the command under a table, executed with evidence of this machine."""
+"""`lmperf run --against`: rows of this machine's evidence, measured again."""
 
+import csv
 import re
-import shlex
-import shutil
-from pathlib import Path
 
 import pytest
 
 pytestmark = pytest.mark.process
 
-
-TEMPLATES = Path(__file__).parents[2] / "templates"
 VERDICT = r"reproduced within|differs by|cannot be judged: (marked|unresolved)"
 
 
-def test_command_below_a_table_measures_its_cell_again(folder, lmperf):
-    assert lmperf("measure", "flash_attention")[0] == 0
-    shutil.copytree(TEMPLATES, folder / "templates")
-    assert lmperf("report")[0] == 0
-    page = (folder / "report/here/flash_attention.md").read_text()
-    line = re.search(r"^Reproduce a cell: `lmperf (.*)`$", page, re.MULTILINE)[1]
+def test_row_of_the_evidence_is_measured_again_by_its_key(folder, lmperf):
+    assert lmperf("run", "flash_attention", "--keep")[0] == 0
     evidence = folder / "report/here/evidence/flash_attention.csv"
     before = evidence.read_bytes()
-    code, out, said = lmperf(*shlex.split(line))
+    row = next(csv.DictReader(evidence.read_text().splitlines()))
+    code, out, said = lmperf("run", "--row", row["key"], "--against", "here")
     assert code in (0, 1), said
-    cell, phase = re.search(r"--only (\S+) .*--phases (\S+) ", line).groups()
-    assert re.search(rf"^Against here: {cell.replace(',', ', ')}, \w+, {phase}$", out, re.MULTILINE)
+    assert re.search(rf"^Against here: batch=1, .*, {row['phase']}$", out, re.MULTILINE)
     verdict = out.splitlines()[-1]
-    assert re.search(VERDICT, verdict)
-    assert (code == 0) == ("reproduced within" in verdict)
+    assert re.search(VERDICT, verdict) and (code == 0) == ("reproduced within" in verdict)
     assert evidence.read_bytes() == before
 
     outside = ("--only", "seq_len=33", "--implementations", "sdpa", "--phases", "forward")
@@ -37,12 +28,8 @@ def test_command_below_a_table_measures_its_cell_again(folder, lmperf):
     assert "cannot be judged: here has no such row" in out
     assert "outside the grid of the report: 1 of 1 cases" in said
 
-    links_exist(folder / "report/report.md")
-
-
-def links_exist(page):
-    for target in re.findall(r"\]\(([^)#:]+)", page.read_text()):
-        assert (page.parent / target).exists(), target
+    code, out, said = lmperf("run", "--row", "0123", "--against", "here")
+    assert (code, out) == (2, "") and "has no row with the key 0123" in said
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
-FOLDERS = ("src/lmperf/benchmarks", "templates/sections")
+FOLDERS = ("src/lmperf/benchmarks", "templates")
 
 
 def test_new_outside_a_checkout_is_refused(folder, lmperf):
@@ -32,7 +32,7 @@ def test_files_are_printed_and_never_overwritten(folder, lmperf):
     assert code == 0
     benchmark, template = (folder / line for line in out.split())
     assert "class LayerNorm(Timed):" in benchmark.read_text()
-    assert "how fast is layer norm?" in template.read_text()
+    assert "Layer norm: how fast is it?" in template.read_text()
     code, _, said = lmperf("new", "layer_norm")
     assert code == 2 and "already exists" in said
 
@@ -45,8 +45,8 @@ def test_files_are_printed_and_never_overwritten(folder, lmperf):
                 ["report", "cost", "machine", "code", "store", "selftest"], "report"
             ).items()
         ),
-        *(dict.fromkeys(["traces", "method", "notes", "figures", "evidence"], "report").items()),
-        *(dict.fromkeys(["repeatability", "published", "machines"], "report").items()),
+        *(dict.fromkeys(["traces", "method", "figures", "evidence", "page"], "report").items()),
+        *(dict.fromkeys(["repeatability", "published", "machines", "generic"], "report").items()),
         ("class", "word of Python"),
         ("print", "word of Python"),
         ("random", "module of Python"),

@@ -25,8 +25,8 @@ def project(folder, monkeypatch):
         project.rendered.append(machine)
 
     project.rendered = []
-    monkeypatch.setattr("lmperf.reporting.render.render_machine", written)
-    monkeypatch.setattr("lmperf.reporting.render.render_overview", written)
+    monkeypatch.setattr("lmperf.reporting.report.render_machine", written)
+    monkeypatch.setattr("lmperf.reporting.report.render_overview", written)
     return project
 
 
@@ -61,7 +61,7 @@ def test_missing_and_edited_pages_have_different_messages(folder, monkeypatch):
     page = folder / "report/here/attention.md"
     page.parent.mkdir(parents=True)
     page.write_text("edited")
-    monkeypatch.setattr("lmperf.reporting.render.edited", lambda *_: ["attention.md", "lrpe.md"])
+    monkeypatch.setattr("lmperf.reporting.written.edited", lambda *_: ["attention.md", "lrpe.md"])
     edited, missing = not_rendered(project, "here")
     assert edited.startswith(f"{page}: differs from")
     assert missing == f"{page.with_name('lrpe.md')}: has not been rendered; run lmperf report"

@@ -9,9 +9,7 @@ from lmperf.evidence.plan import evidence_of
 from lmperf.evidence.project import Project
 from lmperf.evidence.review import review
 from lmperf.gate import UNCHECKED
-from lmperf.reporting import gates
-from lmperf.reporting.render import machine_evidence
-from lmperf.reporting.tables import status_words
+from lmperf.reporting.evidence import Evidence
 
 ROOT = Path(__file__).parents[2]
 MACHINE = "nvidia-h200"
@@ -40,8 +38,8 @@ def test_row_whose_check_lacks_memory_is_not_called_wrong(tmp_path):
     assert not reviewed.damaged
     assert len(reviewed.faults["out of memory"]["lrpe"]) == 1
     assert len(reviewed.faults["red gate"]["lrpe"]) == 1
-    frame = machine_evidence(project, reviewed).frame("lrpe")
-    frame = frame[frame["status"] != "ok"]
-    said = dict(zip(status_words(frame), gates.red(frame), strict=True))
-    assert said == {"not checked, withheld": False, "gate failed, withheld": True}
-    assert not gates.shown(frame).any()
+    shown = Evidence.reviewed(reviewed).rows("lrpe")
+    shown = shown[shown["status"] != "ok"]
+    states = {"unchecked": "not checked", "failed_check": "withheld"}
+    assert dict(zip(shown["state"], shown["words"], strict=True)) == states
+    assert not shown["holds"].any()

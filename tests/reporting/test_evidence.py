@@ -1,95 +1,125 @@
-"""Read evidence (measured rows in CSV): column types, order of rows, invalid values."""
+"""Rows are judged once, when they are read."""
 
-import csv
-
-import numpy as np
-import pandas as pd
 import pytest
+from planted import CPU, evidence, row
 
-from lmperf.benchmark import COMMON_COLUMNS
-from lmperf.reporting.evidence import (
-    MachineEvidence,
-    axes,
-    groups,
-    in_reading_order,
-    row_names,
-    typed_rows,
-)
-
-KINDS = {c.name: c.kind for c in COMMON_COLUMNS} | {"causal": bool, "seq_len": int}
-HEADER = "seq_len,dtype,causal,implementation,phase,status,median_ms,rounds_ms,commit,key\n"
+from lmperf.reporting.evidence import sorted_for_reading
 
 
-def read(*lines, header=HEADER):
-    return typed_rows(list(csv.DictReader([header, *lines])), KINDS, "topic")
+def frame(*rows, stem="end_to_end", **more):
+    return evidence(*rows, **more).rows(stem)
 
 
-def test_columns_are_typed_as_declared():
-    frame = read(
-        "128,float32,True,eager,forward,ok,1.5,1.5,0012345,77",
-        "256,float32,False,eager,forward,oom,,,0012345,78",
-    )
-    assert frame["causal"].tolist() == [True, False] and frame["causal"].dtype == bool
-    assert frame["seq_len"].tolist() == [128, 256]
-    assert frame["median_ms"].iloc[0] == 1.5 and np.isnan(frame["median_ms"].iloc[1])
-    assert frame["commit"].tolist() == ["0012345", "0012345"]
-    assert frame["key"].iloc[0] == "77" and frame["rounds_ms"].iloc[0] == "1.5"
+def test_benchmark_that_was_not_measured_has_no_rows():
+    rows = evidence().rows("lrpe")
+    assert rows.empty and {"state", "signs", "holds", "ms", "floor"} <= {*rows.columns}
 
 
 @pytest.mark.parametrize(
-    ("line", "column"),
+    ("values", "state", "words"),
     [
-        ("128,float32,maybe,eager,forward,ok,1.5,,c,k", "causal"),
-        ("128,float32,True,eager,forward,ok,fast,,c,k", "median_ms"),
+        ({}, None, ""),
+        ({"status": "failed_check"}, "failed_check", "withheld"),
+        ({"status": "nan"}, "nan", "result not finite"),
+        ({"status": "unsupported"}, "unsupported", "unsupported"),
+        ({"max_error": 2.0, "error_bound": 1.0}, "failed_check", "withheld"),
+        ({"error_bound": 1.0}, "failed_check", "withheld"),
+        ({"max_error": 0.5, "error_bound": 1.0}, None, ""),
+        (
+            {"status": "oom", "requested_bytes": 2**31, "free_bytes": 2**30},
+            "oom",
+            "OOM (asked 2.0 GiB, free 1.0 GiB)",
+        ),
+        ({"status": "oom"}, "oom", "OOM"),
     ],
 )
-def test_invalid_value_is_an_error_that_names_the_column(line, column):
-    with pytest.raises(ValueError, match=rf"topic.*{column}"):
-        read(line)
+def test_state_says_why_a_row_has_no_result(values, state, words):
+    one = frame(row("end_to_end", 10.0, **values)).iloc[0]
+    assert (one["state"], one["words"], one["holds"]) == (state, words, state is None)
 
 
-def test_unknown_axis_keeps_its_text():
-    header = "shape,implementation,phase,status\n"
-    frame = read("16x16,eager,forward,ok", header=header)
-    assert frame["shape"].tolist() == ["16x16"]
-    assert axes(frame) == ["shape"]
+def test_time_below_the_data_sheet_is_impossible():
+    fast = row("flash_attention", 0.001, flops=1e15, dtype="bfloat16")
+    one = frame(fast, row("ceilings", 1.0), stem="flash_attention").iloc[0]
+    assert one["state"] == "impossible" and not one["holds"]
 
 
-def test_rows_are_sorted_in_reading_order():
-    cells = [
-        ("2.0B", "forward"),
-        ("small", "train_step"),
-        ("small", "backward"),
-        ("3.4B", "forward"),
-    ]
-    frame = pd.DataFrame(
-        [{"size": s, "implementation": "eager", "phase": p, "status": "ok"} for s, p in cells]
+def test_step_back_to_back_counts_before_single_steps():
+    step = row("end_to_end", 10.0, phase="train_step", flops=1e12, tokens=4096, peak_mib=2048)
+    step |= {"sustained_ms": "12.0", "sustained_rounds_ms": "11;12;13"}
+    one = frame(step).iloc[0]
+    assert (one["ms"], one["low_ms"], one["high_ms"]) == (12.0, 11.0, 13.0)
+    assert one["tflops"] == pytest.approx(1e12 / 12.0 / 1e9)
+    assert one["tokens_s"] == pytest.approx(4096 / 0.012)
+    assert one["peak_gib"] == 2.0
+
+
+def test_kernel_keeps_its_time_in_single_calls():
+    kernel = row("flash_attention", 1.0) | {"sustained_ms": "1.2"}
+    assert frame(kernel, stem="flash_attention").iloc[0]["ms"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("values", "waits"),
+    [
+        ({"host_ms": 8.9}, False),
+        ({"host_ms": 9.0}, True),
+        ({"spread": 20}, False),
+        ({"spread": 30}, True),
+        ({"marks": "host_bound"}, True),
+    ],
+)
+def test_step_waits_if_the_host_takes_its_time(values, waits):
+    step = row("end_to_end", 10.0, phase="train_step", **values)
+    assert frame(step).iloc[0]["waits"] == waits
+
+
+def test_step_on_a_cpu_never_waits_for_it():
+    step = row("end_to_end", 10.0, phase="train_step", host_ms=10.0)
+    assert not frame(step, facts=CPU).iloc[0]["waits"]
+
+
+def test_signs_are_capped_loaded_and_stale():
+    marks = row("end_to_end", 10.0, marks="drift;loaded;capped;host", key="k")
+    one = frame(marks, stale=frozenset(["k"])).iloc[0]
+    assert one["signs"] == ("capped", "loaded", "stale") and not one["holds"]
+
+
+def test_row_without_a_gpu_shares_one_with_its_process():
+    one = frame(row("end_to_end", 10.0, gpus=None, together="t1")).iloc[0]
+    assert one["gpus"] == "t1"
+
+
+def test_noise_floor_is_how_far_two_processes_are_apart():
+    def kernel(ms, again):
+        return row("flash_attention", ms) | {"again_ms": ";".join([str(again)] * 8)}
+
+    many = [kernel(1.0, 1.0 + 0.01 * i) for i in range(1, 7)]
+    assert frame(*many, stem="flash_attention")["floor"].max() == pytest.approx(0.06, abs=0.003)
+    few = frame(kernel(1.0, 1.01), stem="flash_attention")
+    assert few["floor"].tolist() == [0.10]
+
+
+def test_rows_are_in_reading_order():
+    sizes = ("3.4B", "0.13B", "2.0B", "0.42B")
+    rows = frame(*(row("end_to_end", 10.0, size=size) for size in sizes))
+    assert rows["size"].tolist() == ["small", "medium", "2.0B", "3.4B"]
+    shapes = evidence(*(row("lrpe", 1.0, shape=shape) for shape in ("32x32", "512", "4x4x4")))
+    assert shapes.rows("lrpe")["shape"].tolist() == ["4x4x4", "512", "32x32"]
+    assert sorted_for_reading(rows.iloc[:0], ["size"]).empty
+
+
+def test_rates_are_shares_of_ceiling_and_data_sheet():
+    matmul = row(
+        "ceilings", 1.0, operation="matmul", dtype="bfloat16", load="burst", tflops=800, flops=8e11
     )
-    ordered = in_reading_order(frame)
-    assert list(ordered["size"]) == ["small", "small", "2.0B", "3.4B"]
-    assert list(ordered["phase"])[:2] == ["backward", "train_step"]
+    step = row("end_to_end", 10.0, dtype="autocast_bfloat16", phase="train_step", flops=4e12)
+    one = frame(matmul, step).iloc[0]
+    assert one["share"] == pytest.approx(0.5) and one["mfu"] == pytest.approx(400 / 989.5)
 
 
-def test_row_name_is_one_line():
-    frame = pd.DataFrame(
-        [{"seq_len": 128.0, "implementation": "eager", "phase": "forward", "status": "ok"}]
-    )
-    assert row_names(frame) == ["seq_len=128, eager, forward"]
-
-
-def test_damaged_evidence_has_no_frame(gpu_copy):
-    gpu_copy.damaged["attention"] = "digest differs"
-    assert gpu_copy.frame("attention") is None
-    assert MachineEvidence("m").present() == {}
-
-
-def test_groups_are_in_reading_order_and_not_empty():
-    frame = pd.DataFrame(
-        {"phase": ["backward", "forward", "forward"], "dtype": ["tf32", "tf32", "float32"]}
-    )
-    found = [(phase, dtype, list(rows.index)) for phase, dtype, rows in groups(frame, *frame)]
-    assert found == [
-        ("forward", "float32", [2]),
-        ("forward", "tf32", [1]),
-        ("backward", "tf32", [0]),
-    ]
+def test_text_of_strangers_is_neutralised_when_read():
+    name = "<b>|mine"
+    here = evidence(row("end_to_end", 10.0, implementation=name), machine="<i>")
+    assert here.rows("end_to_end")["implementation"].tolist() == ["&#60;b>&#124;mine"]
+    assert here.machine == "&#60;i>" and here.link == "%3Ci%3E"

@@ -1,89 +1,109 @@
-"""Tests of the report as one file: HTML, PDF and LaTeX."""
+"""The report of a machine as one file."""
 
-import base64
 import re
 import shutil
-import subprocess
 
+import planted
 import pytest
-from rendered_evidence import HOSTILE
-from site_pages import Page
+from html_page import HtmlPage
 
 from lmperf.errors import UserError
 from lmperf.reporting import export
 
-pytestmark = pytest.mark.machine
-CHROMIUM = next(filter(None, map(shutil.which, export.BROWSERS)), None)
+EVIL = "<script>alert(1)</script> \\input{x} 50 % & [y] *z*"
+FIRST = """# Models on {{ machine.device }}
+
+**Use bf16**, see [Lengths](mine.md#lengths) and [traces](traces/a.json.gz). *Italic* `a_b`.
+
+- {{ machine.driver }}
+
+{{ table("", rows("attention"), "seq_len", columns=[time(), text("reason")]) }}
+
+```python
+step()
+```
+"""
+MINE = """# Lengths of mine
+
+## Lengths
+
+{{ table("", rows("attention"), "seq_len", columns=[time()]) }}
+
+{{ line_chart("Lengths", rows("attention").frame, "seq_len", "ms", ("length", "ms")) }}
+"""
 
 
 @pytest.fixture(scope="module")
-def document(hostile_site, hostile_evidence):
-    return export.html(hostile_site, hostile_evidence)
+def own(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("templates")
+    (folder / "report.md.j2").write_text(FIRST)
+    (folder / "mine.md.j2").write_text(MINE)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lmperf.reporting.pages.page_names", lambda *of: ["mine"])
+        yield folder
 
 
-def test_document_refers_to_nothing_outside_itself(document):
-    page = Page(document)
-    ids = [of["id"] for _, of in page.elements if "id" in of]
-    assert len(ids) == len(set(ids)) > 30
-    links = [of["href"] for of in page.all("a")]
-    assert len(links) > 30 and {link[0] for link in links} == {"#"}
-    assert {link[1:] for link in links} <= set(ids)
-    loaded = [of.get("src") or of.get("srcset") for of in page.all("img") + page.all("source")]
-    assert len(loaded) > 6 and all(of.startswith("data:image/svg+xml;base64,") for of in loaded)
+@pytest.fixture(scope="module")
+def evidence():
+    rows = [
+        planted.row("attention", ms, implementation="eager", seq_len=length, reason=EVIL)
+        for length, ms in ((256, 1.0), (1024, 2.0))
+    ]
+    return planted.evidence(*rows, facts={**planted.H200, "driver": EVIL})
+
+
+@pytest.fixture(scope="module")
+def document(evidence, own, tmp_path_factory):
+    return export.html(evidence, tmp_path_factory.mktemp("report"), own)
+
+
+def test_document_needs_no_other_file(document):
+    page = HtmlPage(document)
+    assert {of["content"] for of in page.all("meta") if "http-equiv" in of} == {
+        "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none';"
+        " form-action 'none'"
+    }
     assert not page.all("script") and not page.all("link")
-    [policy] = [of["content"] for of in page.all("meta") if "http-equiv" in of]
-    assert policy.startswith("default-src 'none'; style-src 'unsafe-inline'; img-src data:;")
+    images = [of["src"] for of in page.all("img")] + [of["srcset"] for of in page.all("source")]
+    assert len(images) == 2 and all(one.startswith("data:image/svg+xml") for one in images)
+    assert EVIL in page.text
 
 
-def test_document_holds_write_up_pages_tables_and_figures(document):
-    page = Page(document)
-    articles = [of["id"] for of in page.all("article")]
-    assert articles[0] == "report" and {"attention", "end_to_end", "method"} <= set(articles)
-    assert len(page.all("table")) > 40
-    assert all("open" in of for of in page.all("details"))
-    figure = base64.b64decode(page.all("img")[0]["src"].partition(",")[2])
-    assert b"<svg" in figure
+def test_links_between_pages_stay_within_the_document(document):
+    page = HtmlPage(document)
+    ids = [of["id"] for _, of in page.elements if "id" in of]
+    assert len(ids) == len({*ids}) and "mine-lengths" in ids
+    assert [of["href"] for of in page.all("a")] == ["#mine-lengths"]
+    assert "traces" in page.text, "a link to another file becomes text"
 
 
-def test_evidence_is_text_in_the_document(document):
-    page = Page(document)
-    assert HOSTILE[0] in page.text
-    for tag, attributes in page.elements:
-        assert tag not in ("script", "iframe", "object", "embed", "base", "form")
-        assert not any(key.startswith("on") for key in attributes)
+def test_latex_has_the_text_and_tables_of_the_first_page(evidence, own):
+    text = export.latex(evidence, own)
+    assert r"\section*{Models on NVIDIA H200}" in text and r"\textbf{Use bf16}" in text
+    assert r"\emph{Italic} \texttt{a\_b}" in text and "Lengths" in text
+    assert "\\begin{verbatim}\nstep()\n\\end{verbatim}" in text
+    assert r"\begin{tabular}{rrl}" in text
+    (line,) = re.findall(r"^1,024 & .*", text, re.MULTILINE)
+    assert line.startswith("1,024 & 2.00 (") and line.endswith(r" \\")
+    for name in re.findall(r"\\begin{(\w+)}", text):
+        assert text.count(f"\\begin{{{name}}}") == text.count(f"\\end{{{name}}}")
 
 
-@pytest.mark.process
-@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
-def test_chromium_prints_the_document():
-    printed = export.pdf("<!doctype html><title>A</title><p>words</p>")
-    assert printed.startswith(b"%PDF-") and printed.rstrip().endswith(b"%%EOF")
-
-
-def test_pdf_without_chromium_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(export, "BROWSERS", ("no-such-browser",))
-    with pytest.raises(UserError, match=r"no-such-browser is installed.*--format html"):
-        export.pdf("<p>words</p>")
-
-
-def test_browser_that_prints_nothing_is_an_error(monkeypatch):
-    monkeypatch.setattr(export, "BROWSERS", ("true",))
-    with pytest.raises(UserError, match="true did not print the report"):
-        export.pdf("<p>words</p>")
-
-
-def test_latex_is_a_whole_document_in_ascii(hostile_site, hostile_evidence):
-    text = export.latex(hostile_site, hostile_evidence)
-    assert text.isascii() and text.startswith("\\documentclass")
-    for name in ("document", "table", "tabular", "itemize"):
-        assert text.count(f"\\begin{{{name}}}") == text.count(f"\\end{{{name}}}") > 0, name
-    assert text.count("{") - text.count("\\{") == text.count("}") - text.count("\\}")
-    assert not re.search(r"(?<!\\)[#_]", text.partition("\\section*")[2])
+def test_latex_shows_untrusted_text_as_text(evidence, own):
+    text = export.latex(evidence, own)
+    shown = r"\textless{}script\textgreater{}alert(1)\textless{}/script\textgreater{}"
+    shown += r" \textbackslash{}input\{x\} 50 \% \& [y] *z*"
+    assert text.count(shown) == 3 and r"\input" not in text
 
 
 @pytest.mark.process
-@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
-def test_latex_compiles(hostile_site, hostile_evidence, tmp_path):
-    (tmp_path / "report.tex").write_text(export.latex(hostile_site, hostile_evidence))
-    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "report.tex"]
-    assert subprocess.run(command, cwd=tmp_path, capture_output=True).returncode == 0
+def test_document_is_printed_as_pdf(document):
+    if not any(map(shutil.which, export.BROWSERS)):
+        pytest.skip("chromium is not installed")
+    assert export.pdf(document).startswith(b"%PDF")
+
+
+def test_pdf_without_a_browser_is_an_error(monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(UserError, match="PDF needs Chromium"):
+        export.pdf("")

@@ -1,139 +1,132 @@
-"""Render to files: detect files edited after rendering, and flag stale rows."""
+"""Pages: the vocabulary of templates, templates of a user, and what is wrong with one."""
 
-import json
-from pathlib import Path
-
+import pandas as pd
 import pytest
-import synthetic
+from planted import evidence, page, row
 
-from lmperf.benchmarks import load
-from lmperf.config import load_config
-from lmperf.evidence.plan import row_name
-from lmperf.evidence.project import Project
-from lmperf.evidence.reviewed import Review
-from lmperf.reporting import render, written
-from lmperf.reporting.render import edited
-
-ROOT = Path(__file__).parents[2]
-TEXTS = {"report.md": "rendered\n", "page.md": "page\n", "figures/a.svg": "<svg/>\n"}
+from lmperf.commands.init import OWN
+from lmperf.errors import UserError
+from lmperf.reporting import figures, report
+from lmperf.reporting.render import Page, load_templates
 
 
 @pytest.fixture
-def project(tmp_path, monkeypatch):
-    """A project with a machine `m`, whose write-up and overview both render to TEXTS."""
-    made = Project(load_config(ROOT / "config/config.yaml"), tmp_path)
-    (tmp_path / "report/m").mkdir(parents=True)
-    (tmp_path / "report/m/machine.json").write_text(json.dumps(synthetic.facts("m", "cpu", None)))
-    monkeypatch.setattr(render, "_files_of_machine", lambda project, machine: TEXTS)
-    monkeypatch.setattr(render, "_files_of_overview", lambda project: TEXTS)
-    return made
-
-
-def rendered(project, machine):
-    if machine:
-        render.render_machine(project, machine)
-    else:
-        render.render_overview(project)
-    return written.target(project, machine).parent
-
-
-@pytest.mark.parametrize("machine", ["m", None])
-@pytest.mark.parametrize("noted", [True, False])
-def test_rendered_files_do_not_count_as_edited(project, machine, noted):
-    rendered(project, machine)
-    if noted:
-        written.record(project, machine)
-    assert edited(project, machine) == []
-
-
-@pytest.mark.parametrize("machine", ["m", None])
-@pytest.mark.parametrize("noted", [True, False])
-def test_edited_file_is_listed(project, machine, noted):
-    directory = rendered(project, machine)
-    if noted:
-        written.record(project, machine)
-    (directory / "page.md").write_text("better figures\n")
-    assert edited(project, machine) == ["page.md"]
-
-
-def test_missing_and_added_files_count_as_edited(project):
-    directory = rendered(project, "m")
-    (directory / "page.md").unlink()
-    (directory / "mine.md").write_text("mine\n")
-    assert edited(project, "m") == ["mine.md", "page.md"]
-
-
-@pytest.mark.parametrize("noted", [True, False])
-def test_edited_missing_and_added_figures_count_as_edited(project, noted):
-    directory = rendered(project, "m")
-    if noted:
-        written.record(project, "m")
-    (directory / "figures/a.svg").write_text("<svg onload='alert(1)'/>\n")
-    assert edited(project, "m") == ["figures/a.svg"]
-    (directory / "figures/b.svg").write_text("<svg/>")
-    (directory / "figures/a.svg").unlink()
-    assert edited(project, "m") == ["figures/a.svg", "figures/b.svg"]
-
-
-@pytest.mark.parametrize(
-    "name", ["figures/x.html", "evidence/x.txt", "notes.html", "figures/more/a.svg", "a.csv"]
-)
-def test_file_that_lmperf_does_not_write_is_foreign(project, name):
-    directory = rendered(project, "m")
-    (directory / "evidence").mkdir()
-    (directory / "evidence/memory.csv.damaged").write_text("set aside by a job")
-    assert written.foreign(project, "m") == []
-    (directory / name).parent.mkdir(exist_ok=True)
-    (directory / name).write_text("mine")
-    (found,) = written.foreign(project, "m")
-    assert directory / name in (found, *found.glob("*"))
-
-
-def test_link_in_place_of_a_figure_is_foreign(project, tmp_path):
-    directory = rendered(project, "m")
-    figure = directory / "figures/a.svg"
-    figure.rename(tmp_path / "a.svg")
-    figure.symlink_to(tmp_path / "a.svg")
-    assert edited(project, "m") == [] and written.foreign(project, "m") == [figure]
-
-
-def test_directory_in_place_of_a_file_counts_as_edited(project):
-    directory = rendered(project, "m")
-    (directory / "page.md").unlink()
-    (directory / "page.md").mkdir()
-    assert edited(project, "m") == ["page.md"]
-
-
-@pytest.mark.parametrize("machine", ["m", None])
-def test_missing_write_up_counts_as_edited(project, machine):
-    assert edited(project, machine) == ["figures/a.svg", "page.md", "report.md"]
-
-
-def test_current_record_avoids_a_second_rendering(project, monkeypatch):
-    rendered(project, "m")
-    written.record(project, "m")
-    monkeypatch.setattr(render, "_files_of_machine", lambda *_: pytest.fail("was rendered"))
-    assert edited(project, "m") == []
-
-
-def test_unwritable_record_counts_as_no_record(project):
-    rendered(project, "m")
-    (project.root / ".lmperf").write_text("in the way")
-    written.record(project, "m")
-    assert not written.is_current(project, "m") and edited(project, "m") == []
-
-
-@pytest.mark.parametrize(
-    ("stale", "told"), [((), None), ((0,), [True, False]), ((0, 1), [True, True])]
-)
-def test_stale_column_exists_only_if_some_rows_are_stale(project, stale, told):
-    axes = {"batch": "1", "d_head": "64", "dtype": "float32", "causal": "False"}
-    rows = [
-        {**axes, "seq_len": n, "implementation": "eager", "phase": "forward", "status": "ok"}
-        for n in ("128", "256")
+def here():
+    steps = [
+        row("end_to_end", ms, dtype=dtype, phase="train_step", tokens=4096)
+        for dtype, ms in (("float32", 100), ("autocast_bfloat16", 40))
     ]
-    names = [row_name(load("attention"), rows[index]) for index in stale]
-    reviewed = Review("m", {**synthetic.facts("m", "cpu", None), "preset": "cpu"})
-    reviewed.rows["attention"], reviewed.stale["attention"] = rows, names
-    frame = render.machine_evidence(project, reviewed).frames["attention"]
-    assert (frame["stale"].tolist() if "stale" in frame else None) == told
+    return evidence(*steps)
+
+
+@pytest.fixture
+def said(here, tmp_path):
+    """Render a text as a user's template."""
+
+    def render(text, form="markdown", name="mine"):
+        (tmp_path / f"{name}.md.j2").write_text(text)
+        load_templates.cache_clear()
+        return page(name, here, own=tmp_path, form=form).text
+
+    return render
+
+
+STEPS = 'rows("end_to_end").where(phase="train_step")'
+
+
+def test_finding_stands_while_its_rows_exist(said):
+    text = '{% call finding() %}Steps take {{ ROWS.range("ms") | range }} ms.{% endcall %}'
+    assert said(text.replace("ROWS", STEPS)) == "- Steps take 40.0 to 100 ms.\n"
+    assert said(text.replace("ROWS", f'{STEPS}.where(dtype="tf32")')).strip() == ""
+
+
+def test_text_stands_only_while_its_condition_holds(said):
+    gain = f'{STEPS}.where(dtype="autocast_bfloat16").over(dtype="float32")'
+    text = "{% call note() %}{% set gain = GAIN %}{{ holds(gain COND) }}{{ gain }}{% endcall %}"
+    text = text.replace("GAIN", gain)
+    assert said(text.replace("COND", "> 2")) == "> **Author's note.** 2.50x\n"
+    assert said(text.replace("COND", "> 3")).strip() == ""
+
+
+def test_tables_have_a_heading_and_a_command(said):
+    text = '{{ table("T1. Steps", rows("end_to_end"), "dtype", [time("eager")]) }}'
+    shown = said(text)
+    assert shown.startswith("## T1. Steps") and "| float32 | 100 (99.8-100) |" in shown
+    assert "`lmperf run --row " in shown and "--against here`" in shown
+    assert ">T1. Steps</h2>" in said(text, "html")
+
+
+def test_figures_are_specifications_and_images(said, here, tmp_path):
+    bar = '[{"panel": "", "line": "x", "name": "y", "y": 1}]'
+    text = f'{{{{ bar_chart("A title", {bar}, {{"y": "blue"}}, "ms") }}}}'
+    assert 'src="figures/mine-light.svg"' in said(text)
+    made = page("mine", here, own=tmp_path)
+    assert " ".join(made.figures["mine"]["title"]["text"]) == "A title"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ("{{ nothing }}", 1, "'nothing' is undefined"),
+        ('\n{{ rows("end_to_end").where(sise="small") }}', 2, "no column sise"),
+        ('\n{{ rows("end_to_end").where(size="smal") }}', 2, "size=smal"),
+        ('{{ rows("end_to_end").range("mss") }}', 1, "mss"),
+        ("\n\n{{ 1 | nofilter }}", 3, "nofilter"),
+        ("{% call finding() %}{{ 1 + }}{% endcall %}", 1, "unexpected"),
+        ('{{ table("T", rows("end_to_end"), "sise", [time()]) }}', 1, "sise"),
+    ],
+)
+def test_mistake_in_a_template_is_one_line_with_its_place(said, text, line, words):
+    with pytest.raises(UserError) as error:
+        said(text)
+    assert f"mine.md.j2:{line}: " in str(error.value) and words in str(error.value)
+
+
+def test_own_template_changes_one_block_of_ours(here, tmp_path):
+    own = '{% extends "lmperf/end_to_end.md.j2" %}{% block question %}Mine: is it?{% endblock %}'
+    (tmp_path / "end_to_end.md.j2").write_text(own)
+    ours, mine = page("end_to_end", here).text, page("end_to_end", here, own=tmp_path).text
+    assert mine.startswith("# Mine: is it?\n")
+    assert mine.splitlines()[1:] == ours.splitlines()[1:]
+
+
+def test_templates_that_init_writes_render(here, tmp_path):
+    for name, text in OWN.items():
+        (tmp_path / name).write_text(text)
+    assert "our_question" in report.page_names(tmp_path, here)
+    assert report.title("our_question", tmp_path) == "Our question"
+    assert "2.50 times as fast" in page("end_to_end", here, own=tmp_path).text
+    assert "Train steps take 40.0 to 100 ms." in page("our_question", here, own=tmp_path).text
+
+
+def test_every_page_renders_without_evidence():
+    nothing = evidence()
+    for name in report.page_names(None, evidence(*map(row, ("end_to_end", "lrpe")))):
+        if name != "selftest":
+            assert Page(name, nothing).render(pages={}, overview=False).startswith("# ")
+
+
+def test_same_evidence_renders_to_the_same_bytes(here):
+    assert page("method", here).text == page("method", here).text
+
+
+@pytest.mark.parametrize(("last", "label"), [(96.0, 100.5), (90.0, 100.0)])
+def test_labels_of_lines_do_not_overlap(last, label):
+    rows = [("eager", 1, 5.0), ("eager", 2, last - 1), ("sdpa", 1, 9.0), ("sdpa", 2, 100.0)]
+    frame = pd.DataFrame(rows, columns=["implementation", "x", "y"])
+    values = figures.line_chart("", frame, "x", "y", ("x", "y"))["data"]["values"]
+    assert [one["label"] for one in values if one["end"]] == [last - 1, label]
+
+
+def test_stacked_bars_have_one_legend():
+    bars = [{"panel": "", "line": "a", "name": name, "y": 1.0} for name in ("b", "c")]
+    chart = figures.bar_chart("", bars, {"b": "blue", "c": "grey"}, "ms")
+    encoding = chart["layer"][0]["encoding"]
+    assert encoding["color"]["legend"] and encoding["stroke"]["legend"] is None
+
+
+def test_figure_has_the_same_bytes_after_another_one():
+    frame = pd.DataFrame({"implementation": "eager", "x": [1, 2], "y": [1.0, 2.0]})
+    spec = figures.line_chart("A title", frame, "x", "y", ("x", "y"))
+    first, again = figures.svgs(spec), figures.svgs(spec)
+    assert "clip" in first["light"] and first == again

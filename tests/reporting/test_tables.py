@@ -1,210 +1,156 @@
-"""Tables of the report: words for statuses, formats of times, escaping, side-by-side tables."""
+"""Tables: lines, columns, captions and notes from judged rows."""
 
 import pandas as pd
 import pytest
+from planted import evidence, row
 
-from lmperf.reporting.markdown import FOLD, markdown, pipe_table
-from lmperf.reporting.side_by_side import Beside, side_by_side
+from lmperf.reporting import formats
+from lmperf.reporting.rows import Rows
 from lmperf.reporting.tables import (
-    TableGroup,
-    from_frame,
-    kernel_note,
-    kernel_times,
-    reasons,
-    shared_axes,
-    shared_words,
-    step_times,
-    with_status_notes,
+    across,
+    beside,
+    made,
+    mean,
+    number,
+    over,
+    rate,
+    status,
+    text,
+    time,
 )
 
-GIB = 2**30
+GRID = [(n, d, who) for n in (1024, 4096) for d in (64, 128) for who in ("triton", "sdpa_cudnn")]
 
 
-def words(cells):
-    """The texts that a page shows for table cells."""
-    return [*map(str, cells)]
-
-
-def rows(*cells):
-    base = {
-        "mean_ms": None,
-        "std_ms": None,
-        "median_ms": None,
-        "least_ms": None,
-        "host_ms": None,
-        "reason": None,
-        "implementation": "eager",
-        "repetitions": 6,
-    }
-    base |= {"requested_bytes": None, "free_bytes": None, "max_error": None, "error_bound": None}
-    return pd.DataFrame([{**base, **cell} for cell in cells])
-
-
-def test_oom_states_bytes_requested_and_free():
-    frame = rows(
-        {"status": "oom", "requested_bytes": 12 * GIB, "free_bytes": 3.5 * GIB},
-        {"status": "oom", "requested_bytes": GIB, "free_bytes": GIB},
-        {"status": "oom"},
-        {"status": "timeout"},
-        {"status": "nan", "max_error": float("nan"), "error_bound": 1.0},
-    )
-    assert words(step_times(frame)) == [
-        "OOM (asked 12.0 GiB, 3.5 GiB free)",
-        "OOM (asked 1.0 GiB; 1.0 GiB free, in pieces)",
-        "OOM",
-        "time-out",
-        "result not finite",
+@pytest.fixture(scope="module")
+def here():
+    rows = [
+        row("flash_attention", 1.0 if who == "triton" else 2.0, seq_len=n, d_head=d, flops=1e11)
+        | {"implementation": who}
+        for n, d, who in GRID
     ]
+    lost = row("flash_attention", implementation="triton", seq_len=8192, status="oom")
+    return evidence(*rows, lost)
 
 
-def test_note_explains_unchecked_cells_once():
-    def note(*statuses):
-        cells = step_times(rows(*({"status": status} for status in statuses)))
-        return with_status_notes(from_frame("Steps", cells.to_frame("time"), "Means.")).notes
-
-    assert note("unchecked", "unchecked") == (
-        "Means. Not checked: the measured call fits into memory, its check does not."
-    )
-    assert note("timeout") == "Means."
+def tables(here, lines, columns, **options):
+    rows = Rows.of(here, "flash_attention").frame
+    rows.attrs["stem"] = "flash_attention"
+    return list(made(here, rows, lines.split(), columns, **options))
 
 
-def test_failed_accuracy_gate_withholds_the_time():
-    frame = rows(
-        {
-            "status": "ok",
-            "mean_ms": 1.0,
-            "std_ms": 0.1,
-            "median_ms": 1.0,
-            "max_error": 2.0,
-            "error_bound": 1.0,
-        },
-        {"status": "failed_check", "mean_ms": 1.0, "std_ms": 0.1, "median_ms": 1.0},
-        {"status": "ok", "mean_ms": 1.0, "std_ms": 0.1, "median_ms": 1.0, "error_bound": 1.0},
-        {
-            "status": "ok",
-            "mean_ms": 1.0,
-            "std_ms": 0.1,
-            "median_ms": 1.0,
-            "max_error": 0.5,
-            "error_bound": 1.0,
-        },
-    )
-    withheld = "gate failed, withheld"
-    assert words(step_times(frame)) == [withheld, withheld, withheld, "1.00 ± 0.10 (6)"]
+def shown(table):
+    return [[str(cell) for cell in line] for line in table.lines]
 
 
-def test_numbers_align_right_and_text_left_without_padding():
-    frame = pd.DataFrame({"name": ["a long name", "b"], "ms": ["1.00", "12.0"]})
-    assert pipe_table(frame).splitlines() == [
-        "| name | ms |",
-        "|:---|---:|",
-        "| a long name | 1.00 |",
-        "| b | 12.0 |",
+def test_rows_of_a_line_stand_side_by_side(here):
+    (table,) = tables(here, "seq_len d_head", beside(time, "triton", "sdpa_cudnn"))
+    assert [column.header for column in table.columns] == [
+        *("length", "d_head", "Triton (ms)", "SDPA cuDNN (ms)", "over SDPA cuDNN")
     ]
+    assert shown(table)[0][:2] == ["1,024", "64"] and shown(table)[0][4].startswith("2.00x")
+    assert shown(table)[-1][2:] == ["OOM", "–", "–"]
 
 
-def test_number_like_text_stays_as_written():
-    assert "| 1e5 |" in pipe_table(pd.DataFrame({"n": ["1e5"]}))
+def test_values_that_lines_share_go_to_the_caption(here):
+    found = tables(here, "seq_len d_head", [rate("triton")], split=["d_head"], what="Rates")
+    assert [table.caption for table in found] == ["Rates, d_head 64", "Rates, d_head 128"]
+    assert all(table.columns[0].name == "seq_len" for table in found)
 
 
-def test_long_table_is_folded_and_states_its_length():
-    table = from_frame("Times", pd.DataFrame({"n": range(FOLD + 1)}), "Median.")
-    assert f"<summary>Times ({FOLD + 1} lines)</summary>" in markdown(table)
-    assert "Median." in markdown(table)
-    assert "<details>" not in markdown(table, fold=None)
+def test_column_in_which_nothing_ran_is_left_out(here):
+    (table,) = tables(here, "seq_len d_head", [time("triton"), time("flex")])
+    assert [column.name for column in table.columns[2:]] == ["triton.ms"]
+    assert tables(here, "seq_len", [time("flex")]) == []
 
 
-def test_anchor_of_a_table_is_made_from_its_heading():
-    table = TableGroup("F2", "Against the backends of PyTorch, named", lambda _: [])
-    assert table.anchor == "f2-against-the-backends-of-pytorch-named"
+def test_missing_row_has_the_words_of_the_table(here):
+    (table,) = tables(here, "seq_len d_head", [time("sdpa_cudnn")], empty="to measure")
+    assert shown(table)[-1][-1] == "to measure"
 
 
-def test_side_by_side_table_has_one_line_per_cell():
-    frame = pd.DataFrame(
-        {
-            "n": [1, 1, 2],
-            "batch": [4, 4, 4],
-            "implementation": ["eager", "compiled", "eager"],
-            "phase": "forward",
-            "ms": ["a", "b", "c"],
-        }
-    )
+def test_columns_are_repeated_across_an_axis(here):
+    (table,) = tables(here, "seq_len", across("d_head", [64, 128], time("triton", brief=True)))
+    assert [c.header for c in table.columns] == ["length", "64, Triton (ms)", "128, Triton (ms)"]
+    assert shown(table)[0] == ["1,024", "1.00", "1.00"]
+
+
+def test_cells_hold_numbers_and_keys(here):
+    (table,) = tables(here, "seq_len d_head", [time("triton"), over("triton", "sdpa_cudnn")])
+    cell = table.columns[3].cells[0]
+    assert cell.value == pytest.approx(2.0) and cell.low <= 2 <= cell.high and cell.n == 8
+    assert cell.verdict == "faster" and cell.row and cell.base and cell.row != cell.base
+
+
+def test_expressions_and_second_numbers_make_columns(here):
     columns = [
-        Beside(name, frame.loc[frame["implementation"] == name, "ms"], name)
-        for name in ("eager", "compiled", "absent")
+        number("ms * 1000", "time", "whole", unit="us", of="triton"),
+        number("ms", "both", "fixed", words="{value} of {second}", second=("seq_len", "whole")),
+        status(),
     ]
-    table = side_by_side("Times", frame, ["n", "batch"], columns)
-    assert table.caption == "Times, batch 4"
-    assert list(table.frame.columns) == ["n", "eager", "compiled"]
-    assert table.frame.to_numpy().tolist() == [[1, "a", "b"], [2, "c", "–"]]
-    assert side_by_side("Times", frame, ["n"], columns[2:]) is None
+    (table,) = tables(here, "implementation seq_len d_head", columns)
+    assert shown(table)[0][3:] == ["1,000", "1.0 of 1,024", "ok"]
+    assert table.columns[3].header == "time (us)"
 
 
-def test_side_by_side_keeps_headers_and_translates_axes():
-    frame = pd.DataFrame({"seq_len": [1, 2], "implementation": "my_own", "phase": "forward"})
-    columns = [Beside("my_own (ms)", pd.Series(["a", "b"]), "forward.my_own")]
-    table = side_by_side("Times", frame, ["seq_len"], columns)
-    assert list(table.frame.columns) == ["length", "my_own (ms)"]
+def test_lines_that_are_no_evidence_keep_their_order(here):
+    frame = pd.DataFrame({"what": ["z", "a"], "n": [1.0, 2.0]})
+    (table,) = made(here, frame, ["what"], [number("n", "n"), text("what", "again")])
+    assert [line[0] for line in shown(table)] == ["z", "a"]
 
 
-def test_side_by_side_shows_a_dash_for_a_missing_axis():
-    frame = pd.DataFrame({"n": [1, None, None], "implementation": "eager", "phase": "forward"})
-    columns = [Beside("ms", pd.Series(["a", "b", "c"]), "forward")]
-    assert side_by_side("T", frame, ["n"], columns).frame["ms"].tolist() == ["c", "a"]
-    assert side_by_side("T", frame, ["n"], columns).frame["n"].tolist() == ["–", 1]
+def test_means_over_cells_say_their_range(here):
+    gain = Rows.of(here, "flash_attention").where(implementation="triton").over("sdpa_cudnn")
+    frame = pd.DataFrame([{"work": "all", "implementation": "sdpa_cudnn", "gain": gain}])
+    (table,) = made(here, frame, ["work"], [mean("sdpa_cudnn")])
+    assert shown(table) == [["all", "2.00x (2.00-2.00)"]]
 
 
-def test_kernel_time_is_median_with_interval_and_count():
-    rounds = ";".join(map(str, [1.0, 1.1, 1.2, 1.3, 1.4, 1.5]))
-    row = {"status": "ok", "median_ms": 1.25, "rounds_ms": rounds, "repetitions": 60}
-    assert words(kernel_times(rows(row))) == ["1.25 (1.00-1.50; 60)"]
+@pytest.fixture(scope="module")
+def table():
+    rows = [
+        row("end_to_end", 10.0, size="0.13B", host_ms=10.0, phase="train_step"),
+        row("end_to_end", 20.0, size="0.42B", marks="capped", phase="train_step"),
+        row("end_to_end", size="0.97B", status="oom", phase="train_step"),
+    ]
+    here = evidence(*rows)
+    frame = here.rows("end_to_end")
+    frame.attrs["stem"] = "end_to_end"
+    more = {"what": "Steps | of <us>", "id": "E1", "again": True}
+    (found,) = made(here, frame, ["size"], [time("", "a|b")], **more)
+    return found
 
 
-def test_note_states_the_number_of_rounds():
-    ok = [{"status": "ok", "rounds_ms": ";".join(["1.0"] * n)} for n in (6, 20, 9, 14)]
-    failed = {"status": "crash", "rounds_ms": None}
-    assert (
-        kernel_note(rows(*ok, failed))
-        == "Median (interval over rounds; n calls in 6 to 20 rounds)."
-    )
-    assert kernel_note(rows(ok[0])) == "Median (interval over rounds; n calls in 6 rounds)."
-    assert kernel_note(rows(failed)) == "Median (interval over rounds; n calls)."
+def test_markdown_has_italics_signs_and_their_legend(table):
+    shown = formats.markdown(table)
+    assert "| *10.0 (9.98-10.0)* |" in shown and "20.0 (20.0-20.0)ᶜ" in shown
+    assert "ᶜ capped: power or heat held the device back (1)." in shown
+    assert "*Italic: the step waited for the CPU.*" in shown and "a&#124;b (ms)" in shown
 
 
-def test_axes_with_one_value_go_to_the_caption():
-    frame = pd.DataFrame({"batch": [4, 4], "seq_len": [1, 2], "causal": [False, False]})
-    cell = ["batch", "seq_len", "causal"]
-    shared, varying = shared_axes(frame, cell)
-    assert varying == ["seq_len"] and shared == ["batch", "causal"]
-    assert shared_words(frame, cell, shared) == ", batch 4, not causal"
+def test_long_markdown_is_folded(table):
+    assert "<details>" not in formats.markdown(table)
+    long = type(table)("Long", tuple(type(c)(c.name, c.header, c.cells * 6) for c in table.columns))
+    assert formats.markdown(long).startswith("<details>\n<summary>Long (18 lines)</summary>")
 
 
-def test_reasons_are_counted_and_escaped():
-    frame = rows(
-        *[{"status": "unsupported", "reason": "no kernel | here"}] * 3,
-        {"status": "crash", "reason": "segmentation fault"},
-    )
-    lines = reasons(frame).splitlines()
-    assert "(3 rows)" in lines[0] and "no kernel \\| here" in lines[0]
-    assert "crash" in lines[1]
+def test_csv_and_json_have_unrounded_numbers(table):
+    lines = formats.to_csv(table).splitlines()
+    assert lines[0] == "table,size,ms,ms.low,ms.high,ms.state,ms.marks,ms.waits"
+    assert lines[1].startswith("Steps | of <us>,small,10.0,9.98,10.02,,,True")
+    assert lines[3].split(",")[5] == "oom"
+    cells = formats.document(table)["columns"][1]["cells"]
+    assert cells[0]["value"] == 10.0 and cells[0]["waits"] and "value" not in cells[2]
 
 
-@pytest.mark.parametrize(
-    ("median", "shown"),
-    [
-        (300.0, "307 ± 15 (6)"),
-        (219.0, "307 ± 15 (6), median 219"),
-        (330.0, "307 ± 15 (6), median 330"),
-    ],
-)
-def test_median_is_shown_if_it_differs_from_the_mean(median, shown):
-    row = {"status": "ok", "mean_ms": 307.0, "std_ms": 15.0, "median_ms": median}
-    assert words(step_times(rows(row))) == [shown]
+def test_html_sorts_by_numbers_and_escapes(table):
+    shown = formats.html(table)
+    assert 'aria-label="Steps | of &lt;us&gt;"' in shown and "<us>" not in shown
+    assert 'data-value="10.0"' in shown and "<em>10.0 (9.98-10.0)</em>" in shown
+    assert "\n\n" not in shown
 
 
-def test_headers_and_cells_are_escaped():
-    frame = pd.DataFrame({"a|b": ["plain", "a|b", "two\nlines", "  <b>", "x\\y"], "n": range(5)})
-    header, _, *lines = pipe_table(frame).splitlines()
-    assert header == "| a\\|b | n |"
-    shown = [line.split(" | ")[0].removeprefix("| ").strip() for line in lines]
-    assert shown == ["plain", "a\\|b", "two lines", "&lt;b>", "x\\\\y"]
+def test_latex_and_terminal_show_the_same_words(table):
+    latex, terminal = formats.latex(table), formats.terminal(table)
+    assert r"\emph{10.0 (9.98-10.0)}" in latex and r"a\textbar{}b (ms)" in latex
+    assert "Steps | of <us>" in terminal and "OOM" in terminal and "&#" not in terminal

@@ -45,7 +45,7 @@ def compare(
     """
     from lmperf.comparing.run import compare_versions
     from lmperf.evidence.wanted import Wanted
-    from lmperf.reporting.diff.forms import FORMS
+    from lmperf.reporting.comparison_forms import FORMS
 
     if len(revisions) > 2:
         raise UserError("give two revisions at most")

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import click
 
 from lmperf.commands.options import PERCENT, Choice, only_option
+from lmperf.errors import UserError
 
 FORMATS = ("text", "markdown", "json", "csv")
 
@@ -54,11 +55,13 @@ def diff(old: str, new: str, only, benchmarks, at_least: float, format: str) -> 
     Example:
       lmperf diff nvidia-h200@HEAD nvidia-h200
     """
-    from lmperf.reporting.diff.comparison import compare
-    from lmperf.reporting.diff.forms import FORMS
-    from lmperf.reporting.diff.results import read_result
+    from lmperf.reporting.comparing import compare
+    from lmperf.reporting.comparison_forms import FORMS
+    from lmperf.reporting.results_of import read_result
 
     before, after = read_result(old), read_result(new)
-    found = compare(before, after, at_least / 100, only, benchmarks)
+    found = compare(before, after, at_least / 100, only, benchmarks or None)
+    if not found.shares_rows:
+        raise UserError(f"{old} and {new} share none of the requested rows")
     sys.stdout.write(FORMS[format](found))
     return 1 if found.regressions else 0

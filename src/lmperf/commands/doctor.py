@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from lmperf.benchmarks import load, stems
-from lmperf.commands.options import of_project, say
+from lmperf.commands.options import of_project
 from lmperf.custom import broken_ones
 from lmperf.errors import UserError
 from lmperf.evidence.machine import torch_version, version_of
@@ -31,28 +31,15 @@ class Found:
 
 
 @click.command(short_help="Show what is missing to measure, and how to install it.")
-@click.option(
-    "--links",
-    is_flag=True,
-    help="Measure copies and all-reduces between the GPUs instead, in two minutes.",
-)
 @of_project
-def doctor(project: Project, links: bool) -> int:
+def doctor(project: Project) -> int:
     """List the software that was found, which benchmarks can be measured, and what to do for the
     others. The exit code is 1 if something that the configuration asks for cannot work.
 
-    With --links, compare the rates between the GPUs with those that others measured. The exit code
-    is 1 if one is slow; its line says the likely cause.
-
     \b
-    Examples:
+    Example:
       lmperf doctor
-      lmperf doctor --links
     """
-    if links:
-        from lmperf.commands.links import check_links
-
-        return check_links(project, say)
     found = [*_software(project), *_folders(project), *_sections(project), *_custom(project)]
     for one in found:
         print(f"{one.state:<7} {one.words}")

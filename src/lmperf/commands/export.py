@@ -25,24 +25,23 @@ SUFFIXES = {"html": ".html", "pdf": ".pdf", "latex": ".tex"}
 @of_project
 def export(project: Project, machine: str | None, form: str, output: Path | None):
     """Write the report of MACHINE (by default this machine) as one file. HTML and PDF hold the
-    write-up, every page and the figures, and need no network; LaTeX holds the findings and tables
+    write-up, every page and the figures, and need no network; LaTeX holds the text and the tables
     of the write-up. PDF needs Chromium.
 
     \b
     Example:
       lmperf export nvidia-h200 --format pdf --output report.pdf
     """
-    from lmperf.evidence.review import review
     from lmperf.evidence.store import write_atomically
     from lmperf.reporting import export
-    from lmperf.reporting.render import machine_evidence
-    from lmperf.reporting.site.build import Site
+    from lmperf.reporting.report import evidence_of
 
     machine = machine or project.machine.slug
-    evidence = machine_evidence(project, review(project, machine))
-    site = Site(project, [evidence], {})
-    make = export.latex if form == "latex" else export.html
-    text = make(site, evidence)
+    evidence, own = evidence_of(project, machine), project.own_templates
+    if form == "latex":
+        text = export.latex(evidence, own)
+    else:
+        text = export.html(evidence, project.report_directory, own)
     content = export.pdf(text) if form == "pdf" else text.encode()
     path = output or Path(machine + SUFFIXES[form])
     try:

@@ -41,11 +41,10 @@ def history(project: Project, machine: str | None, format: str, at_least: float,
     Example:
       lmperf history nvidia-h200 --benchmark flash_attention
     """
-    from lmperf.reporting.history.changes import changes
-    from lmperf.reporting.history.forms import as_text, in_format
+    from lmperf.reporting.history import as_text, in_format, steps
 
     whose = machine or project.machine.slug
     if whose not in project.machines_with_evidence():
         raise UserError(f"{whose} has no evidence in report/")
-    steps = changes(whose, project.root, at_least / 100, benchmarks)
-    sys.stdout.write(as_text(steps) if format == "text" else in_format(steps, format))
+    found = steps(whose, project.root, at_least / 100, benchmarks)
+    sys.stdout.write(as_text(found) if format == "text" else in_format(found, format))

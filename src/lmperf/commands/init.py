@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import click
@@ -63,6 +63,40 @@ _IGNORED = (
 )
 
 
+# File in templates/ -> what `--templates` writes into it.
+OWN = {
+    "end_to_end.md.j2": """\
+{#- Words of your own on the page End to end; its blocks are in lmperf's template of this name. -#}
+{% extends "lmperf/end_to_end.md.j2" %}
+
+{% block notes %}
+{% call note() %}
+{# A note that stands only while the rows that it names exist, and show what it says. #}
+{% set steps = rows("end_to_end").where(phase="train_step", implementation="eager") %}
+{% set gain = steps.where(dtype="autocast_bfloat16").over(dtype="float32") %}
+{{ holds(gain.is_faster) }}
+Autocast makes our eager steps {{ gain.range | range("factor") }} times as fast.
+{% endcall %}
+{% endblock %}
+""",
+    "our_question.md.j2": """\
+{#- A page of your own: a question, and its answer from the evidence. -#}
+{% extends "page.md.j2" %}
+{% block question %}Our question: how long do train steps take here?{% endblock %}
+{% block summary %}
+{% call finding() %}
+{% set times = rows("end_to_end").where(phase="train_step").range("ms") %}
+Train steps take {{ times | range }} ms.
+{% endcall %}
+
+{{ table("Train steps", rows("end_to_end").where(phase="train_step"),
+         "size context_length batch dtype implementation",
+         [time(), number("peak_gib", "peak", unit="GiB")]) }}
+{% endblock %}
+""",
+}
+
+
 def _entry_option(kind: str):
     option = f"--{kind.replace('_', '-')}"
     return click.option(option, kind, metavar="MODULE:NAME", help=f"Your {option[2:]}.")
@@ -73,17 +107,24 @@ def _entry_option(kind: str):
 @_entry_option("lrpe")
 @_entry_option("model")
 @_entry_option("train_step")
-def init(**given: str | None):
+@click.option("--templates", is_flag=True, help="Write templates for words of your own instead.")
+def init(templates: bool, **given: str | None):
     """Write the files with which this Git repository measures and reports its own implementations:
     a Snakefile that includes the workflow of lmperf, Snakemake's settings for it, a configuration,
     .gitignore, and a file for continuous integration. Existing files stay as they are.
 
-    Without an option, a question asks for an implementation.
+    Without an option, a question asks for an implementation. With --templates, write a template
+    that adds a note to a page, and one that is a page of its own, for you to edit.
 
     \b
-    Example:
+    Examples:
       lmperf init --attention my_package.attention:FlashAttention
+      lmperf init --templates
     """
+    if templates:
+        _write({Path("templates") / name: text for name, text in OWN.items()})
+        say("next: edit them, then lmperf report")
+        return
     if not Path(".git").exists():
         raise UserError(f"{Path.cwd()} is not the top of a Git repository; run git init there")
     files = {
@@ -92,19 +133,28 @@ def init(**given: str | None):
         PROFILE: (workflow.FOLDER / PROFILE).read_text(),
         CI: _ci(),
     }
-    if there := [str(path) for path in files if path.exists()]:
-        raise UserError(f"{', '.join(there)} exists already, and init overwrites nothing")
+    _require_absent(files)
     entries = {kind: entry for kind, entry in given.items() if entry} or _asked()
     for entry in entries.values():
         _require_module(entry)
     files[Path("config/config.yaml")] = _config(entries)
     if not _ignores():
         files[IGNORE] = "\n".join(_IGNORED) + "\n"
+    _write(files)
+    say("next: snakemake --cores 1 report/report.md --config preset=quick")
+
+
+def _write(files: Mapping[Path, str]) -> None:
+    _require_absent(files)
     for path, text in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
         print(path)
-    say("next: snakemake --cores 1 report/report.md --config preset=quick")
+
+
+def _require_absent(paths: Iterable[Path]) -> None:
+    if there := [str(path) for path in paths if path.exists()]:
+        raise UserError(f"{', '.join(there)} exists already, and init overwrites nothing")
 
 
 def _ignores() -> bool:

@@ -67,18 +67,17 @@ def publish(project: Project, reason: str | None, anyway: str | None) -> int:
 
 def _published(directory: Path) -> list[str]:
     """Names of the files to publish, below the directory of a machine that passes `verify`."""
-    from lmperf.reporting.key import NOTES
-    from lmperf.reporting.notes import note_files
-    from lmperf.reporting.sections.profiles.tables import PUBLISHED_TRACE
+    from lmperf.reporting.evidence import traces_in
+    from lmperf.reporting.selftest import SELFTEST
 
     tables = [f"{EVIDENCE}/{stem}.csv" for stem in (*stems(), cost.STEM, repeatability.STEM)]
     signed = [FILE, *(name for name in tables if (directory / name).exists())]
     digests = [str(Path(name).with_suffix(".sha256")) for name in signed]
     rendered = [*sorted(directory.glob("*.md")), *sorted(directory.glob("figures/*.svg"))]
-    rendered += note_files(directory / NOTES)
     shown = [str(path.relative_to(directory)) for path in rendered]
-    more = ("selftest.csv", f"traces/{PUBLISHED_TRACE}")
-    return [*signed, *digests, *shown, *(name for name in more if (directory / name).exists())]
+    traces = [f"traces/{name}" for name in sorted(traces_in(directory))]
+    selftest = [SELFTEST] if (directory / SELFTEST).exists() else []
+    return [*signed, *digests, *shown, *selftest, *traces]
 
 
 def _allow(project: Project, machine: str, reason: str) -> None:

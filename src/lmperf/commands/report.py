@@ -37,9 +37,11 @@ def render(project: Project, machine: str | None) -> None:
     The overview links to the pages of this machine and to the write-ups of the others: those of
     this machine that are out of date, and those of others that are missing, are rendered first.
     """
-    from lmperf.reporting import written
-    from lmperf.reporting.render import render_machine, render_overview
+    from lmperf.reporting import figures, written
+    from lmperf.reporting.report import render_machine, render_overview
 
+    if not figures.is_installed():
+        say(f"figures stay as they are: {figures.PACKAGE} is not installed")
     with _beside_measurements():
         if machine is not None:
             render_machine(project, machine)
@@ -107,8 +109,7 @@ def summary(project: Project, machine: str | None, current: bool) -> int:
 
 def not_rendered(project: Project, machine: str | None) -> list[str]:
     """A message for each page and figure that is missing, was edited, or is out of date."""
-    from lmperf.reporting.render import edited
-    from lmperf.reporting.written import target
+    from lmperf.reporting.written import edited, target
 
     folder = target(project, machine).parent
     differs = "differs from what its evidence renders to: it was edited, or is out of date"

@@ -32,7 +32,7 @@ from lmperf.evidence.project import Project
 from lmperf.evidence.wanted import Chosen, Wanted, beyond_the_grid, select
 
 if TYPE_CHECKING:  # pandas is slow to import
-    from lmperf.reporting.evidence import MachineEvidence
+    from lmperf.reporting.evidence import Evidence
 
 MINE, STEP = "mine", "train_step"
 # Kind of function -> stem of the benchmark in which `lmperf try` measures it.
@@ -52,11 +52,17 @@ over_option = click.option("--over", metavar="NAME", help="The baseline of the s
 
 
 @click.command(short_help="Measure some cells now and print verdicts.")
-@stem_argument()
+@stem_argument(required=False)
 @only_option
 @implementations_option
 @phases_option
 @over_option
+@click.option(
+    "--row",
+    "key",
+    metavar="KEY",
+    help="Measure the row with this key of the evidence of --against again.",
+)
 @click.option("--keep", is_flag=True, help="Store the rows as evidence, with whole cells.")
 @click.option(
     "--against",
@@ -67,11 +73,12 @@ over_option = click.option("--over", metavar="NAME", help="The baseline of the s
 @of_project
 def run(
     project: Project,
-    stem: str,
+    stem: str | None,
     only,
     implementations,
     phases,
     over: str | None,
+    key: str | None,
     keep: bool,
     against: str | None,
 ) -> int:
@@ -79,19 +86,33 @@ def run(
     grid of the report. Nothing is stored without --keep. With --keep each cell is measured with all
     its implementations, since implementations that are compared are timed interleaved.
 
-    With --against the exit code is 0 only if every row is reproduced.
+    With --against the exit code is 0 only if every row is reproduced. --row KEY measures one row
+    of that evidence, whose key stands below the tables of a report.
 
     \b
     Examples:
       lmperf run attention --only seq_len=256,d_head=64 --implementations eager,compiled
       lmperf run flash_attention --only seq_len=2048,causal=true --against nvidia-h200
+      lmperf run --row 0b1f5a9c3de47a26 --against nvidia-h200
     """
+    if (stem is None) == (key is None):
+        raise click.UsageError("name a benchmark, or a row by --row KEY")
+    if key and not against:
+        raise click.UsageError("--row names a row of a machine's evidence; add --against MACHINE")
+    if key and (only or implementations or phases):
+        raise click.UsageError("--row names one row; leave --only and the like out")
     if keep and phases:
         raise click.UsageError("--keep stores whole cells; leave --phases out")
     if keep and against:
         raise click.UsageError("--against compares with stored evidence; leave --keep out")
-    then = _evidence_of(project, against, stem) if against else None
+    then = _evidence_of(project, against) if against else None
     wanted = Wanted((), only, implementations, phases)
+    if key:
+        stem, wanted = _row_of(then, key)
+    if then is not None:
+        from lmperf.reporting.reproduced import require_comparable
+
+        require_comparable(then, stem, project.machine.kind)
     evidence = _measured_now(project, stem, wanted, over, keep, beyond=not keep)
     wrong = _wrong(evidence, stem)
     if then is not None and not _reproduced(project, then, evidence, stem):
@@ -162,7 +183,7 @@ def try_(
     names = implementations or _quick_ones(plan)
     wanted = Wanted((), only, dict.fromkeys([*names, MINE]), phases)
     evidence = _measured_now(project, stem, wanted, over, limit_s=limit_s)
-    if "timeout" in set(evidence.frame(stem)["status"]):
+    if "timeout" in set(evidence.rows(stem)["status"]):
         say(f"a step took longer than {limit_s:g} s; --limit SECONDS allows more")
     return 0 if MINE in _right(evidence, stem) and not _wrong(evidence, stem) else 1
 
@@ -213,7 +234,7 @@ def _measured_now(
     keep: bool = False,
     limit_s: float | None = None,
     beyond: bool = False,
-) -> MachineEvidence:
+) -> Evidence:
     """Measure the wanted cases, print them with verdicts, and return their rows.
 
     beyond: whether cells outside the grid are measured, too; a kept row belongs to the grid.
@@ -241,36 +262,46 @@ def _measured_now(
                 evidence = _measured(Project(project.config, Path(folder)), chosen)
     if keep:
         print(plan.evidence.path)
-    _print(evidence, stem, over)
+    _print(evidence, chosen, over)
     return evidence
 
 
-def _evidence_of(project: Project, machine: str, stem: str) -> MachineEvidence:
-    """The evidence of a machine, after a check that rows of this machine can be compared with it.
+def _evidence_of(project: Project, machine: str) -> Evidence:
+    """The evidence of a machine.
 
     Raises:
-        UserError: the machine has no rows of the benchmark, or another kind of device.
+        UserError: there is none.
     """
     from lmperf.evidence.review import review
-    from lmperf.reporting.against import require_comparable
-    from lmperf.reporting.render import machine_evidence
+    from lmperf.reporting.evidence import Evidence
 
-    evidence = machine_evidence(project, review(project, machine))
-    require_comparable(evidence, stem, project.machine.kind)
-    return evidence
+    return Evidence.reviewed(review(project, machine))
 
 
-def _reproduced(project: Project, then: MachineEvidence, now: MachineEvidence, stem: str) -> bool:
+def _row_of(then: Evidence, key: str) -> tuple[str, Wanted]:
+    """The benchmark of the row with this key, and what to measure for it.
+
+    Raises:
+        UserError: the evidence has no such row.
+    """
+    for stem, rows in then.raw.items():
+        for row in (row for row in rows if row["key"] == key):
+            axes = [(axis.name, row[axis.name]) for axis in load(stem).axes if row[axis.name]]
+            return stem, Wanted((), axes, [row["implementation"]], [row["phase"]])
+    raise UserError(f"--row: the evidence of {then.machine} has no row with the key {key}")
+
+
+def _reproduced(project: Project, then: Evidence, now: Evidence, stem: str) -> bool:
     """Print how the rows measured now compare with a machine's evidence; whether all agree."""
-    from lmperf.reporting.against import REPRODUCED, judgements, table
-    from lmperf.reporting.formats import FORMATS
+    from lmperf.reporting.formats import terminal
+    from lmperf.reporting.reproduced import REPRODUCED, judgements, table
 
     found = judgements(then, now, project.plan(stem).benchmark)
-    print(f"\n{FORMATS['text'](table(found, then.name))}")
+    print(f"\n{terminal(table(found, then.machine))}")
     return all(one.verdict == REPRODUCED for one in found)
 
 
-def _kept(project: Project, plan: Plan, chosen: Chosen) -> MachineEvidence:
+def _kept(project: Project, plan: Plan, chosen: Chosen) -> Evidence:
     """Measure the groups of the chosen cases, store all rows, and return the chosen rows.
 
     A group is a set of cases that are timed interleaved.
@@ -282,7 +313,7 @@ def _kept(project: Project, plan: Plan, chosen: Chosen) -> MachineEvidence:
     return _rows(project, chosen)
 
 
-def _measured(project: Project, chosen: Chosen) -> MachineEvidence:
+def _measured(project: Project, chosen: Chosen) -> Evidence:
     """Measure the chosen cases and phases in a temporary project, and return their rows."""
     from lmperf.evidence.record import record
 
@@ -292,40 +323,34 @@ def _measured(project: Project, chosen: Chosen) -> MachineEvidence:
     return _rows(project, chosen)
 
 
-def _rows(project: Project, chosen: Chosen) -> MachineEvidence:
+def _rows(project: Project, chosen: Chosen) -> Evidence:
     from lmperf.evidence.plan import asked
     from lmperf.evidence.review import review
-    from lmperf.reporting.render import machine_evidence
+    from lmperf.reporting.evidence import Evidence
 
     reviewed, stem = review(project, project.machine.slug), chosen.benchmark.stem
     # The command line chose the cases, so the configuration does not restrict them.
     rows = asked(chosen.benchmark, chosen.cases, project.plan(stem).known)
     reviewed.rows = {stem: [row for row in rows if row["phase"] in chosen.benchmark.phases]}
-    return machine_evidence(project, reviewed)
+    return Evidence.reviewed(reviewed)
 
 
-def _print(evidence: MachineEvidence, stem: str, over: str | None) -> None:
-    from lmperf.reporting.formats import FORMATS, sentence
-    from lmperf.reporting.tables import reasons
-    from lmperf.reporting.verdicts import verdict_tables
+def _print(evidence: Evidence, chosen: Chosen, over: str | None) -> None:
+    from lmperf.reporting.formats import terminal
+    from lmperf.reporting.measured import failures, tables
 
-    tables = [FORMATS["text"](table) for table in verdict_tables(evidence, stem, over)]
-    why = reasons(evidence.frame(stem))
-    print("\n\n".join([*tables, *([sentence(why)] if why else [])]))
-
-
-def _right(evidence: MachineEvidence, stem: str) -> set[str]:
-    """The implementations with at least one row that is ok and has no failed gate."""
-    from lmperf.reporting import gates
-
-    frame = evidence.frame(stem)
-    return set(frame.loc[gates.shown(frame), "implementation"])
+    shown = [terminal(table) for table in tables(evidence, chosen.benchmark, over)]
+    why = failures(evidence.rows(chosen.benchmark.stem))
+    print("\n\n".join([*shown, *([why] if why else [])]))
 
 
-def _wrong(evidence: MachineEvidence, stem: str) -> bool:
-    """Whether any row failed or has a failed gate; `oom` and `unsupported` are no failures."""
-    from lmperf.reporting import gates
+def _right(evidence: Evidence, stem: str) -> set[str]:
+    """The implementations with at least one row that has a result."""
+    rows = evidence.rows(stem)
+    return set(rows.loc[rows["state"].isna(), "implementation"])
 
-    frame = evidence.frame(stem)
-    failed = ~frame["status"].isin(["ok", "oom", "unsupported"])
-    return bool((gates.red(frame) | failed).any())
+
+def _wrong(evidence: Evidence, stem: str) -> bool:
+    """Whether any row failed; `oom` and `unsupported` are no failures."""
+    states = evidence.rows(stem)["state"]
+    return bool((states.notna() & ~states.isin(["oom", "unsupported"])).any())

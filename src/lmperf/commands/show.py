@@ -1,20 +1,22 @@
-"""`lmperf show`: print findings and tables of the evidence, for a terminal or a paper."""
+"""`lmperf show`: print sentences and tables of the evidence, for a terminal or a paper."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from lmperf.benchmarks import load, stems
 from lmperf.commands.options import MACHINE, Choice, of_project, say, stem_argument
 from lmperf.errors import UserError, meant
 from lmperf.evidence.project import Project
 
-if TYPE_CHECKING:  # pandas and matplotlib are slow to import
-    from lmperf.reporting.sections import Composed
-    from lmperf.results import Table
+if TYPE_CHECKING:  # pandas is slow to import
+    from lmperf.reporting.render import Page
+    from lmperf.reporting.results import Table
 
 # Format -> suffix of the files that --output writes.
 SUFFIXES = {
@@ -23,8 +25,8 @@ SUFFIXES = {
 }
 
 
-@click.command(short_help="Print findings and tables of the evidence.")
-@stem_argument(type=None, required=False)  # a section without a benchmark is valid, too
+@click.command(short_help="Print sentences and tables of the evidence.")
+@stem_argument(type=None, required=False)  # a page without a benchmark is valid, too
 @click.option("--table", "wanted", metavar="NAME", help="Only this table: F2, or its title.")
 @click.option("--machine", type=MACHINE, help="Another machine that has evidence in report/.")
 @click.option("--format", type=Choice(list(SUFFIXES)), default="text", show_default=True)
@@ -43,73 +45,75 @@ def show(
     format: str,
     output: Path | None,
 ):
-    """Print the findings and the first table of every section; with STEM, all its tables.
+    """Print the tables of the write-up; with STEM, the sentences and all tables of its page.
 
     Several tables are printed one after the other with an empty line between them. As CSV each has
     a header line of its own, so that a program reads them more easily from the files of --output.
 
     CSV and JSON hold unrounded numbers under stable column names. For a cell without a number the
-    column NAME.state says why: a status of the row, not_configured, not_measured, ...
+    column NAME.state says why.
 
     \b
     Examples:
       lmperf show flash_attention --table F2 --format latex > table.tex
       lmperf show --format csv --output tables
     """
-    from lmperf.evidence.review import review, tally
-    from lmperf.reporting.absence import with_reasons
-    from lmperf.reporting.formats import FORMATS, sentence
-    from lmperf.reporting.render import machine_evidence
-    from lmperf.reporting.sections import compose, section_of, stems
+    from lmperf.reporting.formats import FORMATS
+    from lmperf.reporting.pages import REPORT, page_names
+    from lmperf.reporting.report import evidence_of
 
-    known = stems(project.templates)
-    if stem is not None and section_of(stem) not in known:
-        raise UserError(f"unknown section {stem}; {meant(stem, known)}")
-    whose = machine or project.machine.slug
-    reviewed = review(project, whose)
-    evidence = machine_evidence(project, reviewed)
-    chosen = [section_of(stem)] if stem else known
-    sections = [compose(one, evidence, drawn=False) for one in chosen]
-    sections = [section for section in sections if section.measured]
-    if not sections:
-        raise UserError(f"{whose} has no evidence of {stem}; run: lmperf measure {stem}")
-    shown = {name for section in sections for name in section.benchmarks}
-    for line in tally([cause for cause in reviewed.causes() if cause.stem in shown]):
-        say(line)
-
-    def formatted(table: Table) -> str:
-        return FORMATS[format](with_reasons(table, evidence))
-
-    if wanted is not None:
-        parts = _parts(sections, wanted)
+    whose, own = machine or project.machine.slug, project.own_templates
+    evidence = evidence_of(project, whose)
+    known = [REPORT, *page_names(own, evidence)]
+    name = load(stem).section or stem if stem in stems() else stem
+    if name is not None and name not in known:
+        if stem in stems():
+            raise UserError(f"{whose} has no evidence of {stem}; run: lmperf measure {stem}")
+        raise UserError(f"unknown page {stem}; {meant(stem, known)}")
+    names = [name] if name else known if wanted or output else [REPORT]
+    pages = [_rendered(one, evidence, own) for one in names]
+    found = _named(pages, wanted) if wanted is not None else [t for p in pages for t in p.tables]
     if output is not None:
-        tables = _by_file_name(sections, wanted)
-        _write(output, {name + SUFFIXES[format]: formatted(one) for name, one in tables.items()})
+        files = {f"{name}{SUFFIXES[format]}": FORMATS[format](one) for name, one in _files(found)}
+        _write(output, files)
         return
-    if wanted is not None:
-        print("\n\n".join(map(formatted, parts)))
-        return
-    for section in sections:
-        tables = [part for parts in section.parts.values() for part in parts]
-        tables = tables if stem else [section.head] if section.head else []
-        findings = [f"- {sentence(statement.sentence)}" for statement in section.statements]
-        words = ["\n".join([section.title, *findings])] if format == "text" else []
-        print("\n\n".join([*words, *map(formatted, tables)]), end="\n\n")
+    if format == "text" and wanted is None:
+        for page in filter(lambda page: page.said, pages):
+            print("\n".join(f"- {sentence}" for sentence in page.said), end="\n\n")
+    print("\n\n".join(map(FORMATS[format], found)))
 
 
-def _by_file_name(sections: Sequence[Composed], wanted: str | None) -> dict[str, Table]:
-    """File name without suffix -> table; the name is ``F2-1``, or section and title.
+def _rendered(name: str, evidence, own: Path | None) -> Page:
+    from lmperf.reporting.render import Page
 
-    wanted: write only the tables of this number or title; None writes all.
+    page = Page(name, evidence, own=own)
+    page.render(pages={})
+    return page
+
+
+def _named(pages: Sequence[Page], wanted: str) -> list[Table]:
+    """The tables numbered or titled ``wanted``.
+
+    Raises:
+        UserError: no page has such a table.
     """
-    found = {}
-    for section in sections:
-        for group in section.section.tables:
-            if wanted in (None, group.name):
-                name = group.id or f"{section.stem}-{group.anchor}"
-                for number, part in enumerate(section.parts[group.name], 1):
-                    found[f"{name}-{number}"] = part
-    return found
+    tables = [table for page in pages for table in page.tables]
+    if found := [table for table in tables if wanted in (table.id, table.title, table.caption)]:
+        return found
+    there = dict.fromkeys(table.id or table.title or table.caption for table in tables)
+    raise UserError(f"--table: unknown table {wanted}; {meant(wanted, there)}")
+
+
+def _files(tables: Sequence[Table]) -> list[tuple[str, Table]]:
+    """(File name without suffix, table): ``F2-1``, or the title and a number."""
+    counts: dict[str, int] = {}
+    made = []
+    for table in tables:
+        words = re.findall("[a-z0-9]+", (table.title or table.caption).lower())
+        name = table.id or "-".join(words)[:40].strip("-") or "table"
+        counts[name] = counts.get(name, 0) + 1
+        made.append((f"{name}-{counts[name]}", table))
+    return made
 
 
 def _write(directory: Path, files: Mapping[str, str]) -> None:
@@ -121,11 +125,3 @@ def _write(directory: Path, files: Mapping[str, str]) -> None:
         why = (error.strerror or str(error)).lower()
         raise UserError(f"--output: {error.filename} cannot be written: {why}") from None
     say(f"wrote {len(files):,} tables to {directory}")
-
-
-def _parts(sections: Sequence[Composed], wanted: str) -> Sequence[Table]:
-    """The tables numbered or titled ``wanted``; raises UserError if no section has such a table."""
-    if parts := [part for section in sections for part in section.parts.get(wanted, ())]:
-        return parts
-    there = dict.fromkeys(name for one in sections for name, parts in one.parts.items() if parts)
-    raise UserError(f"--table: unknown table {wanted}; {meant(wanted, there)}")

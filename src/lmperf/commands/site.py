@@ -18,6 +18,7 @@ def site(project: Project):
     Example:
       lmperf site
     """
-    from lmperf.reporting.site.build import build
+    from lmperf.reporting.report import site_of
+    from lmperf.reporting.site import build
 
-    print(f"{build(project)}: the site")
+    print(f"{build(site_of(project), project.root / 'site')}: the site")

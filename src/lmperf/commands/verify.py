@@ -57,15 +57,12 @@ def print_causes(
     from lmperf.evidence.review import causes, information
     from lmperf.evidence.reviewed import OF_ROWS
     from lmperf.reporting import written
-    from lmperf.reporting.render import notes_left_out, silent_gaps
 
     found = [cause for machine in machines for cause in causes(project, machine)]
     if allowed:
         found = [cause for cause in found if cause.kind not in OF_ROWS]
     lines = [line for cause in found for line in (cause.lines if verbose else [str(cause)])]
     known = [machine for machine in machines if machine in project.machines_with_evidence()]
-    left_out = notes_left_out(project, known, verbose)
-    lines += [] if allowed else silent_gaps(project, known)
     for machine in known:
         lines += not_rendered(project, machine)
         strangers = written.foreign(project, machine)
@@ -75,8 +72,6 @@ def print_causes(
     for cause in (cause for machine in known for cause in information(project, machine)):
         for line in cause.lines if verbose else [str(cause)]:
             print(f"verify: {line}")  # no fault
-    for note in left_out:
-        print(f"verify: {note}")  # the report is right without it
     words = ", ".join(machines) or "no machine"
     right = "nothing else is wrong" if allowed else "all is measured and right"
     number = "1 cause" if len(lines) == 1 else f"{len(lines)} causes"

@@ -9,21 +9,18 @@ so this is cheap.
 from __future__ import annotations
 
 import contextlib
-import json
 import signal
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from lmperf.benchmark import Case
 from lmperf.comparing.timing import NEW, OLD, TWIN, time_versions
 from lmperf.comparing.versions import Codes, Version, version, working_tree
 from lmperf.errors import UserError
-from lmperf.evidence.plan import evidence_of
+from lmperf.evidence.as_read import as_read
 from lmperf.evidence.project import Project
-from lmperf.evidence.store import write_atomically
+from lmperf.evidence.store import text_of
 from lmperf.evidence.wanted import (
     Chosen,
     Wanted,
@@ -34,9 +31,10 @@ from lmperf.evidence.wanted import (
 )
 from lmperf.measuring.group import Row
 from lmperf.measuring.progress import Reporter
-from lmperf.reporting.diff.comparison import Comparison, compare, floors_of, without
-from lmperf.reporting.diff.results import Result, read_result
-from lmperf.statistics import FASTER, SLOWER, paired
+from lmperf.names import size_words
+from lmperf.reporting.comparing import Comparison, compare
+from lmperf.reporting.evidence import Evidence
+from lmperf.statistics import FASTER, SLOWER
 
 # How often a difference is measured again in new processes before it is reported.
 CONFIRMATIONS = 2
@@ -75,7 +73,7 @@ def compare_versions(
         chosen = select(found, wanted)
         sides = {OLD: old, NEW: new, **({TWIN: old} if twin else {})}
 
-        def measure(chosen: Sequence[Chosen]) -> list[Result]:
+        def measure(chosen: Sequence[Chosen]) -> list[Evidence]:
             total = sum(len(one.cases) for one in chosen)
             with Reporter("compare", total, None, unit="case") as reporter:
                 rows = time_versions(project.machine.kind, sides, chosen, reporter)
@@ -86,7 +84,7 @@ def compare_versions(
 
 
 def confirmed(
-    measure: Callable[[Sequence[Chosen]], Sequence[Result]],
+    measure: Callable[[Sequence[Chosen]], Sequence[Evidence]],
     chosen: Sequence[Chosen],
     at_least: float,
 ) -> Comparison:
@@ -94,16 +92,12 @@ def confirmed(
 
     measure: times cases in new processes, and returns the results of the old and the new version.
     """
-    results = measure(chosen)
-    # Differences are confirmed, so that the floor need not be a safe one where it is little known.
-    floors = floors_of(*results, unknown=0.0)
-    found = compare(*results, at_least, estimate=paired, floors=floors)
+    found = compare(*measure(chosen), at_least, in_turn=True)
     for _ in range(CONFIRMATIONS):
         again = _differing(found, chosen)
         if not again:
             break
-        second = compare(*measure(again), at_least, estimate=paired, floors=floors)
-        found = without(found, second)
+        found = found.confirmed_by(compare(*measure(again), at_least, in_turn=True))
     return found
 
 
@@ -116,7 +110,8 @@ def _differing(found: Comparison, chosen: Sequence[Chosen]) -> list[Chosen]:
     }
 
     def differs(one: Chosen, case: Case) -> bool:
-        axes = tuple(sorted((name, str(value)) for name, value in case.cell))
+        texts = ((name, size_words(str(value))) for name, value in case.cell)
+        axes = tuple(sorted((name, text) for name, text in texts if text))
         return (one.benchmark.stem, axes, case.implementation) in named
 
     kept = [replace(one, cases=[c for c in one.cases if differs(one, c)]) for one in chosen]
@@ -141,24 +136,19 @@ def _result(
     chosen: Sequence[Chosen],
     rows: Mapping[str, Sequence[Row]],
     codes: Codes,
-) -> Result:
-    """The rows of a version as a `Result`, as if read from the evidence of a machine.
+) -> Evidence:
+    """The rows of a version as evidence.
 
     rows: stem of a benchmark -> rows. codes: digests of the implementations' code, which become
     the keys of the rows.
     """
-    environment = project.machine.environment
-    facts = {"machine": project.machine.slug, "environments": {environment: project.machine.facts}}
-    with tempfile.TemporaryDirectory() as folder:
-        write_atomically(Path(folder) / "machine.json", json.dumps(facts).encode())
-        for one in chosen:
-            evidence_of(one.benchmark, Path(folder)).replace(
-                {
-                    **row,
-                    "environment": environment,
-                    "commit": of.commit,
-                    "key": codes[one.benchmark.stem][row["implementation"]],
-                }
-                for row in rows.get(one.benchmark.stem, [])
-            )
-        return replace(read_result(folder), name=of.name)
+    machine, environment = project.machine, project.machine.environment
+    facts = {"machine": machine.slug, "environments": {environment: machine.facts}}
+    raw: dict[str, list[dict[str, str]]] = {}
+    for stem in (one.benchmark.stem for one in chosen):
+        for row in rows.get(stem, ()):
+            key = codes[stem][row["implementation"]]
+            whole = {**row, "environment": environment, "commit": of.commit, "key": key}
+            texts = {name: text_of(value) for name, value in whole.items()}
+            raw.setdefault(stem, []).append(as_read(texts))
+    return Evidence(of.name, facts, raw)

@@ -1,7 +1,7 @@
 """Take over the evidence of another person's machine, `report/<machine>` of another repository.
 
-Only files with a digest are taken (`machine.json` and the evidence), and the author's notes. They
-are copied first, so that what was checked is what is added. A machine with any fault is refused.
+Only files with a digest are taken: `machine.json` and the evidence. They are copied first, so that
+what was checked is what is added. A machine with any fault is refused.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lmperf.evidence.project import Project
 from lmperf.evidence.review import review
 from lmperf.evidence.store import EVIDENCE, DamagedEvidence, read_signed
 
-_TAKEN = (FILE, "machine.sha256", f"{EVIDENCE}/*.csv", f"{EVIDENCE}/*.sha256", "notes/*.md")
+_TAKEN = (FILE, "machine.sha256", f"{EVIDENCE}/*.csv", f"{EVIDENCE}/*.sha256")
 _MOST_BYTES = 50_000_000
 
 

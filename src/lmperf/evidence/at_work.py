@@ -25,17 +25,11 @@ from lmperf.evidence.consistent import is_unsettled
 from lmperf.evidence.facts import read_facts, write_facts
 from lmperf.evidence.store import Row
 from lmperf.evidence.syntax import digest
-from lmperf.names import MARKS, UNSETTLED, in_order, mark_words
+from lmperf.names import UNSETTLED, in_order, mark_words
 
 KIND = "measured at work"
 # Share of a benchmark's timed rows that may be unsettled.
 MOST = 0.02
-# Mark -> what happened to a row, for the write-up.
-CAUSES = {
-    "loaded": "other processes used the machine",
-    "drift": "the device had become slower",
-    "host": "the host had become slower, as if other jobs or virtual machines used it",
-}
 LONGEST_REASON = 200
 
 
@@ -86,21 +80,8 @@ class AtWork:
             for stem in self.too_many
         )
 
-    @property
-    def with_causes(self) -> str:
-        """``words``, and a sentence on each cause; empty if no benchmark has too many.
-
-        "... may not hold. In 40 rows other processes used the machine (ˡ)"
-        """
-        found = _marks_of(row for stem in self.too_many for row in self.rows[stem])
-        causes = [
-            f"In {number:,} {'row' if number == 1 else 'rows'} {CAUSES[mark]} ({MARKS[mark].sign})"
-            for mark, number in found.items()
-        ]
-        return ". ".join(filter(None, [self.words, *causes]))
-
     def words_of(self, stem: str) -> str:
-        """The same of one benchmark, with the reasons and the command that helps."""
+        """The same of one benchmark, with the marks and the command that helps."""
         rows = self.rows[stem]
         found = _marks_of(rows)
         why = ", ".join(f"{number} {mark_words(mark)}" for mark, number in found.items())

@@ -62,9 +62,21 @@ def read_facts(directory: Path, machine: str) -> Facts:
     content = read_signed(path)
     if content is None:
         return empty(machine)
+    facts = facts_in(path, content)
+    if facts["machine"] != machine:
+        raise DamagedEvidence(f"{path} belongs to the machine {facts['machine']}")
+    return facts
+
+
+def facts_in(path: Path, content: bytes) -> Facts:
+    """Return the facts in the content of `machine.json`.
+
+    Raises:
+        DamagedEvidence: the content is not that of the facts of a machine.
+    """
     try:
         _Facts.model_validate_json(content)
-        facts = json.loads(content)
+        return json.loads(content)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
@@ -72,9 +84,6 @@ def read_facts(directory: Path, machine: str) -> Facts:
         raise DamagedEvidence(f"{path} does not hold the facts of a machine: {problem}") from None
     except (ValueError, RecursionError) as error:  # a number of too many digits, too many brackets
         raise DamagedEvidence(f"{path} does not hold the facts of a machine: {error}") from None
-    if facts["machine"] != machine:
-        raise DamagedEvidence(f"{path} belongs to the machine {facts['machine']}")
-    return facts
 
 
 def empty(machine: str) -> Facts:

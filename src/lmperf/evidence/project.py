@@ -23,10 +23,7 @@ from lmperf.evidence.nodes import machine_of
 from lmperf.evidence.plan import FAILURES, Plan, evidence_of
 from lmperf.evidence.repeatability import Repeated, Repeats, draw
 from lmperf.evidence.store import EVIDENCE, STORE, DamagedEvidence, Row
-from lmperf.workflow import templates_of
-
-# Folder of the author's notes that hold for every machine.
-GENERAL_NOTES = Path("templates/notes")
+from lmperf.workflow import TEMPLATES
 
 
 class Project:
@@ -48,13 +45,10 @@ class Project:
         return self.root / "report"
 
     @property
-    def templates(self) -> Path:
-        return templates_of(self.root)
-
-    @property
-    def notes(self) -> Path:
-        """The author's notes for every machine."""
-        return self.root / GENERAL_NOTES
+    def own_templates(self) -> Path | None:
+        """The folder of the user's templates; None if this checkout's are those of lmperf."""
+        own = (self.root / "templates").resolve()
+        return own if own.is_dir() and own != TEMPLATES.resolve() else None
 
     @property
     def directory(self) -> Path:

@@ -239,9 +239,6 @@ def _compare_cells(
         of_kind = [one for one in found if one.is_settled == settled]
         if names := [f"{row_name(benchmark, one.slow[0])} {one.words}" for one in of_kind]:
             reviewed.faults[kind][benchmark.stem] = names
-    reviewed.contradicting[benchmark.stem] = {
-        row_name(benchmark, row) for one in found if one.is_settled for row in one.rows
-    }
 
 
 def _lacking(benchmark: Benchmark, cases: Sequence[Case], rows: Sequence[Row]) -> list[dict]:

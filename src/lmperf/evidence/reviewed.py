@@ -59,7 +59,6 @@ class Review:
         lacking: stem -> axis values, implementation and phase of each missing row.
         unknown: files of evidence whose name is that of no benchmark.
         faults: kind of fault -> stem -> names of the rows with that fault.
-        contradicting: stem -> names of the rows that contradict another cell, measured twice.
         at_work: the rows that were measured while the machine was at work.
         cost: one row per measuring job with its seconds by kind of work.
         repeats: stem -> the rows of a benchmark that were measured a second time.
@@ -73,7 +72,6 @@ class Review:
     lacking: dict[str, list[dict]] = field(default_factory=dict)
     unknown: list[str] = field(default_factory=list)
     faults: dict[str, dict[str, list[str]]] = field(default_factory=lambda: defaultdict(dict))
-    contradicting: dict[str, set[str]] = field(default_factory=dict)
     at_work: AtWork = field(default_factory=AtWork)
     cost: list[Row] = field(default_factory=list)
     repeats: dict[str, list[Row]] = field(default_factory=dict)

@@ -1,6 +1,9 @@
-"""Make reports from evidence: findings, tables and figures as Markdown and other formats.
+"""Make a report from evidence: pages, tables and figures, in Markdown, HTML and other formats.
 
-Nothing here imports torch: a report can be rendered on a machine without it.
+Data flows one way: `evidence` judges rows once, `gains` compares them, `rows` is what templates say
+of them, `tables` and `figures` show them, `render` fills the templates. A module of `sections` has
+the selections and calculations of one template. Nothing here imports torch, so a report renders
+anywhere.
 """
 
 import pandas

@@ -1,291 +1,466 @@
-"""Evidence of one machine as a report reads it: data frames of rows, sorted for reading."""
+"""Evidence of one machine: data frames whose rows are judged once, when they are read.
+
+Every rule on what may be shown, compared or concluded is a column that `judged` adds. Neither
+sections nor templates know these rules:
+
+    state        why the row has no result to show (a status, `failed_check`, `impossible`); or None
+    words        the state in words
+    signs        names of the signs behind a number: capped, loaded, stale
+    waits        whether a step on a GPU waited for the CPU: its time is that of the host
+    holds        whether a sentence may rest on the row
+    ms           the time: of a train step back to back where there is one, else of single calls
+    low_ms, high_ms   the interval of `ms`
+    tflops, share (of the matmul ceiling), mfu (share of the data sheet), tokens_s, peak_gib
+    mask         causal or full
+    floor        the noise floor: how far two processes of the same code are apart
+"""
 
 from __future__ import annotations
 
-import itertools
-import math
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from lmperf.benchmark import COMMON_COLUMNS
+from lmperf.benchmark import COMMON_COLUMNS, Benchmark, Timed
 from lmperf.benchmarks import load, stems
-from lmperf.evidence import plausible, repeatability
-from lmperf.names import in_order, size_words
+from lmperf.devices import DataSheet, sheet_of
+from lmperf.dtypes import DTYPES, dtype_of
+from lmperf.evidence import plausible
+from lmperf.evidence.as_read import as_read
+from lmperf.evidence.plan import former_names, row_name
+from lmperf.evidence.repeatability import BENCHMARK as REPEATED
+from lmperf.evidence.repeatability import Repeated
+from lmperf.evidence.reviewed import Review
+from lmperf.evidence.store import Row, read_rows
+from lmperf.gate import FAILED
+from lmperf.measuring.state import HOST_BOUND
+from lmperf.names import STATUSES, in_order, size_words
 from lmperf.reporting import foreign
-from lmperf.reporting.facts import facts_of
+from lmperf.reporting.results import SIGNS
+from lmperf.reporting.selftest import read_selftest
+from lmperf.reporting.words import GIB, NotMeasured
+from lmperf.statistics import LEAST_PAIRS, UNKNOWN_FLOOR, median_interval, noise_floor, paired
 
-# A mark of earlier versions: the time limit ended a group before all its pairs were decided.
-FORMER_MARK = "time_cap"
-TRUTHS = {"true": True, "1": True, "false": False, "0": False}
+SHORT_MS = 0.3  # two processes of a shorter call differ by more than those of a longer one
+WIDE = 0.05  # a step whose interval goes further from its time waited for the CPU
+# Columns of a row that tables and figures name, and what they are of a line without them.
+NEUTRAL = {"state": None, "words": "", "signs": None, "waits": False, "key": None}
+WITHHELD = ("failed_check", "impossible")
+# Traces are large: these few are published, all others stay on the machine that measured.
+PUBLISHED_TRACES = (
+    "small-512-4-autocast_bfloat16-eager-forward.json.gz",
+    *(
+        f"{cell}-{way}.json.gz"
+        for cell in ("large-512-4-2-float32", "large-512-4-2-autocast_bfloat16")
+        for way in ("flat", "overlapped")
+    ),
+    "3.4B-512-4-2-autocast_bfloat16-flat.json.gz",
+    "3.4B-512-4-2-autocast_bfloat16-overlapped.json.gz",
+)
+# Columns of train steps that evidence of an earlier method lacks.
+LATER = {"device_ms": np.nan, "launches": np.nan, "bound": None, "load": None}
+# A kernel takes longer to launch than to run, also with the host at its best speed.
+LAUNCH_BOUND = "median_ms < host_ms and median_ms < host_ms / host_reference"
 
 
 @dataclass
-class MachineEvidence:
-    """Evidence of one machine: rows and facts, and which rows are stale, missing or damaged.
-
-    A stem is the name of a benchmark's module and of its file `evidence/<stem>.csv`.
+class Evidence:
+    """Rows and facts of one machine. All text in it is neutralised (`foreign.taken`).
 
     Attributes:
-        machine: the name of the machine's directory below `report/`.
-        facts: the content of machine.json (see ``facts_of``).
-        frames: stem -> rows of the benchmark (see ``typed_rows``). A frame has a column ``stale``
-            if some of its rows are stale.
-        stale: stem -> one-line names of the stale rows: code or environment has changed since.
-        damaged: stem -> why the report withholds the rows of this benchmark.
-        lost: file of no benchmark (`machine`, `cost`) -> why the report does not use it.
-        missing: stem -> names of the configured cells without a row.
-        lacking: stem -> these cells as a data frame of axes, implementation and phase.
-        left_out: stem -> why the configuration asks for none or only a part of the benchmark.
-        cost: a row for each job that measured; None if no job recorded its cost.
-        at_work: which rows may not hold, in words, if too many were measured while the machine
-            was at work; empty if not.
-        allowed: why these rows are published all the same, if somebody has said so.
-        despite: what is wrong with rows that are published all the same, and why, in words.
-        repeats: stem -> the rows of a benchmark that were measured a second time (table R1).
-        derived: the cache of ``once``.
+        machine: the name of its folder below `report/`.
+        facts: the content of machine.json.
+        raw: stem -> rows of text, as they were read.
+        stale: keys of the rows whose code or environment has changed since.
+        damaged: stem, `machine` or `cost` -> why the report does not use that file.
+        lacking: stem -> axes, implementation and phase of each configured row that is missing.
+        again: stem -> rows that were measured a second time (R1).
+        cost_rows: one row for each job that measured.
+        anyway: what is wrong with rows that are published all the same, and why, in words.
+        selftest: a row for each case of the self-test; None if it was not run.
+        others: the evidence of the other machines in `report/`, the one with most rows first.
+        traces: names of the published traces of the profiler, which pages link to.
     """
 
     machine: str
-    facts: dict = field(default_factory=dict)
-    frames: dict[str, pd.DataFrame] = field(default_factory=dict)
-    stale: dict[str, list[str]] = field(default_factory=dict)
-    damaged: dict[str, str] = field(default_factory=dict)
-    lost: dict[str, str] = field(default_factory=dict)
-    missing: dict[str, list[str]] = field(default_factory=dict)
-    lacking: dict[str, pd.DataFrame] = field(default_factory=dict)
-    left_out: dict[str, str] = field(default_factory=dict)
-    cost: pd.DataFrame | None = None
-    at_work: str = ""
-    allowed: str = ""
-    despite: str = ""
-    repeats: dict[str, pd.DataFrame] = field(default_factory=dict)
-    derived: dict = field(default_factory=dict, init=False, repr=False, compare=False)
+    facts: Mapping
+    raw: Mapping[str, Sequence[Row]] = field(default_factory=dict)
+    stale: frozenset[str] = frozenset()
+    damaged: Mapping[str, str] = field(default_factory=dict)
+    lacking: Mapping[str, Sequence[dict]] = field(default_factory=dict)
+    again: Mapping[str, Sequence[Row]] = field(default_factory=dict)
+    cost_rows: Sequence[Row] = ()
+    anyway: str = ""
+    selftest: pd.DataFrame | None = None
+    others: Sequence[Evidence] = field(default=(), repr=False)
+    traces: frozenset[str] = frozenset()
+    _made: dict = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self):
-        """Neutralise all text (`lmperf.reporting.foreign`): strangers may have written it."""
-        self.facts = facts_of(self.facts)
-        self.frames = {stem: _taken(frame) for stem, frame in self.frames.items()}
-        self.repeats = {stem: _taken(frame) for stem, frame in self.repeats.items()}
-        self.lacking = {stem: _taken(rows) for stem, rows in self.lacking.items()}
-        for named in ("stale", "damaged", "lost", "missing", "left_out", "allowed", "despite"):
-            setattr(self, named, foreign.deep(foreign.taken, getattr(self, named)))
+        self.machine = foreign.taken(self.machine)
+        self.facts = foreign.deep(foreign.taken, self.facts)
+        self.damaged = foreign.deep(foreign.taken, dict(self.damaged))
+        self.anyway = foreign.taken(self.anyway)
 
-    @property
-    def name(self) -> str:
-        """The machine's name, neutralised for output in any format (see ``foreign.taken``)."""
-        return foreign.taken(self.machine)
+    @classmethod
+    def of_folder(cls, folder: Path) -> Evidence:
+        """The evidence in a folder such as `report/<machine>`, not compared with today's code."""
+        raw = {}
+        for stem in stems():
+            if (path := folder / "evidence" / f"{stem}.csv").exists():
+                raw[stem] = [as_read(row) for row in read_rows(path, former_names(load(stem)))]
+        again: dict[str, list[Row]] = {}
+        for row in Repeated(folder).reading().rows:
+            again.setdefault(row[REPEATED], []).append(as_read(row))
+        facts = json.loads((folder / "machine.json").read_text())
+        more = {"again": again, "selftest": read_selftest(folder), "traces": traces_in(folder)}
+        return cls(folder.name, facts, raw, **more)
+
+    @classmethod
+    def reviewed(cls, review: Review, **more) -> Evidence:
+        """The evidence that was compared with today's code and configuration.
+
+        more: further fields, such as `anyway`.
+        """
+        stale = {
+            row["key"]
+            for stem, names in review.stale.items()
+            for wanted in [set(names)]
+            for row in review.rows.get(stem, ())
+            if row_name(load(stem), row) in wanted
+        }
+        return cls(
+            review.machine,
+            review.facts,
+            {stem: rows for stem, rows in review.rows.items() if stem not in review.damaged},
+            frozenset(stale),
+            review.damaged | review.lost,
+            review.lacking,
+            review.repeats,
+            review.cost,
+            **more,
+        )
+
+    def once(self, key: tuple, make: Callable):
+        """The result of ``make()``, cached under ``key``; the rows must not change afterwards."""
+        if key not in self._made:
+            self._made[key] = make()
+        return self._made[key]
 
     @property
     def link(self) -> str:
         """The name of the machine's directory, quoted for use in a link."""
         return foreign.link(self.machine)
 
-    def once(self, key: tuple, make: Callable):
-        """The result of ``make()``, cached under ``key``; the rows must not change afterwards."""
-        if key not in self.derived:
-            self.derived[key] = make()
-        return self.derived[key]
-
-    def frame(self, stem: str) -> pd.DataFrame | None:
-        """The rows of a benchmark in reading order; None if it has none or its file is damaged."""
-        frame = self.frames.get(stem)
-        if frame is None or stem in self.damaged or frame.empty:
-            return None
-        return self.once(("frame", stem), lambda: self._read(completed(frame, stem)))
-
-    def repeated(self, stem: str) -> pd.DataFrame:
-        """The rows of a benchmark that were measured a second time, in reading order."""
-        frame = self.repeats[stem]
-        return self.once(("repeated", stem), lambda: self._read(completed(frame, stem)))
-
-    def _read(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """The rows in reading order, with ``floor_ms``: the least possible time on this machine."""
-        frame = in_reading_order(frame)
-        limits = self.once(("limits",), self._limits)
-        if not limits:
-            return frame.assign(floor_ms=0.0)
-        rows = frame[[name for name in frame if name in plausible.NEEDED]].to_dict("records")
-        return frame.assign(floor_ms=[plausible.floor_ms(limits, row) for row in rows])
-
-    def _limits(self) -> dict[str, plausible.Limits]:
-        rows = self.frames.get("ceilings") if "ceilings" not in self.damaged else None
-        known = [] if rows is None else rows.to_dict("records")
-        return plausible.limits_of(known, self.facts.get("environments") or {})
-
     @property
-    def unmeasured(self) -> list[str]:
-        """The stems of the configured benchmarks that have no row of any kind."""
-        known = {*self.present(), *self.stale, *self.damaged, repeatability.STEM}
-        return [stem for stem in self.missing if stem not in known]
-
-    def environment_names(self) -> set[str]:
-        """Names of the environments that measured the rows of all undamaged benchmarks."""
-        shown = [rows for stem, rows in self.frames.items() if stem not in self.damaged]
-        named = [rows["environment"].dropna() for rows in shown if "environment" in rows]
-        return {name for names in named for name in names.unique()}
-
-    def stale_keys(self) -> frozenset[str]:
-        """The keys of all stale rows."""
-        return self.once(("stale keys",), self._stale_keys)
-
-    def _stale_keys(self) -> frozenset[str]:
-        frames = [frame for frame in self.present().values() if "stale" in frame]
-        return frozenset(key for frame in frames for key in frame["key"][frame["stale"]].dropna())
+    def stems(self) -> list[str]:
+        """The benchmarks that have rows."""
+        return [stem for stem, rows in self.raw.items() if rows]
 
     @property
     def row_count(self) -> int:
-        """The number of rows of all benchmarks."""
-        return sum(map(len, self.frames.values()))
+        return sum(map(len, self.raw.values()))
 
-    def present(self) -> dict[str, pd.DataFrame]:
-        """Stem -> rows (see ``frame``), for every benchmark that has undamaged rows."""
-        return dict(self.once(("present",), self._present))
+    @cached_property
+    def environments(self) -> dict[str, dict]:
+        """Name -> facts of the hardware and software that measured, the newest last."""
+        known = self.facts.get("environments") or {}
+        return dict(sorted(known.items(), key=lambda one: str(one[1].get("measured_at"))))
 
-    def _present(self) -> dict[str, pd.DataFrame]:
-        found = {stem: self.frame(stem) for stem in self.frames}
-        return {stem: frame for stem, frame in found.items() if frame is not None}
+    @property
+    def environment(self) -> dict:
+        """Facts of the newest environment; empty if none is recorded."""
+        return next(reversed(self.environments.values()), {})
+
+    @property
+    def is_cuda(self) -> bool:
+        return self.environment.get("kind") == "cuda"
+
+    @property
+    def sheet(self) -> DataSheet | None:
+        return sheet_of(foreign.plain(str(self.environment.get("device"))))
+
+    def rows(self, stem: str) -> pd.DataFrame:
+        """All rows of a benchmark in reading order; none if it was not measured."""
+        return self.once(("rows", stem), lambda: self._judged(load(stem), self.raw.get(stem, ())))
+
+    def rounds(self, stem: str, times: str) -> np.ndarray:
+        """A column of times by round as a matrix with a row for each of `rows`, padded with NaN."""
+        return self.once(("rounds", stem, times), lambda: rounds(self.rows(stem)[times]))
+
+    def rows_again(self, stem: str) -> pd.DataFrame:
+        """The rows of a benchmark that were measured a second time, in reading order."""
+        return self.once(
+            ("again", stem), lambda: self._judged(load(stem), self.again.get(stem, ()))
+        )
+
+    @cached_property
+    def cost(self) -> pd.DataFrame:
+        """A row for each job that measured: its stem and its seconds by activity."""
+        frame = pd.DataFrame(self.cost_rows, dtype=object)
+        seconds = [name for name in frame if name.endswith("_s")]
+        numbers = {name: pd.to_numeric(frame[name]) for name in seconds}
+        return foreign.taken_frame(frame.assign(**numbers))
+
+    def _judged(self, benchmark: Benchmark, rows: Sequence[Row]) -> pd.DataFrame:
+        frame = typed(rows, benchmark)
+        # A row without the GPU that measured it shares one with the rows of its process only.
+        frame = frame.assign(gpus=frame["gpus"].fillna(frame["together"]))
+        floors = [plausible.floor_ms(self._limits, row) for row in rows]
+        cuda = {name for name, facts in self.environments.items() if facts.get("kind") == "cuda"}
+        on_gpu = frame["environment"].isin(cuda)
+        is_step = isinstance(benchmark, Timed) and benchmark.clock == "step"
+        frame = judged(frame, floors, self.stale, on_gpu, is_step)
+        dtypes = frame.get("dtype", pd.Series(dtype=object)).dropna()
+        rates = {dtype: self.peak(dtype) for dtype in dtypes.unique()}
+        sheets = {dtype: self.sheet_tflops(dtype) for dtype in dtypes.unique()}
+        gpus = frame.get("ranks", pd.Series(1.0, frame.index)).fillna(1)
+        frame["share"] = frame["tflops"] / dtypes.map(rates).astype(float) / gpus
+        frame["mfu"] = frame["tflops"] / dtypes.map(sheets).astype(float) / gpus
+        # The copy joins columns of one dtype, which makes every later selection of rows faster.
+        return sorted_for_reading(frame, benchmark.identity).reset_index(drop=True).copy()
+
+    @cached_property
+    def _limits(self) -> dict[str, plausible.Limits]:
+        environments = self.facts.get("environments") or {}
+        return plausible.limits_of(self.raw.get("ceilings", ()), environments)
+
+    @cached_property
+    def ceilings(self) -> dict[tuple[str, str, str], float]:
+        """(operation, dtype, load) -> best rate: TFLOP/s of a matmul, GB/s of a copy."""
+        benchmark = load("ceilings")
+        rows = typed(self.raw.get("ceilings", ()), benchmark)
+        rows = rows[rows["status"] == "ok"]
+        rate = rows["tflops"].where(rows["operation"] == "matmul", rows["bandwidth_gbps"])
+        by = [rows["operation"], rows["dtype"], rows["load"].fillna("burst")]
+        return rate.groupby(by).max().dropna().to_dict()
+
+    def peak(self, dtype: str, load: str = "burst") -> float:
+        """TFLOP/s of the best matmul in the numerics of a dtype; NaN if not measured.
+
+        load: `burst` (single calls) or `sustained` (back to back).
+        """
+        numerics = DTYPES[dtype].matmul if dtype in DTYPES else dtype
+        return self.ceilings.get(("matmul", numerics, load), np.nan)
+
+    def copy_gbps(self, load: str = "burst") -> float:
+        """GB/s, reads and writes, of the best copy; NaN if not measured."""
+        found = [r for (what, _, at), r in self.ceilings.items() if what == "copy" and at == load]
+        return max(found, default=np.nan)
+
+    def balance(self, dtype: str) -> float:
+        """FLOPs per byte at which a matmul takes as long as a copy of its bytes."""
+        return 1e3 * self.peak(dtype) / self.copy_gbps()
+
+    def sheet_tflops(self, dtype: str) -> float:
+        """TFLOP/s in the data sheet; NaN if unknown."""
+        if self.sheet is None or dtype not in DTYPES:
+            return np.nan
+        return self.sheet.tflops.get(dtype_of(dtype).matmul, np.nan)
 
 
-def _taken(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows with text neutralised by ``foreign.taken_frame`` and sizes as short names."""
-    frame = foreign.taken_frame(frame)
+def traces_in(folder: Path) -> frozenset[str]:
+    """The names of the published traces in the folder of a machine."""
+    return frozenset(name for name in PUBLISHED_TRACES if (folder / "traces" / name).exists())
+
+
+def typed(rows: Sequence[Mapping[str, str]], benchmark: Benchmark) -> pd.DataFrame:
+    """Rows of text as a frame of the declared types; a column that no row has is empty.
+
+    A column that the benchmark does not declare, of another version, has numbers if all are.
+
+    Raises:
+        ValueError: a text in a column of numbers cannot be parsed.
+    """
+    kinds = benchmark.kinds | {column.name: column.kind for column in COMMON_COLUMNS}
+    raw = pd.DataFrame(rows, dtype=object)
+    others = [name for name in raw if name not in kinds]
+    raw = raw.reindex(columns=[*kinds, *others]).astype(object)
+    raw = foreign.taken_frame(raw.mask(raw == ""))
+    truths = {"true": True, "1": True, "false": False, "0": False}
+    made = {}
+    for name, kind in kinds.items():
+        if kind is bool:
+            made[name] = raw[name].map(lambda of: truths.get(str(of).lower())).astype(object)
+        else:
+            made[name] = raw[name] if kind is str else pd.to_numeric(raw[name])
+    for name in others:
+        numbers = pd.to_numeric(raw[name], errors="coerce")
+        made[name] = numbers if numbers.notna().equals(raw[name].notna()) else raw[name]
+    frame = pd.DataFrame(made)
     return frame.assign(size=frame["size"].map(size_words)) if "size" in frame else frame
 
 
-def typed_rows(
-    rows: Sequence[Mapping[str, str]], kinds: Mapping[str, type], source: str
+def judged(
+    rows: pd.DataFrame, floor_ms, stale: frozenset[str], on_gpu: pd.Series, is_step: bool
 ) -> pd.DataFrame:
-    """Rows of text as a data frame whose columns have their declared types; empty text is NaN.
+    """The rows with the columns of the module's docstring."""
+    if is_step:
+        rows = rows.assign(**{name: of for name, of in LATER.items() if name not in rows})
+    ok, error, bound = rows["status"] == "ok", rows["max_error"], rows["error_bound"]
+    state = rows["status"].mask(ok, None).astype(object)
+    broken = rows["status"].isin(FAILED) | (ok & plausible.contradicts_bound(error, bound))
+    state[broken & (rows["status"] != "nan")] = "failed_check"
+    state[ok & (rows["median_ms"] < floor_ms)] = "impossible"
+    words = state.map({**STATUSES, "failed_check": "withheld", "impossible": "withheld"}).fillna("")
+    oom = state == "oom"
+    words[oom] = [_oom(*sizes) for sizes in rows.loc[oom, ["requested_bytes", "free_bytes"]].values]
+    marks = rows["marks"].fillna("").map(lambda text: text.split(";"))
+    loaded = marks.map(lambda names: "loaded" in names).astype(bool)
+    signs = [
+        tuple(sign for sign in SIGNS if sign in names or (sign == "stale" and key in stale))
+        for names, key in zip(marks, rows["key"], strict=True)
+    ]
+    lasting = rows["sustained_ms"].notna() & is_step
+    ms = rows["sustained_ms"].where(lasting, rows["median_ms"])
+    low, high = median_interval(rounds(rows["rounds_ms"]))
+    lasting_ends = median_interval(rounds(rows["sustained_rounds_ms"]))
+    low = pd.Series(low, rows.index).where(~lasting, lasting_ends[0])
+    high = pd.Series(high, rows.index).where(~lasting, lasting_ends[1])
+    host = rows["host_ms"] / rows["median_ms"]  # both of single calls, timed in turn
+    late = (host >= HOST_BOUND) | (high / ms > 1 + WIDE) | (low / ms < 1 - WIDE)
+    waits = (late & is_step & on_gpu) | marks.map(lambda names: "host_bound" in names)
+    if "bound" in rows:
+        waits = (rows["bound"] == "host").where(rows["bound"].notna(), waits)
+    causal = rows.get("causal", pd.Series(None, rows.index, object))
+    tokens = rows.get("tokens", pd.Series(np.nan, rows.index))
+    # The allocator does not count the memory of a CUDA graph as allocated.
+    pool = rows["pool_mib"].fillna(0) if "pool_mib" in rows else 0
+    rows = rows.assign(
+        state=state,
+        words=words,
+        signs=signs,
+        waits=waits.astype(bool),
+        holds=state.isna() & ~loaded,
+        ms=ms,
+        low_ms=low,
+        high_ms=high,
+        tflops=rows["flops"] / ms / 1e9,
+        tokens_s=1e3 * tokens / ms,
+        peak_gib=(rows["peak_mib"] + pool) / 1024,
+        mask=causal.map({True: "causal", False: "full"}),
+    )
+    varies = (rows["median_ms"] < SHORT_MS) | (
+        (rows["host_ms"] / rows["median_ms"] > HOST_BOUND) & rows["eager_ms"].isna()
+    )
+    return rows.assign(floor=_noise(rows, varies | rows["waits"]))
 
-    An undeclared column is numeric if all its values are numbers, else text.
 
-    Args:
-        rows: column -> text.
-        kinds: column -> str, bool or a type of number.
-        source: the file or benchmark that the rows are from, for the error message.
+def _oom(asked: float, free: float) -> str:
+    known = (("asked", asked), ("free", free))
+    said = [f"{word} {size / GIB:,.1f} GiB" for word, size in known if size == size]
+    return f"OOM ({', '.join(said)})" if said else "OOM"
+
+
+def _noise(rows: pd.DataFrame, varies: pd.Series) -> pd.Series:
+    """The noise floor of each row: how far two processes of the same code are apart.
+
+    Of its phase, dtype and kind of call; with too few pairs of processes of all such calls, then of
+    the benchmark, then an assumed one. It is no lower than how far its own pairs are apart.
+    """
+    if rows.empty:
+        return pd.Series(dtype=float)
+    found = paired(*same_width(rounds(rows["rounds_ms"]), rounds(rows["again_ms"]))).ratio
+    ratio = pd.Series(found, rows.index).where(rows["holds"])
+    own = [rows["phase"], rows.get("dtype", pd.Series("", rows.index)).fillna(""), varies]
+    levels = [own, [varies], [pd.Series(0, rows.index)]]
+    apart = [ratio.groupby(by).transform(lambda of: noise_floor(of.to_numpy())) for by in levels]
+    pairs = [ratio.groupby(by).transform("count") for by in levels]
+    floor = np.fmax(apart[2], UNKNOWN_FLOOR).where(pairs[2] < LEAST_PAIRS, apart[2])
+    for level in (1, 0):
+        floor = floor.where(pairs[level] < LEAST_PAIRS, apart[level])
+    return np.fmax(floor, apart[0])
+
+
+def rounds(texts: pd.Series) -> np.ndarray:
+    """Texts such as ``1.0;1.1`` as [rows, most rounds], padded with NaN."""
+    lists = [[float(n) for n in t.split(";")] if isinstance(t, str) else [] for t in texts]
+    made = np.full((len(lists), max(map(len, lists), default=0) or 1), np.nan)
+    for row, values in zip(made, lists, strict=True):
+        row[: len(values)] = values
+    return made
+
+
+def of_one_call(rows: pd.DataFrame) -> pd.DataFrame:
+    """Ceilings with times of one call: a round under load has as many calls as fit into it."""
+    calls = rows["calls"].fillna(1)
+    times = {name: rows[name] / calls for name in ("ms", "median_ms")}
+    for name in ("rounds_ms", "again_ms"):
+        of_rounds = rounds(rows[name]) / calls.to_numpy()[:, None]
+        times[name] = [";".join(map(repr, of[~np.isnan(of)].tolist())) or None for of in of_rounds]
+    return rows.assign(**times)
+
+
+def same_width(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Both matrices, cut to the columns that both have."""
+    width = min(a.shape[1], b.shape[1])
+    return a[:, :width], b[:, :width]
+
+
+def having(frame: pd.DataFrame, **where) -> pd.DataFrame:
+    """The rows with these values; a list or tuple means any of them."""
+    keep = np.ones(len(frame), dtype=bool)
+    for name, value in where.items():
+        keep &= frame[name].isin(value if isinstance(value, list | tuple) else [value]).to_numpy()
+    return frame[keep]
+
+
+def matching(rows: pd.DataFrame, others: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
+    """Of each row the first of some others with the same values of some columns.
+
+    Labelled like the rows; NaN where there is no such row.
+    """
+    first = others.drop_duplicates([*names]).reset_index(drop=True)
+    cells = rows[[*names]].merge(first[[*names]].assign(place=first.index), "left", [*names])
+    return first.reindex(cells["place"]).set_axis(rows.index)
+
+
+def sorted_for_reading(frame: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
+    """The rows in the order of `lmperf.names`; shapes by their numbers of elements.
+
+    A categorical column has the order of its categories.
+    """
+    ranks = {n: {v: i for i, v in enumerate(ordered(n, frame[n]))} for n in names if n in frame}
+    if not ranks or frame.empty:
+        return frame
+    return frame.sort_values(list(ranks), key=lambda of: of.map(ranks[of.name]), kind="stable")
+
+
+def ordered(name: str, values: pd.Series) -> list:
+    """The distinct values of a column in reading order; shapes by their numbers of elements."""
+    if isinstance(values.dtype, pd.CategoricalDtype):
+        return [*values.cat.categories]
+    found = in_order(name, values)
+    if name != "shape":
+        return found
+    parts = {one: str(one).split("x") for one in found}
+    known = {k: np.prod([*map(float, v)]) for k, v in parts.items() if all(map(str.isdecimal, v))}
+    return sorted(found, key=lambda one: (known.get(one, np.inf), str(one)))
+
+
+def parts(
+    frame: pd.DataFrame, *names: str, ordered: bool = True
+) -> Iterator[tuple[tuple, pd.DataFrame]]:
+    """The rows by their values in some columns, in reading order or as they are given."""
+    if not names:
+        yield (), frame
+        return
+    frame = sorted_for_reading(frame, names) if ordered else frame
+    yield from frame.groupby(list(names), sort=False, dropna=False)
+
+
+def only(values: pd.Series):
+    """The value that all rows share.
 
     Raises:
-        ValueError: a text in a column of numbers or truth values cannot be parsed.
+        NotMeasured: there is none.
     """
-    raw = pd.DataFrame(rows, dtype=object)
-    raw = raw.mask(raw == "")
-    columns = {name: _typed(source, raw[name], kinds.get(name)) for name in raw.columns}
-    return pd.DataFrame(columns, columns=raw.columns)
-
-
-def _typed(source: str, column: pd.Series, kind: type | None) -> pd.Series:
-    if kind is str:
-        return column.astype(object)
-    if kind is bool:
-        return _truths(source, column)
-    numbers = pd.to_numeric(column, errors="coerce")
-    others = column[numbers.isna() & column.notna()]
-    if (others.str.lower() == "nan").all():
-        return numbers
-    if kind is not None:
-        raise ValueError(f"{source}: column {column.name!r} has a value that is not a number")
-    return column
-
-
-def _truths(source: str, column: pd.Series) -> pd.Series:
-    values = column.str.lower().map(TRUTHS)
-    if (values.isna() & column.notna()).any():
-        raise ValueError(
-            f"{source}: column {column.name!r} has a value that is neither True nor False"
-        )
-    return values.astype(bool) if values.notna().all() else values.astype(object)
-
-
-def completed(frame: pd.DataFrame, stem: str) -> pd.DataFrame:
-    """The rows with every column that the benchmark declares, and without marks of the past.
-
-    If no case of a benchmark could run, its rows lack the columns of measured values: they are
-    added empty.
-    """
-    if "marks" in frame:
-        frame = frame.assign(marks=frame["marks"].map(_present_marks, na_action="ignore"))
-    declared = load(stem).columns if stem in stems() else ()
-    lacking = [c for c in (*COMMON_COLUMNS, *declared) if c.name not in frame.columns]
-    empty = pd.Series(None, range(len(frame)), object)
-    added = {c.name: empty if c.kind in (str, bool) else np.nan for c in lacking}
-    texts = dict.fromkeys(frame.select_dtypes("str"), object)
-    # The copy consolidates columns of one dtype, which makes every later row selection faster.
-    return frame.reset_index(drop=True).astype(texts).assign(**added).copy()
-
-
-def _present_marks(marks: str) -> str | None:
-    kept = [mark for mark in str(marks).split(";") if mark != FORMER_MARK]
-    return ";".join(kept) or None
-
-
-def axes(frame: pd.DataFrame) -> list[str]:
-    """The axes of a benchmark: the columns before ``implementation``."""
-    columns = list(frame.columns)
-    return columns[: columns.index("implementation")]
-
-
-def in_reading_order(frame: pd.DataFrame, first: Sequence[str] = ()) -> pd.DataFrame:
-    """Rows sorted by ``first``, axes, implementation, phase; values in order of `names.ORDERS`.
-
-    Shapes are sorted by their numbers of elements: 512 before 4x16x16.
-    """
-    keys = list(dict.fromkeys([*first, *axes(frame), "implementation", "phase"]))
-    ranks = [_ranks(frame[name]) for name in reversed(keys)]
-    return frame.iloc[np.lexsort(ranks)]
-
-
-def _ranks(column: pd.Series) -> np.ndarray:
-    codes, values = pd.factorize(column)
-    ordered = in_order(str(column.name), values)
-    if column.name == "shape":
-        ordered = sorted(ordered, key=_elements)
-    places = {value: place for place, value in enumerate(ordered)}
-    return np.array([*map(places.get, values), -1])[
-        codes
-    ]  # factorize gives empty values the code -1
-
-
-def _elements(shape) -> tuple[float, str]:
-    lengths = str(shape).split("x")
-    known = all(map(str.isdecimal, lengths))
-    return math.prod(map(int, lengths)) if known else math.inf, str(shape)
-
-
-def having(frame: pd.DataFrame, **columns) -> pd.DataFrame:
-    """The rows that have these values in these columns; a list, tuple or set means any of them."""
-    wanted = np.ones(len(frame), dtype=bool)
-    for name, value in columns.items():
-        several = isinstance(value, list | tuple | set)
-        has = frame[name].isin(list(value)) if several else frame[name] == value
-        wanted &= has.to_numpy(dtype=bool)
-    return frame[wanted]
-
-
-def groups(frame: pd.DataFrame, *names: str) -> Iterator[tuple]:
-    """Yield ``(value, ..., rows)`` for each combination of values with rows, in reading order."""
-    for values in itertools.product(*(in_order(name, frame[name]) for name in names)):
-        rows = having(frame, **dict(zip(names, values, strict=True)))
-        if len(rows):
-            yield *values, rows
-
-
-def row_names(frame: pd.DataFrame) -> list[str]:
-    """A one-line name for each row: ``seq_len=128, dtype=float32, eager, forward``."""
-    names = axes(frame)
-    cells = (
-        ", ".join(f"{n}={_plain(v)}" for n, v in zip(names, row, strict=True) if not _absent(v))
-        for row in frame[names].itertuples(index=False)
-    )
-    rest = zip(cells, frame["implementation"], frame["phase"], strict=True)
-    return [", ".join(part for part in parts if part) for parts in rest]
-
-
-def _absent(value) -> bool:
-    return value is None or value != value
-
-
-def _plain(value) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    found = values.dropna().unique()
+    if len(found) != 1:
+        raise NotMeasured(f"{len(found)} values of {values.name}")
+    return found[0]

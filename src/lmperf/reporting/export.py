@@ -8,94 +8,75 @@ import re
 import shutil
 import subprocess
 import tempfile
-from functools import partial
-from html import escape
+from collections.abc import Mapping, Sequence
+from html import unescape
+from importlib.metadata import version
+from itertools import takewhile
 from pathlib import Path
 
-from markupsafe import Markup
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
 
 from lmperf.errors import UserError
-from lmperf.reporting import pages
-from lmperf.reporting.evidence import MachineEvidence
-from lmperf.reporting.formats import FORMATS, in_latex, sentence
-from lmperf.reporting.machine import device_words
-from lmperf.reporting.sections import Composed
-from lmperf.reporting.site.build import ASSETS, Site
-from lmperf.reporting.site.rows import Rows
-from lmperf.reporting.site.tables import html_table
-from lmperf.reporting.site.words import Blocks, target
-from lmperf.results import Table
+from lmperf.reporting.evidence import Evidence
+from lmperf.reporting.formats import in_latex
+from lmperf.reporting.html import target
+from lmperf.reporting.pages import REPORT, Values, pages_of
+from lmperf.reporting.render import Page, load_templates
+from lmperf.reporting.site import ASSETS, drawn, title_of
+from lmperf.workflow import TEMPLATES
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-_LIMIT_S = 120
-_ID = re.compile(r' id="([^"]*)"')
-_LINK = re.compile(r'<a href="([^"]*)">(.*?)</a>', re.DOTALL)
-_PREAMBLE = r"""\documentclass{article}
-\usepackage[margin=2cm]{geometry}
-\usepackage{booktabs,graphicx}
-\begin{document}
-"""
+LIMIT_S = 120
 
 
-def html(site: Site, evidence: MachineEvidence) -> str:
-    """The write-up of a machine and all its pages as one HTML document.
+def html(
+    evidence: Evidence, report: Path, own: Path | None = None, values: Values | None = None
+) -> str:
+    """The first page of a machine and all its other pages as one HTML document.
 
     It needs no other file and no network: figures and style are part of it, links between pages
     become links within it, and links to other files of a report become text.
+
+    Args:
+        report: folder with the folders of the machines, such as `report/`.
+        own: folder of the user's templates.
+        values: values of pages that need more than the evidence (`pages.pages_of`).
     """
-    sections = site.sections(evidence)
-    figures = {
-        pages.figure_name(section.stem, theme): svg
-        for section in sections
-        for theme, svg in section.figures.items()
-    }
-    blocks = partial(Blocks, partial(html_table, rows=Rows(evidence)), partial(_picture, figures))
-    write_up = partial(pages.write_up, evidence, sections, site.templates, "", ())
-    made = {pages.WRITE_UP: _html(blocks(), write_up)}
-    for section in sections:
-        if pages.has_page(evidence, section):
-            page = partial(pages.page, evidence, section, site.templates)
-            made[section.page] = _html(blocks(), page)
-    inside = {target(name): Path(name).stem for name in made}
-    texts = {Path(name).stem: _within(text, Path(name).stem, inside) for name, text in made.items()}
-    title = Markup(made[pages.WRITE_UP].partition("</h1>")[0]).striptags()
-    style = (site.templates / "site" / ASSETS / "site.css").read_text()
-    template = site.html.get_template("export.html.j2")
-    return template.render(title=title, style=Markup(style), texts=texts)
-
-
-def _html(blocks: Blocks, make) -> str:
-    # Not Markup, which escapes what is inserted. Print shows a folded table only if it is open.
-    return str(blocks.html(make(blocks.form))).replace("<details>", "<details open>")
-
-
-def _within(text: str, page: str, inside: dict[str, str]) -> Markup:
-    """A page with anchors of its own among others, and its links.
-
-    inside: link to a page -> the name of the page in the document.
-    """
-
-    def link(found: re.Match) -> str:
-        path, _, place = found[1].partition("#")
-        if re.match(r"https?:", path):
-            return found[0]
-        of = page if not path else inside.get(path)
-        return f'<a href="#{of}{"-" * bool(place)}{place}">{found[2]}</a>' if of else found[2]
-
-    return Markup(_LINK.sub(link, _ID.sub(rf' id="{page}-\1"', text)))
-
-
-def _picture(figures: dict[str, str], title: str, dark: str, light: str) -> str:
-    """The figure for both colour schemes, as part of the document."""
-    night, day = (_data(figures[path]) for path in (dark, light))
+    pages = pages_of(evidence, own, "html", values)
+    inside = {target(f"{name}.md"): name for name in pages}
+    texts = {name: within(page, inside, report / evidence.machine) for name, page in pages.items()}
     return (
-        f'<figure><picture><source media="(prefers-color-scheme: dark)" srcset="{night}">'
-        f'<img alt="Figure: {escape(title)}" src="{day}"></picture></figure>\n'
+        load_templates(own)
+        .get_template("site/export.html.j2")
+        .render(
+            title=title_of(pages[REPORT]),
+            style=(TEMPLATES / "site" / ASSETS / "site.css").read_text(),
+            texts=texts,
+            version=version("lmperf"),
+        )
     )
 
 
-def _data(svg: str) -> str:
-    return f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
+def within(page: Page, inside: Mapping[str, str], directory: Path) -> str:
+    """A page as a part of the document, with its figures, and with anchors of its own.
+
+    inside: link to a page -> the anchor of the page in the document.
+    """
+
+    def link(found: re.Match) -> str:
+        path, _, place = unescape(found[1]).partition("#")
+        if re.match(r"https?:", path):
+            return found[0]
+        of = inside.get(path) if path else page.name
+        return f'<a href="#{of}{"-" * bool(place)}{place}">{found[2]}</a>' if of else found[2]
+
+    text = re.sub(r'<a href="([^"]*)">(.*?)</a>', link, page.text, flags=re.DOTALL)
+    text = re.sub(r' id="([^"]*)"', rf' id="{page.name}-\1"', text)
+    for path, svg in drawn(page, directory).items():
+        data = base64.b64encode(svg.encode()).decode()
+        text = text.replace(f'"{path}"', f'"data:image/svg+xml;base64,{data}"')
+    return text
 
 
 def pdf(document: str) -> bytes:
@@ -118,35 +99,70 @@ def pdf(document: str) -> bytes:
         options += ["--no-sandbox"] if os.geteuid() == 0 else []  # Chromium refuses root otherwise
         try:
             subprocess.run(
-                [browser, *options, source.as_uri()], capture_output=True, timeout=_LIMIT_S
+                [browser, *options, source.as_uri()], capture_output=True, timeout=LIMIT_S
             )
         except subprocess.TimeoutExpired:
-            raise UserError(f"{browser} did not print the report within {_LIMIT_S} s") from None
+            raise UserError(f"{browser} did not print the report within {LIMIT_S} s") from None
         if not printed.exists():
             raise UserError(f"{browser} did not print the report; export --format html instead")
         return printed.read_bytes()
 
 
-def latex(site: Site, evidence: MachineEvidence) -> str:
-    """The findings and the tables of a machine's write-up as a LaTeX document."""
-    sections = [section for section in site.sections(evidence) if section.section.in_write_up]
-    parts = [_latex(section) for section in sections if section.measured]
-    title = f"\\section*{{Transformer language models on {in_latex(device_words(evidence))}}}"
-    return "\n\n".join([_PREAMBLE + title, *parts, "\\end{document}\n"])
+# Token of Markdown -> what it is in LaTeX. Links are their words, figures are left out.
+LATEX = {
+    **{"strong_open": r"\textbf{", "em_open": r"\emph{", "strong_close": "}", "em_close": "}"},
+    **{"softbreak": "\n", "hardbreak": "\n", "paragraph_close": "\n\n", "heading_close": "}\n\n"},
+    **{"bullet_list_open": "\\begin{itemize}\n", "bullet_list_close": "\\end{itemize}\n\n"},
+    **{"ordered_list_open": "\\begin{enumerate}\n", "ordered_list_close": "\\end{enumerate}\n\n"},
+    **{"blockquote_open": "\\begin{quote}\n", "blockquote_close": "\\end{quote}\n\n"},
+    **{"list_item_open": r"\item ", "tr_close": " \\\\\n", "thead_close": "\\midrule\n"},
+    **{"table_close": "\\bottomrule\n\\end{tabular}}\n\n"},
+}
+PREAMBLE = r"""\documentclass{article}
+\usepackage[margin=2cm]{geometry}
+\usepackage{booktabs,graphicx}
+\setlength{\parindent}{0pt}\setlength{\parskip}{0.5em}
+\begin{document}
+
+"""
+# A table is no wider than the page.
+TABLE = r"""\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%%
+\begin{tabular}{%s}
+\toprule
+"""
 
 
-def _latex(section: Composed) -> str:
-    tables = [*section.first, *([section.head] if section.head else [])]
-    said = [f"\\item {in_latex(sentence(one.sentence))}" for one in section.statements]
-    listed = ["\\begin{itemize}", *said, "\\end{itemize}"] if said else []
-    return "\n".join([f"\\section{{{in_latex(section.title)}}}", *listed, *map(_float, tables)])
+def latex(evidence: Evidence, own: Path | None = None) -> str:
+    """The text and the tables of a machine's first page as a LaTeX document."""
+    page = Page(REPORT, evidence, own=own)
+    text = page.render(overview=False)
+    tokens = MarkdownIt("commonmark").enable("table").parse(text)
+    return f"{PREAMBLE}{_in_latex(tokens)}\\end{{document}}\n"
 
 
-def _float(table: Table) -> str:
-    """A table with its caption, no wider than the page."""
-    body, end, notes = FORMATS["latex"](table).partition("\\end{tabular}")
-    return (
-        f"\\begin{{table}}[htbp]\n\\centering\n\\caption{{{in_latex(table.caption)}}}\n"
-        f"\\resizebox{{\\ifdim\\width>\\linewidth\\linewidth\\else\\width\\fi}}{{!}}{{%\n"
-        f"{body}{end}}}\n{notes.strip()}\n\\end{{table}}"
-    )
+def _in_latex(tokens: Sequence[Token]) -> str:
+    made, before = [], None
+    for place, token in enumerate(tokens):
+        if token.type == "inline":
+            made.append(_in_latex(token.children or []))
+        elif token.type in ("text", "code_inline"):
+            # LaTeX would read a leading bracket or star as an argument of what is before it.
+            words = re.sub(r"^(?=[\[*])", "{}", in_latex(token.content))
+            made.append(rf"\texttt{{{words}}}" if token.type == "code_inline" else words)
+        elif token.type == "fence":
+            code = token.content.replace(r"\end{verbatim}", "")
+            made.append(f"\\begin{{verbatim}}\n{code}\\end{{verbatim}}\n\n")
+        elif token.type == "heading_open":
+            made.append(
+                {"h1": r"\section*{", "h2": r"\subsection*{"}.get(token.tag, r"\paragraph*{")
+            )
+        elif token.type == "table_open":
+            heads = takewhile(lambda one: one.type != "thead_close", tokens[place:])
+            sides = [str(one.attrGet("style")) for one in heads if one.type == "th_open"]
+            made.append(TABLE % "".join("r" if "right" in side else "l" for side in sides))
+        elif token.type in ("th_open", "td_open"):
+            made.append("" if before == "tr_open" else " & ")
+        else:
+            made.append(LATEX.get(token.type, ""))
+        before = token.type
+    return "".join(made)

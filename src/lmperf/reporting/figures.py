@@ -1,327 +1,399 @@
-"""The style of the figures: reproducible SVG, in a light and a dark theme.
+"""Figures: one Vega-Lite specification each, interactive on the site and as SVG in Markdown.
 
-A figure is WIDTH inches (700 px) wide. The title is the sentence that the figure supports. Lines
-and bars differ by marker, dash or hatch as well as by colour. Text has a contrast of at least 4.5:1
-against the background of its theme and stays text in the SVG.
+A colour is a name, ``colour:blue``, that becomes the colour of a light or a dark theme. The font is
+one that vl-convert brings along, so that a figure has the same bytes on every machine. A title says
+what the reader should see.
 """
 
 from __future__ import annotations
 
-import io
-import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import importlib.util
+import json
+import math
+import re
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-import matplotlib
-import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_svg import FigureCanvasSVG
-from matplotlib.collections import LineCollection
-from matplotlib.container import ErrorbarContainer
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.text import Text
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
+import pandas as pd
 
-from lmperf.names import IMPLEMENTATIONS, Look
-from lmperf.reporting.foreign import in_figure
-from lmperf.reporting.numbers import percent
-from lmperf.statistics import CONFIDENCE
+from lmperf.names import IMPLEMENTATIONS, Look, implementation_words, in_order
+from lmperf.reporting.foreign import deep, plain
+from lmperf.reporting.words import absent, sig
 
-WIDTH, HEIGHT = 7.3, 3.4  # inches; at 96 dpi 700 px
-TITLE_CHARACTERS = 76
-# An interval is drawn where one of its ends is further than this from the value, as a fraction.
-WIDE = 0.03
-INTERVAL = f"{percent(CONFIDENCE, 0)} interval, if beyond ±{percent(WIDE, 0)}"
-WHISKER, CAP = 1.2, 2.5  # points: width of the line, half the length of its ends
-SMALL_TEXT, TEXT_INCHES = 8.5, 0.15  # points; height of such a line with a little space around it
-
-
-@dataclass(frozen=True)
-class Theme:
-    """The background that a figure is drawn for, and its colours by name."""
-
-    name: str
-    background: str
-    ink: str
-    colours: dict[str, str]
-
-
-LIGHT = Theme(
-    "light",
-    "#ffffff",
-    "#1f2328",
-    {
-        "blue": "#0b5cad",
-        "orange": "#b34700",
-        "green": "#0f7355",
-        "pink": "#a8327f",
-        "mustard": "#7a6400",
-        "violet": "#5b46c2",
-        "grey": "#59636e",
-    },
-)
-DARK = Theme(
-    "dark",
-    "#0d1117",
-    "#e6edf3",
-    {
-        "blue": "#6cb6ff",
-        "orange": "#ff9d57",
-        "green": "#57d3a4",
-        "pink": "#f497d0",
-        "mustard": "#d9bf4a",
-        "violet": "#b3a4ff",
-        "grey": "#9198a1",
-    },
-)
-THEMES = (LIGHT, DARK)
-SPARE_LOOKS = (
-    Look("pink", "X", (0, (2, 1)), "oo"),
-    Look("mustard", "<", (0, (5, 1, 1, 1)), "**"),
-    Look("violet", ">", (0, (1, 2)), "||"),
-)
+Spec = dict[str, Any]
+PACKAGE = "vl_convert"
+# vl-convert brings the first font along and lays out by it; the others are as wide.
+FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
+TITLE_LENGTH = 80  # characters of a line
+SHAPES = {
+    **{"o": "circle", "s": "square", "^": "triangle-up", "v": "triangle-down", "D": "diamond"},
+    **{"P": "cross", "X": "cross", "<": "triangle-left", ">": "triangle-right"},
+}
+SPARE = (Look("pink", "X"), Look("mustard", "<"), Look("violet", ">"))
+NAMES = ("blue", "orange", "green", "pink", "mustard", "violet", "grey", "ink", "paper")
+_LIGHT = "#0b5cad #b34700 #0f7355 #a8327f #7a6400 #5b46c2 #59636e #1f2328 #ffffff"
+_DARK = "#6cb6ff #ff9d57 #57d3a4 #f497d0 #d9bf4a #b3a4ff #9198a1 #e6edf3 #0d1117"
+THEMES = {
+    theme: dict(zip(NAMES, colours.split(), strict=True))
+    for theme, colours in (("light", _LIGHT), ("dark", _DARK))
+}
+FAINT = 0.12
+LABEL = 0.055  # height of a label, of that of a panel
+# Not clipped: the text behind the last point of a line is to the right of its panel.
+TEXT = {"type": "text", "align": "left", "dx": 5, "fontSize": 10, "clip": False}
+LEGEND = {
+    **{"title": None, "orient": "bottom", "columns": 4, "columnPadding": 24},
+    **{"labelLimit": 260, "symbolLimit": 0},
+}
+DASHED = {"type": "line", "strokeWidth": 1.2, "strokeDash": [5, 3]}
 
 
-def _style(theme: Theme) -> dict:
-    ink = (
-        *("text.color", "axes.labelcolor", "axes.edgecolor", "axes.titlecolor"),
-        *("xtick.color", "ytick.color", "legend.labelcolor"),
-    )
-    return {
-        **dict.fromkeys(ink, theme.ink),
-        "svg.hashsalt": "lmperf",
-        "svg.fonttype": "none",
-        "figure.facecolor": "none",
-        "savefig.facecolor": "none",
-        "axes.facecolor": "none",
-        "grid.color": theme.colours["grey"],
-        "grid.alpha": 0.25,
-        "grid.linewidth": 0.5,
-        "axes.grid": True,
-        "axes.axisbelow": True,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.titlesize": 10,
-        "figure.titlesize": 11,
-        "font.size": 9.5,
-        "legend.frameon": False,
-        "legend.fontsize": 9,
-        "lines.linewidth": 1.8,
-        "lines.markersize": 5.5,
-        "hatch.linewidth": 0.8,
-    }
+def is_installed() -> bool:
+    """Whether vl-convert, which draws the SVG, is there."""
+    return importlib.util.find_spec(PACKAGE) is not None
 
 
-@dataclass(frozen=True)
-class Pen:
-    """Colours and line styles for drawing a figure in a theme."""
+def look_of(name: str, names: Sequence[str]) -> Look:
+    """How a figure with these implementations draws one of them."""
+    if name in IMPLEMENTATIONS:
+        return IMPLEMENTATIONS[name].look
+    unknown = [one for one in names if one not in IMPLEMENTATIONS]
+    return SPARE[unknown.index(name) % len(SPARE)]
 
-    theme: Theme
 
-    def colour(self, name: str) -> str:
-        """A colour of the theme: blue, orange, green, pink, mustard, violet, grey."""
-        return self.theme.colours[name]
+def line_chart(
+    title: str,
+    rows: pd.DataFrame,
+    x: str,
+    y: str,
+    axes: tuple[str, str],
+    panel: Callable[[Mapping], str] = lambda row: "",
+    levels: Mapping[str, float] | None = None,
+    columns: int = 2,
+    size: tuple[int, int] = (270, 190),
+    log: bool = False,
+    shared: bool = True,
+) -> Spec:
+    """Lines over a logarithmic axis of lengths, in panels, and horizontal levels.
 
-    def line(self, implementation: str, among: Sequence[str] = ()) -> dict:
-        """Arguments of ``plot`` for an implementation; ``among`` are all names of the figure."""
-        look = look_of(implementation, among)
-        colour = self.colour(look.colour)
-        return {"color": colour, "marker": look.marker, "linestyle": look.dash}
-
-    def bar(self, implementation: str, among: Sequence[str] = ()) -> dict:
-        """Arguments of ``bar`` for an implementation."""
-        look = look_of(implementation, among)
-        return self.filled(look.colour, look.hatch)
-
-    def filled(self, colour: str, hatch: str = "") -> dict:
-        """Arguments of ``bar`` or ``fill_between`` for a colour and a hatch."""
-        return {
-            "facecolor": self.colour(colour),
-            "edgecolor": self.theme.background,
-            "hatch": hatch,
-            "linewidth": 0.5,
+    Args:
+        rows: with implementation, the columns x and y and, if known, signs, `y_low` and `y_high`.
+        axes: titles of the two axes.
+        panel: the name of the panel of a row.
+        levels: name -> value of a dashed line in every panel.
+        log: whether the y axis is logarithmic. shared: whether all panels share it.
+    """
+    names = in_order("implementation", rows["implementation"])
+    looks = {implementation_words(name): look_of(name, names) for name in names}
+    last = rows[x].max()
+    records = [
+        {
+            "panel": panel(row),
+            "name": implementation_words(row["implementation"]),
+            "x": row[x],
+            "y": row[y],
+            "low": _known(row.get(f"{y}_low"), row[y]),
+            "high": _known(row.get(f"{y}_high"), row[y]),
+            "value": f"{sig(row[y])} {axes[1]}",
+            "signs": ", ".join(row.get("signs") or ()) or "none",
+            "end": sig(row[y]) if row[x] == last else "",
         }
+        for row in rows.to_dict("records")
+    ]
+    panels = list(dict.fromkeys(record["panel"] for record in records))
+    ticks = sorted({record["x"] for record in records})
+    known = {} if len(ticks) < 2 else levels or {}
+    known = {f"{name}: {sig(of)}": of for name, of in known.items() if not absent(of)}
+    records += [
+        {"panel": of, "name": name, "x": at, "level": value}
+        for of in panels
+        for name, value in known.items()
+        for at in (ticks[0], ticks[-1])
+    ]
+    _space_labels(records, log)
+    domain = [*looks, *known]
+    colours = [*(look.colour for look in looks.values()), *["grey"] * len(known)]
+    shapes = [SHAPES.get(look.marker, "circle") for look in looks.values()]
+    ranges = [*shapes, *["stroke"] * len(known)]
+    shape = {"field": "name", "scale": {"domain": domain, "range": ranges}, "legend": LEGEND}
+    base = {"x": _lengths(ticks, axes[0]), "color": _colour(domain, colours), "opacity": _chosen()}
+    scale = {"type": "log"} if log else {"zero": True}
+    axis = {"type": "quantitative", "title": axes[1], "scale": scale, "axis": {"tickCount": 5}}
+
+    def layer(mark: Spec, field: str, **more) -> Spec:
+        return {"mark": mark, "encoding": {**base, "y": {**axis, "field": field}, **more}}
+
+    zoom = {"name": "zoom", "select": "interval", "bind": "scales"}
+    layers = [
+        {"params": [_legend(), zoom], **layer({"type": "line", "strokeWidth": 1.8}, "y")},
+        layer({"type": "rule", "strokeWidth": 1.4}, "low", y2={"field": "high"}),
+        *([layer(DASHED, "level")] if known else []),
+        layer(
+            {"type": "point", "filled": True, "size": 45},
+            "y",
+            shape=shape,
+            tooltip=_tips("x", "value", "low", "high", "signs"),
+        ),
+        layer(TEXT, "label", text={"field": "end"}),
+    ]
+    return _in_panels(title, records, {"layer": layers}, panels, columns, size, shared)
 
 
-def look_of(implementation: str, among: Sequence[str] = ()) -> Look:
-    """The look of an implementation; unknown names get the SPARE_LOOKS in alphabetical order."""
-    if implementation in IMPLEMENTATIONS:
-        return IMPLEMENTATIONS[implementation].look
-    unknown = sorted(name for name in among if name not in IMPLEMENTATIONS)
-    place = unknown.index(implementation) if implementation in unknown else 0
-    return SPARE_LOOKS[place % len(SPARE_LOOKS)]
+def bar_chart(
+    title: str,
+    records: Sequence[Mapping[str, Any]],
+    colours: Mapping[str, str],
+    unit: str,
+    faint: Sequence[str] = (),
+    columns: int = 1,
+    width: int = 420,
+    step: int = 22,
+    shared: bool = False,
+) -> Spec:
+    """Horizontal stacked bars, in panels.
+
+    Args:
+        records: `panel`, `line` (the name of a bar), `name` (of a part), `y` (its length), `value`
+            (in words) and, at the last part of a bar, `end`: the text behind the bar.
+        colours: name of a part -> name of its colour, in the order of the stack.
+        unit: title of the axis.
+        faint: names of parts that are drawn as an outline: time in which nothing runs.
+        shared: whether all panels share the axis.
+    """
+    drawn = {record["name"] for record in records}
+    colours = {name: colour for name, colour in colours.items() if name in drawn}
+    totals: dict[tuple, float] = {}
+    made = []
+    for record in records:
+        key = record["panel"], record["line"]
+        totals[key] = totals.get(key, 0.0) + record["y"]
+        order = [*colours].index(record["name"])
+        made.append({"end": "", **record, "place": order, "total": totals[key]})
+    lines = list(dict.fromkeys(record["line"] for record in records))
+    panels = list(dict.fromkeys(record["panel"] for record in records))
+    line = {"field": "line", "type": "nominal", "sort": lines, "title": None}
+    line["axis"] = {"labelLimit": 260}
+    colour = _colour(list(colours), list(colours.values()))
+    is_plain = len({*colours.values()}) == 1  # one colour needs no legend
+    colour = {**colour, "legend": None} if is_plain else colour
+    is_faint = {"test": {"field": "name", "oneOf": list(faint)}, "value": 0.15}
+    bars = {
+        "params": [] if is_plain else [_legend()],
+        "mark": {"type": "bar", "strokeWidth": 1},
+        "encoding": {
+            "y": line,
+            "x": {"field": "y", "type": "quantitative", "title": unit, "stack": "zero"},
+            "color": colour,
+            "stroke": {**colour, "legend": None},  # vl-convert draws a second one if stacked
+            "order": {"field": "place", "type": "quantitative"},
+            "opacity": {"value": 1} if is_plain else _chosen(),
+            "fillOpacity": {"condition": is_faint, "value": 1},
+            "tooltip": _tips("line", "value"),
+        },
+    }
+    ends = {
+        "mark": {**TEXT, "color": "colour:ink"},
+        "encoding": {
+            "y": line,
+            "x": {"field": "total", "type": "quantitative"},
+            "text": {"field": "end"},
+        },
+    }
+    size = (width, {"step": step})
+    return _in_panels(title, made, {"layer": [bars, ends]}, panels, columns, size, shared, "x")
 
 
-def themed(build: Callable[[Pen], Figure | None], theme: Theme) -> Figure | None:
-    """The figure that ``build`` draws in a theme, laid out; None if there is nothing to draw."""
-    with matplotlib.rc_context({**matplotlib.rcParamsDefault, **_style(theme)}):
-        figure = build(Pen(theme))
-        if figure is not None:
-            figure.draw_without_rendering()
-        return figure
+def area_chart(
+    title: str,
+    records: Sequence[Mapping[str, Any]],
+    colours: Mapping[str, str],
+    axes: tuple[str, str],
+    rules: Sequence[Mapping[str, Any]] = (),
+    columns: int = 1,
+    size: tuple[int, int] = (560, 200),
+    shared: bool = False,
+) -> Spec:
+    """Stacked areas over a linear axis, in panels.
+
+    Args:
+        records: `panel`, `name` (of an area), `x`, `y` (its height).
+        colours: name of an area -> name of its colour, from bottom to top.
+        axes: titles of the two axes.
+        rules: `panel`, `x` and `end` of vertical lines: where a phase begins, and its name.
+    """
+    drawn = {record["name"] for record in records}
+    colours = {name: colour for name, colour in colours.items() if name in drawn}
+    panels = list(dict.fromkeys(record["panel"] for record in records))
+    made = [{**record, "place": [*colours].index(record["name"])} for record in records]
+    x = {"type": "quantitative", "title": axes[0], "axis": {"grid": False}}
+    areas = {
+        "params": [_legend()],
+        "mark": {"type": "area", "interpolate": "step-after"},
+        "encoding": {
+            "x": {**x, "field": "x"},
+            "y": {"field": "y", "type": "quantitative", "title": axes[1], "stack": "zero"},
+            "color": _colour(list(colours), list(colours.values())),
+            "order": {"field": "place", "type": "quantitative"},
+            "opacity": _chosen(),
+            "tooltip": _tips("x", "y"),
+        },
+    }
+    at = {"x": {**x, "field": "at"}}
+    names = {**TEXT, "baseline": "top", "dx": 4, "dy": 2, "color": "colour:ink"}
+    marks = [
+        {"mark": {"type": "rule", "strokeDash": [3, 3], "color": "colour:grey"}, "encoding": at},
+        {"mark": names, "encoding": {**at, "y": {"value": 0}, "text": {"field": "end"}}},
+    ]
+    made += [{"panel": r["panel"], "at": r["x"], "end": r["end"]} for r in rules]
+    layers = [areas, *(marks if rules else [])]
+    return _in_panels(title, made, {"layer": layers}, panels, columns, size, shared)
 
 
-def draw(build: Callable[[Pen], Figure | None]) -> dict[str, str]:
-    """Theme -> SVG of the figure that ``build`` makes; empty if there is nothing to draw."""
-    made, first = {}, None
-    for theme in THEMES:
-        with matplotlib.rc_context({**matplotlib.rcParamsDefault, **_style(theme)}):
-            figure = build(Pen(theme))
-            if figure is None:
-                return {}
-            if first is not None:
-                _lay_out_as(figure, first)
-            svg, first = _svg(figure), figure
-        lines = in_figure(svg).splitlines()
-        made[theme.name] = "\n".join(line.rstrip() for line in lines) + "\n"
+def span_chart(
+    title: str,
+    records: Sequence[Mapping[str, Any]],
+    colours: Mapping[str, str],
+    unit: str,
+    columns: int = 1,
+    width: int = 560,
+    step: int = 24,
+) -> Spec:
+    """Intervals over time, a lane for each name, in panels that share the axis.
+
+    Args:
+        records: `panel`, `name` (of a lane), `starts`, `ends` and `value` (the length in words).
+        colours: name of a lane -> name of its colour, from top to bottom.
+        unit: title of the axis.
+    """
+    panels = list(dict.fromkeys(record["panel"] for record in records))
+    colour = {**_colour(list(colours), list(colours.values())), "legend": None}
+    spans = {
+        "mark": {"type": "bar", "clip": True},
+        "encoding": {
+            "y": {"field": "name", "type": "nominal", "sort": list(colours), "title": None},
+            "x": {"field": "starts", "type": "quantitative", "title": unit},
+            "x2": {"field": "ends"},
+            "color": colour,
+            "tooltip": _tips("starts", "ends", "value"),
+        },
+    }
+    return _in_panels(title, records, spans, panels, columns, (width, {"step": step}), True)
+
+
+def stacked(title: str, *specs: Spec) -> Spec:
+    """Several charts below one another, as one figure with one title."""
+    inner = [{k: v for k, v in spec.items() if k != "title"} for spec in specs]
+    resolve = {"scale": {"color": "independent", "shape": "independent"}}
+    return {"title": _title(title), "vconcat": inner, "resolve": resolve, "spacing": 24}
+
+
+def svgs(spec: Spec) -> dict[str, str]:
+    """Theme -> the figure as SVG; needs vl-convert.
+
+    It is drawn once: the themes differ in their colours only.
+    """
+    import vl_convert
+
+    first, light = next(iter(THEMES.items()))
+    text = json.dumps(spec, default=float)
+    for name, colour in light.items():
+        text = text.replace(f'"colour:{name}"', f'"{colour}"')
+    made = {first: _numbered(vl_convert.vegalite_to_svg(text, config=config(light)))}
+    for theme, colours in THEMES.items():
+        of = {light[name]: colour for name, colour in colours.items()}
+        pattern = re.compile("|".join(of))
+        made[theme] = pattern.sub(lambda found, of=of: of[found[0]], made[first])
     return made
 
 
-def _lay_out_as(figure: Figure, other: Figure) -> None:
-    """Give a figure the layout of another one that has been drawn and differs only in colours.
-
-    To find a layout takes longer than to draw.
-    """
-    figure.set_layout_engine(None)
-    for part, drawn in zip(figure.subfigs, other.subfigs, strict=True):
-        part.bbox_relative.set(drawn.bbox_relative)
-    for axis, drawn in zip(figure.axes, other.axes, strict=True):
-        axis.set_position(drawn.get_position(original=True))
-    for text, drawn in zip(_titles(figure), _titles(other), strict=True):
-        text.set_position(drawn.get_position())
-
-
-def _titles(figure: Figure) -> list[Text]:
-    """The texts of a figure and its parts that belong to no panel."""
-    return [text for part in (figure, *figure.subfigs) for text in part.texts]
-
-
-def _svg(figure: Figure) -> str:
-    """The figure as SVG, without matplotlib's warnings about missing glyphs and tight layouts.
-
-    ``savefig`` would draw it twice, the first time for the layout alone.
-    """
-    buffer = io.StringIO()
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", r"Glyph|constrained_layout", UserWarning)
-        FigureCanvasSVG(figure).print_svg(buffer, metadata={"Date": None, "Creator": None})
-    return buffer.getvalue()
-
-
-def panels(title: str, count: int = 1, height: float = HEIGHT, **shared) -> tuple[Figure, list]:
-    """A figure with ``count`` panels side by side under its title."""
-    figure, axes = grid(title, 1, count, height, **shared)
-    return figure, list(axes[0])
-
-
-def grid(
-    title: str, rows: int, columns: int, height: float = HEIGHT, **shared
-) -> tuple[Figure, np.ndarray]:
-    """A figure with panels in rows and columns under its title; axes as [rows, columns]."""
-    figure = Figure(figsize=(WIDTH, height), layout="constrained")
-    axes = figure.subplots(rows, columns, squeeze=False, **shared)
-    figure.suptitle(wrapped(title), x=0.01, ha="left", fontweight="bold")
-    return figure, axes
-
-
-def wrapped(title: str, width: int = TITLE_CHARACTERS) -> str:
-    """A title broken between words into lines of ``width`` characters; ``93 %`` stays whole."""
-    lines = [""]
-    for word in title.replace(" %", "\u00a0%").split(" "):
-        if lines[-1] and len(lines[-1]) + 1 + len(word) > width:
-            lines.append("")
-        lines[-1] = f"{lines[-1]} {word}".strip()
-    return "\n".join(lines)
-
-
-def powers_of_two(axis: Axes, values) -> None:
-    """Make an x axis of lengths logarithmic, with at most six labelled values."""
-    values = sorted(set(values))
-    axis.set_xscale("log", base=2)
-    shown = values if len(values) <= 6 else values[:: -(-len(values) // 6)]
-    axis.set_xticks(shown, [length(v) for v in shown])
-    axis.xaxis.set_minor_locator(NullLocator())
-
-
-def length(value: float) -> str:
-    """A length as a label: ``16k`` for 16,384."""
-    return f"{int(value) // 1024}k" if value >= 1024 and value % 1024 == 0 else f"{value:g}"
-
-
-def logarithmic(axis: Axes) -> None:
-    """Make a y axis logarithmic, with plain numbers at its ticks."""
-    axis.set_yscale("log")
-    low, high = axis.get_ylim()
-    subs = (1.0,) if high / low > 200 else (1.0, 2.0, 5.0)
-    axis.yaxis.set_major_locator(LogLocator(base=10, subs=subs))
-    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
-    axis.yaxis.set_minor_formatter(NullFormatter())
-
-
-def number_at_end(axis: Axes, x: float, y: float, words: str) -> None:
-    """Write a number at the end of a horizontal bar."""
-    look = {"textcoords": "offset points", "va": "center_baseline", "fontsize": SMALL_TEXT}
-    axis.annotate(words, (x, y), (4, 0), **look)
-
-
-def whiskers(axis: Axes, at, values, ends, color: str, across: bool = False) -> None:
-    """Draw the intervals of values that are wider than ``WIDE``, named ``INTERVAL``.
-
-    Args:
-        at: position of each value on the other axis.
-        values: the values; ends: (low, high) ends of their intervals, NaN where unknown.
-        color: of the whiskers.
-        across: whether the values are on the x axis.
-    """
-    at, values, low, high = (np.asarray(each, float) for each in (at, values, *ends))
-    wide = np.maximum(values - low, high - values) > WIDE * values
-    reach = np.stack([values - low, high - values])[:, wide].clip(0)
-    places = (values, at) if across else (at, values)
-    look = {"fmt": "none", "ecolor": color, "elinewidth": WHISKER, "capsize": CAP, "zorder": 3}
-    if wide.any():
-        reaches = {"xerr" if across else "yerr": reach}
-        axis.errorbar(*(each[wide] for each in places), **reaches, **look, label=INTERVAL)
-
-
-def apart(values: Sequence[float], least: float) -> np.ndarray:
-    """Places near the values, in the same order, that are at least ``least`` from each other."""
-    values = np.asarray(values, float)
-    order = np.argsort(values, kind="stable")
-    steps = least * np.arange(len(values))
-    up = np.maximum.accumulate(values[order] - steps) + steps
-    down = np.minimum.accumulate((values[order] - steps)[::-1])[::-1] + steps
-    places = np.empty(len(values))
-    places[order] = (up + down) / 2
-    return places
-
-
-def legend_below(figure: Figure, axes: Sequence[Axes]) -> None:
-    """Add one legend below all panels, each name once."""
-    entries = {}
-    for axis in axes:
-        handles, labels = axis.get_legend_handles_labels()
-        for handle, label in zip(handles, labels, strict=True):
-            entries.setdefault(label, handle)
-    if not entries:
-        return
-    if INTERVAL in entries:
-        entries[INTERVAL] = _whisker(across=entries.pop(INTERVAL).has_xerr)
-    # Columns are as wide as their widest name, so a single row may fit where several do not.
-    beside = sum(len(name) + 7 for name in entries) <= 100
-    columns = len(entries) if beside else max(1, 100 // (max(map(len, entries)) + 7))
-    figure.legend(
-        entries.values(),
-        entries.keys(),
-        loc="outside lower center",
-        ncols=columns,
-        handlelength=3.2,
+def _numbered(svg: str) -> str:
+    """The SVG with clip paths numbered from 0: vl-convert counts on from figure to figure."""
+    numbers: dict[str, str] = {}
+    return re.sub(
+        r'(?<=[#"])clip\d+(?=[)"])',
+        lambda found: numbers.setdefault(found[0], f"clip{len(numbers)}"),
+        svg,
     )
 
 
-def _whisker(across: bool) -> ErrorbarContainer:
-    """The whisker of a legend, in the colour of text: whiskers have the colours of their lines."""
-    ink = matplotlib.rcParams["text.color"]
-    ends = Line2D([], [], color=ink, marker="|" if across else "_", markersize=2 * CAP)
-    line = LineCollection([], colors=ink, linewidths=WHISKER)
-    return ErrorbarContainer((None, (ends,), (line,)), has_xerr=across, has_yerr=not across)
+def config(colours: Mapping[str, str]) -> Spec:
+    """The style of all figures in the colours of a theme."""
+    ink = {"labelColor": colours["ink"], "titleColor": colours["ink"]}
+    grid = {"gridColor": colours["grey"], "gridOpacity": 0.25, "titleFontWeight": "normal"}
+    return {
+        "background": None,
+        "padding": {"left": 12, "right": 28, "top": 5, "bottom": 5},
+        "font": FONT,
+        "axis": {**ink, **grid, "domainColor": colours["grey"], "tickColor": colours["grey"]},
+        "legend": ink,
+        "header": {**ink, "labelFontSize": 11},
+        "title": {"color": colours["ink"], "fontSize": 13, "offset": 12},
+        "view": {"stroke": None},
+        "text": {"color": colours["ink"]},
+    }
+
+
+def _in_panels(
+    title: str,
+    records: Sequence[Mapping],
+    spec: Spec,
+    panels: Sequence[str],
+    columns: int,
+    size: tuple,
+    shared: bool,
+    side: str = "y",
+) -> Spec:
+    width, height = size
+    made = {"title": _title(title), "data": {"values": deep(plain, list(map(dict, records)))}}
+    spec = {"width": width, "height": height, **spec}
+    if len(panels) < 2:
+        return {**made, **spec}
+    facet = {"field": "panel", "type": "nominal", "sort": deep(plain, list(panels)), "title": None}
+    resolve = {} if shared else {"resolve": {"scale": {side: "independent", "y": "independent"}}}
+    return {**made, "facet": facet, "columns": columns, "spec": spec, **resolve}
+
+
+def _space_labels(records: Sequence[dict], log: bool) -> None:
+    """Set `label`, the height of the text behind the last point of a line, so that none overlap."""
+    top = max((record.get("level", record.get("y", 0)) for record in records), default=0)
+    last: dict[str, float] = {}
+    for record in sorted((of for of in records if of.get("end")), key=lambda of: of["y"]):
+        lowest = last.get(record["panel"], -math.inf) + (0 if log else LABEL * top)
+        record["label"] = last[record["panel"]] = max(record["y"], lowest)
+
+
+def _title(title: str) -> Spec:
+    return {"text": textwrap.wrap(plain(title), TITLE_LENGTH), "anchor": "start"}
+
+
+def _known(value, other) -> float:
+    return other if absent(value) else value
+
+
+def _lengths(ticks: Sequence[float], title: str) -> Spec:
+    label = "datum.value >= 1024 ? datum.value / 1024 + 'k' : datum.value"
+    return {
+        "field": "x",
+        "type": "quantitative",
+        "title": title,
+        "scale": {"type": "log", "base": 2, "nice": False, "padding": 38},
+        "axis": {"values": list(ticks), "labelExpr": label, "labelOverlap": True},
+    }
+
+
+def _colour(names: Sequence[str], colours: Sequence[str]) -> Spec:
+    scale = {"domain": deep(plain, list(names)), "range": [f"colour:{one}" for one in colours]}
+    return {"field": "name", "type": "nominal", "scale": scale, "legend": LEGEND}
+
+
+def _legend() -> Spec:
+    return {"name": "chosen", "select": {"type": "point", "fields": ["name"]}, "bind": "legend"}
+
+
+def _chosen() -> Spec:
+    return {"condition": {"param": "chosen", "value": 1}, "value": FAINT}
+
+
+def _tips(*fields: str) -> list[Spec]:
+    return [{"field": field, "type": "nominal"} for field in ("name", *fields)]

@@ -1,81 +1,50 @@
-"""Write rendered files: either all are replaced or none."""
+"""Write rendered files: either all are written or none is changed."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from lmperf.errors import UserError
 
 
-def replace_files(directory: Path, files: Mapping[str, str | bytes], globs: Sequence[str]) -> None:
-    """Write files below a directory, then remove the other files that the globs match there.
+def replace_files(folder: Path, files: Mapping[str, str | bytes], globs: Iterable[str]) -> None:
+    """Write files below a folder, then remove the other files that the globs match there.
 
-    All contents are first written to temporary files next to their targets, so that a full disk
-    leaves the old files unchanged.
+    All contents are first written next to their targets, so that a full disk changes no file.
 
-    Args:
-        directory: the folder of the files.
-        files: name below the directory -> content.
-        globs: patterns of former files to remove; directories stay.
+    files: name below the folder -> content. globs: patterns of files of an earlier call.
 
     Raises:
-        UserError: a file cannot be written; the old files are unchanged.
+        UserError: a file cannot be written.
     """
-    contents = {
-        directory / name: content.encode() if isinstance(content, str) else content
-        for name, content in files.items()
-    }
-    temporaries: dict[Path, Path] = {}
+    new: dict[Path, Path] = {}
+    path = folder
     try:
-        for path, content in contents.items():
-            _require_place(path, directory)
+        for name, content in files.items():
+            path = folder / name
+            _require_place(path, folder)
             path.parent.mkdir(parents=True, exist_ok=True)
-            temporaries[path] = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-            temporaries[path].write_bytes(content)
-        _put(temporaries)
-        for path in {path for glob in globs for path in directory.glob(glob)} - set(contents):
+            new[path] = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+            new[path].write_bytes(content.encode() if isinstance(content, str) else content)
+        for path, temporary in new.items():
+            os.replace(temporary, path)
+        for path in {path for glob in globs for path in folder.glob(glob)}.difference(new):
             if path.is_file() or path.is_symlink():
                 path.unlink()
     except OSError as error:
-        raise UserError(_words(error, Path(error.filename2 or path))) from None
+        why = (error.strerror or str(error)).lower()
+        raise UserError(f"{path}: cannot be written: {why}; fix this and run it again") from None
     finally:
-        for temporary in temporaries.values():
+        for temporary in new.values():
             temporary.unlink(missing_ok=True)
 
 
-def _require_place(path: Path, directory: Path) -> None:
-    """Raise UserError if the path is a directory or leads through a symbolic link."""
-    for place in (path, *(up for up in path.parents if directory in up.parents)):
+def _require_place(path: Path, folder: Path) -> None:
+    """Raise UserError if the path is a folder or leads through a symbolic link."""
+    for place in (path, *(up for up in path.parents if folder in up.parents)):
         if place.is_symlink():
-            raise UserError(f"{place} is a symbolic link; remove it: lmperf report writes there")
+            raise UserError(f"{place} is a symbolic link; remove it: lmperf writes a file there")
     if path.is_dir():
-        raise UserError(f"{path} is a directory; remove it: lmperf report writes a file there")
-
-
-def _put(temporaries: Mapping[Path, Path]) -> None:
-    """Move every temporary file to its target; after an error restore the former files."""
-    replaced: dict[Path, bytes | None] = {}
-    try:
-        for path, temporary in temporaries.items():
-            old = path.read_bytes() if path.exists() else None
-            os.replace(temporary, path)
-            replaced[path] = old
-    except OSError:
-        for path, old in replaced.items():
-            _restore(path, temporaries[path], old)
-        raise
-
-
-def _restore(path: Path, temporary: Path, old: bytes | None) -> None:
-    if old is None:
-        path.unlink()
-    else:
-        temporary.write_bytes(old)
-        os.replace(temporary, path)
-
-
-def _words(error: OSError, path: Path) -> str:
-    why = (error.strerror or str(error)).lower()
-    return f"{path}: cannot be written: {why}; fix this and run lmperf report again"
+        raise UserError(f"{path} is a folder; remove it: lmperf writes a file there")

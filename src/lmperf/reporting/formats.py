@@ -1,7 +1,7 @@
-"""Tables of results as text for a terminal, Markdown, CSV, JSON, HTML and LaTeX.
+"""Tables as text for a terminal, Markdown, HTML, CSV, JSON and LaTeX.
 
-CSV and JSON hold unrounded numbers, the others the words of the cells. HTML holds both: the number
-is in ``data-value``, so that a script can sort by it.
+CSV and JSON hold unrounded numbers, the others the words of the cells. HTML holds both, so that a
+script can sort by the numbers.
 """
 
 from __future__ import annotations
@@ -12,63 +12,149 @@ import json
 import re
 import unicodedata
 from collections.abc import Callable
+from dataclasses import asdict
 from html import escape
 from typing import Any
 
+import numpy as np
 from tabulate import tabulate
 
-from lmperf.reporting.foreign import deep, in_html, in_markdown, plain
-from lmperf.reporting.markdown import laid_out, markdown, notes_of
-from lmperf.reporting.marks import MEANINGS
-from lmperf.results import Cell, Column, Table
+from lmperf.reporting.foreign import deep, plain
+from lmperf.reporting.html import inline
+from lmperf.reporting.results import AXIS, SIGNS, Cell, Column, Table
 
-# Fields of a cell: each gets a CSV column after the value if any cell of the column has it.
-COMPANIONS = ("low", "high", "n", "std", "second", "verdict", "state", "marks")
+FOLD = 15
+# Characters of a text that make its column a wide one.
+WIDE = 24
+# Characters that a cell needs to hold a link, code or emphasis.
+_MARKDOWN = re.compile(r"[\[`*]")
+# Fields of a cell that get a column of their own in CSV if any cell of the column has them.
+COMPANIONS = ("low", "high", "n", "second", "verdict", "state", "marks", "waits")
 
 
-def _text(table: Table) -> str:
-    headers, rows, aligns = laid_out(table)
-    body = tabulate(
-        rows,
-        headers=headers,
-        tablefmt="simple",
-        colalign=aligns if rows else None,
+def legend(table: Table) -> str:
+    """The notes of a table and the meaning of the signs in its cells."""
+    counts = {mark: sum(mark in cell.marks for cell in table.cells) for mark in SIGNS}
+    said = [f"{SIGNS[m][0]} {SIGNS[m][1]} ({n})." for m, n in counts.items() if n]
+    if any(cell.waits for cell in table.cells):
+        said.append(table.italic)
+    return " ".join(filter(None, (table.notes, *said)))
+
+
+def again(table: Table) -> str:
+    """The key of one row of the table, for the command that measures it again; or nothing."""
+    keys = [c.row for c in table.cells if c.row and c.value is not None and not c.marks]
+    return keys[-1] if keys and table.again else ""
+
+
+def aligns(table: Table) -> list[str]:
+    """``left`` or ``right`` for each column."""
+    return [of.align or ("right" if _is_numeric(of) else "left") for of in table.columns]
+
+
+def _is_numeric(column: Column) -> bool:
+    """Whether most cells with a value begin with a number; of none, whether it has a unit."""
+    number = re.compile(r"[-+]?\d")
+    known = [number.match(cell.words) for cell in column.cells if cell.value is not None]
+    return 2 * sum(map(bool, known)) > len(known) if known else bool(column.unit)
+
+
+def markdown(table: Table) -> str:
+    """The table with its caption, in ``<details>`` if it is long."""
+    body = _tabulated(table, "pipe", lambda c: _barred(_italic(c, "*")), _barred)
+    head, rule, *rest = body.splitlines()
+    squeezed = [re.sub(r" {2,}", " ", line) for line in (head, re.sub("-{3,}", "---", rule), *rest)]
+    text = "\n\n".join(filter(None, ("\n".join(squeezed), legend(table))))
+    if not table.folds or table.length <= FOLD:
+        return f"**{table.caption}.**\n\n{text}" if table.caption else text
+    title = f"{escape(plain(table.caption), quote=False)} ({table.length:,} lines)"
+    return f"<details>\n<summary>{title}</summary>\n\n{text}\n\n</details>"
+
+
+def terminal(table: Table) -> str:
+    """The table for a terminal or a mail."""
+    body = _tabulated(table, "simple", lambda c: _italic(c, "*"), str)
+    return plain("\n".join(filter(None, (table.caption, body, legend(table)))))
+
+
+def _tabulated(table: Table, form: str, cell: Callable[[Cell], str], head: Callable) -> str:
+    return tabulate(
+        [[cell(one) for one in line] for line in table.lines],
+        headers=[head(column.header) for column in table.columns],
+        tablefmt=form,
+        colalign=aligns(table) if table.length else None,
         disable_numparse=True,
     )
-    return plain("\n".join(filter(None, (table.caption, body, notes_of(table)))))
 
 
-def _markdown(table: Table) -> str:
-    return in_markdown(markdown(table, fold=None))
+def _italic(cell: Cell, sign: str) -> str:
+    return f"{sign}{cell}{sign}" if cell.waits and cell.value is not None else str(cell)
 
 
-def _csv(table: Table) -> str:
-    """The table as CSV with stable column names and unrounded numbers.
+def _barred(text: str) -> str:
+    return text.replace("|", "&#124;")
 
-    The column ``forward.triton`` is followed by ``forward.triton.low``, ``.high``, ``.n``,
-    ``.std``, a column named after ``Column.second``, ``.verdict``, ``.state`` (why there is no
-    value) and ``.marks``, each only if any cell has it. The first column is the caption of
-    the table, so that several files can be concatenated.
+
+def html(table: Table) -> str:
+    """The table in a scrollable box, with its notes; without empty lines, which end it in Markdown.
+
+    A cell has its unrounded number in ``data-value``, the ends of its interval in ``data-low`` and
+    ``data-high``, and the key of its row of evidence in ``data-row``.
     """
-    headers, columns = ["table"], [[table.caption] * table.length]
+    sides = ['class="right"' if side == "right" else "" for side in aligns(table)]
+    heads = "".join(map(_th, table.columns, sides))
+    rows = "\n".join(f"<tr>{''.join(map(_td, line, sides))}</tr>" for line in table.lines)
+    caption, note = _shown(table.caption), inline(legend(table))
+    said = f"<caption><span>{caption}</span></caption>\n" if caption else ""
+    return (
+        '<div class="table">\n'
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{caption or "Table"}">\n'
+        f'<table class="data">\n{said}<thead><tr>{heads}</tr></thead>\n'
+        f"<tbody>\n{rows}\n</tbody>\n</table>\n</div>\n"
+        + (f'<p class="note">{note}</p>\n' if note else "")
+        + "</div>"
+    )
+
+
+def _th(column: Column, side: str) -> str:
+    is_wide = not side and max((len(cell.words) for cell in column.cells), default=0) > WIDE
+    axis = "data-axis" if column.role == AXIS else ""
+    wide = 'class="wide"' if is_wide else ""
+    attributes = " ".join(filter(None, ('scope="col"', side, wide, axis)))
+    return f"<th {attributes}>{_shown(column.header)}</th>"
+
+
+def _td(cell: Cell, side: str) -> str:
+    number = cell.value if isinstance(cell.value, int | float | np.number) else None
+    fields = {"value": number, "low": cell.low, "high": cell.high, "row": cell.row}
+    known = [f'data-{name}="{escape(str(of))}"' for name, of in fields.items() if of is not None]
+    attributes = "".join(f" {one}" for one in (side, *known) if one)
+    text = inline(str(cell)) if _MARKDOWN.search(cell.words) else _shown(str(cell))
+    shown = f"<em>{text}</em>" if cell.waits and cell.value is not None else text
+    return f"<td{attributes}>{shown}</td>"
+
+
+def _shown(text: str) -> str:
+    return escape(plain(text))
+
+
+def to_csv(table: Table) -> str:
+    """Stable column names; ``name.low``, ``name.verdict``, ... follow a column where it has them.
+
+    The first column is the caption, so that several files can be concatenated.
+    """
+    columns = {"table": [table.caption] * table.length}
     for column in table.columns:
-        headers.append(column.name)
-        columns.append([_written(cell.value) for cell in column.cells])
+        columns[column.name] = [cell.value for cell in column.cells]
         for companion in COMPANIONS:
-            values = [_written(getattr(cell, companion)) for cell in column.cells]
-            if any(value != "" for value in values):
-                headers.append(f"{column.name}.{_companion_name(column, companion)}")
-                columns.append(values)
+            values = [getattr(cell, companion) or None for cell in column.cells]
+            if any(value is not None for value in values):
+                columns[f"{column.name}.{companion}"] = values
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(map(plain, headers))
-    writer.writerows(zip(*columns, strict=True))
+    writer.writerow(map(plain, columns))
+    writer.writerows([map(_written, line) for line in zip(*columns.values(), strict=True)])
     return text.getvalue().rstrip("\n")
-
-
-def _companion_name(column: Column, companion: str) -> str:
-    named = companion == "second" and column.second
-    return re.sub(r"\W+", "_", column.second).strip("_") if named else companion
 
 
 def _written(value) -> str:
@@ -76,114 +162,46 @@ def _written(value) -> str:
         return ""
     if isinstance(value, tuple):
         return ";".join(value)
-    return repr(value) if isinstance(value, float) else plain(str(value))
+    return repr(float(value)) if isinstance(value, float) else plain(str(value))
 
 
 def document(table: Table) -> dict[str, Any]:
-    """A table as a JSON value; empty fields of cells and columns are left out."""
-    return deep(
-        plain,
-        {
-            "id": table.id,
-            "caption": table.caption,
-            "axes": dict(table.axes),
-            "notes": notes_of(table),
-            "columns": [
-                {
-                    **{name: getattr(column, name) for name in _DESCRIBED if getattr(column, name)},
-                    "cells": [_cell(cell) for cell in column.cells],
-                }
-                for column in table.columns
-            ],
-        },
-    )
+    """A table as a JSON value; empty fields are left out."""
+    return deep(plain, _bare(asdict(table) | {"notes": legend(table), "italic": None}))
 
 
-_DESCRIBED = ("name", "header", "unit", "format", "better", "role", "second")
+def _bare(value):
+    if isinstance(value, dict):
+        return {name: _bare(of) for name, of in value.items() if not _is_empty(of)}
+    if isinstance(value, list | tuple):
+        return [_bare(one) for one in value]
+    return value.item() if isinstance(value, np.generic) else value
 
 
-def _cell(cell: Cell) -> dict[str, Any]:
-    values = ((name, getattr(cell, name)) for name in Cell.__dataclass_fields__)
-    found = {name: value for name, value in values if value is not None and value != ()}
-    return {**found, "marks": list(cell.marks)} if cell.marks else found
+def _is_empty(value) -> bool:
+    return value is None or value is False or (isinstance(value, str | tuple) and not value)
 
 
-def _json(table: Table) -> str:
+def to_json(table: Table) -> str:
+    """The table as JSON."""
     return json.dumps(document(table), indent=1, ensure_ascii=False, allow_nan=False)
-
-
-def _html(table: Table) -> str:
-    _, _, aligns = laid_out(table)
-    heads = (
-        f"<th{_styled(align)}>{_shown(column.header)}</th>"
-        for column, align in zip(table.columns, aligns, strict=True)
-    )
-    lines = zip(*(column.cells for column in table.columns), strict=True)
-    rows = (
-        "".join(
-            f"<td{_styled(align)}{_sorted_by(cell)}>{_shown(str(cell))}</td>"
-            for cell, align in zip(line, aligns, strict=True)
-        )
-        for line in lines
-    )
-    words = notes_of(table)
-    return "\n".join(
-        [
-            "<table>",
-            f"<caption>{_shown(table.caption)}</caption>",
-            f"<thead>\n<tr>{''.join(heads)}</tr>\n</thead>",
-            "<tbody>",
-            *(f"<tr>{row}</tr>" for row in rows),
-            "</tbody>",
-            "</table>",
-            *([f"<p>{_shown(words)}</p>"] if words else []),
-        ]
-    )
-
-
-def _shown(text: str) -> str:
-    return in_html(escape(text))
-
-
-def _styled(align: str) -> str:
-    return ' style="text-align: right;"' if align == "right" else ""
-
-
-def _sorted_by(cell: Cell) -> str:
-    """The attribute ``data-value`` with the number of a cell; empty for text."""
-    if isinstance(cell.value, bool) or not isinstance(cell.value, int | float):
-        return ""
-    return f' data-value="{cell.value!r}"'
 
 
 # Characters that LaTeX would interpret, or that pdflatex cannot print -> how to write them.
 _IN_LATEX = {
     **{sign: f"\\{sign}" for sign in "&%$#_{}"},
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    "–": "--",
-    "—": "---",
-    "…": r"\ldots{}",
-    "±": r"$\pm$",
-    "·": r"$\cdot$",
-    "×": r"$\times$",
-    "µ": r"$\mu$",
-    "μ": r"$\mu$",
-    "²": r"$^2$",
-    "³": r"$^3$",
-    "≤": r"$\leq$",
-    "≥": r"$\geq$",
+    **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
+    **{"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}"},
+    **{"–": "--", "—": "---", "…": r"\ldots{}", "±": r"$\pm$", "·": r"$\cdot$"},
+    **{"×": r"$\times$", "µ": r"$\mu$", "μ": r"$\mu$", "²": r"$^2$", "³": r"$^3$"},
+    **{"≤": r"$\leq$", "≥": r"$\geq$", "ᶜ": "$^{c}$", "ˡ": "$^{l}$", "ˢ": "$^{s}$"},
 }
 _UNKNOWN = "?"
 
 
 def in_latex(text: str) -> str:
     """Text in ASCII for LaTeX; accents are dropped, other unknown characters become ``?``."""
-    return "".join(map(_in_latex, plain(text)))
+    return "".join(map(_in_latex, text))
 
 
 def _in_latex(character: str) -> str:
@@ -195,57 +213,35 @@ def _in_latex(character: str) -> str:
     return "".join(_IN_LATEX.get(c, c) for c in bare) or _UNKNOWN
 
 
-def _latex(table: Table) -> str:
-    """A booktabs tabular; superscript letters on cells refer to explanations of marks below it."""
-    _, _, aligns = laid_out(table)
-    letters = _letters(table)
-    lines = zip(*(column.cells for column in table.columns), strict=True)
-    rows = (" & ".join(_latex_cell(cell, letters) for cell in line) for line in lines)
-    notes = [_emphasised(in_latex(table.notes.strip()))] if table.notes.strip() else []
-    notes += [f"$^{{{letter}}}$ {in_latex(MEANINGS[mark])}." for mark, letter in letters.items()]
-    return "\n".join(
-        [
-            f"% {in_latex(table.caption)}",
-            f"\\begin{{tabular}}{{{''.join(align[0] for align in aligns)}}}",
-            r"\toprule",
-            " & ".join(in_latex(column.header) for column in table.columns) + r" \\",
-            r"\midrule",
-            *(rf"{row} \\" for row in rows),
-            r"\bottomrule",
-            r"\end{tabular}",
-            *(rf"\par {note}" for note in notes),
-        ]
-    )
+def latex(table: Table) -> str:
+    """A booktabs tabular."""
+    rows = (" & ".join(map(_latex_cell, line)) for line in table.lines)
+    note = re.sub(r"(?<!\w)\*(\w[^*]*)\*", r"\\emph{\1}", in_latex(plain(legend(table))))
+    parts = [
+        f"% {in_latex(plain(table.caption))}",
+        f"\\begin{{tabular}}{{{''.join(side[0] for side in aligns(table))}}}",
+        r"\toprule",
+        " & ".join(in_latex(plain(column.header)) for column in table.columns) + r" \\",
+        r"\midrule",
+        *(rf"{row} \\" for row in rows),
+        r"\bottomrule",
+        r"\end{tabular}",
+        *([rf"\par {note}"] if note else []),
+    ]
+    return "\n".join(parts)
 
 
-def _emphasised(text: str) -> str:
-    """LaTeX in which words between stars, as Markdown has them, are emphasised."""
-    return re.sub(r"(?<!\w)\*(\w[^*]*)\*", r"\\emph{\1}", text)
-
-
-def _letters(table: Table) -> dict[str, str]:
-    """Mark -> footnote letter, for each mark with a sign that a cell of the table has."""
-    seen = {mark for cell in table.cells for mark in cell.marks}
-    return dict(zip((m for m in MEANINGS if m in seen), "abcdefgh", strict=False))
-
-
-def _latex_cell(cell: Cell, letters: dict[str, str]) -> str:
-    marks = ",".join(letters[mark] for mark in cell.marks if mark in letters)
+def _latex_cell(cell: Cell) -> str:
     # LaTeX would read a leading bracket or star as an argument of the preceding line break.
-    words = re.sub(r"^(?=[\[*])", "{}", in_latex(cell.words))
-    return f"{words}$^{{{marks}}}$" if marks else words
-
-
-def sentence(text: str) -> str:
-    """The sentence of a finding for a terminal; the text of a link replaces the link."""
-    return plain(re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text))
+    words = re.sub(r"^(?=[\[*])", "{}", in_latex(plain(str(cell))))
+    return rf"\emph{{{words}}}" if cell.waits and cell.value is not None else words
 
 
 FORMATS: dict[str, Callable[[Table], str]] = {
-    "text": _text,
-    "markdown": _markdown,
-    "csv": _csv,
-    "json": _json,
-    "html": _html,
-    "latex": _latex,
+    "text": terminal,
+    "markdown": markdown,
+    "csv": to_csv,
+    "json": to_json,
+    "html": html,
+    "latex": latex,
 }

@@ -1,195 +1,286 @@
-"""Render reviewed evidence to the files of a report: the work of ``lmperf report``."""
+"""Render a page: a Jinja template with a vocabulary over evidence.
+
+    rows("lrpe")                            the rows of a benchmark: `Rows`
+    section("lrpe")                         selections and calculations of a section
+    {{ table("F3. Title", rows, ...) }}     tables, in the format of the page
+    {{ ready(table) }}                      a table that a calculation has made
+    {{ every_row("softmax") }}              tables with all rows of a benchmark
+    {{ line_chart(title, rows, ...) }}      a figure; also bar, area and span charts, stacked
+    {% call finding() %}                    a sentence in a list; left out if its rows are missing
+    {% call part() %}                       any text that is left out if its rows are missing
+    {% filter paragraph %}                  sentences, some of which may be left out, on one line
+    {% call note() %}                       a note of the author
+    {{ holds(condition) }}                  leave this sentence out unless it is true
+
+Templates of the user's repository come before ours, which they extend as `lmperf/<name>`.
+"""
 
 from __future__ import annotations
 
+import re
+import traceback
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 import pandas as pd
+from jinja2 import ChoiceLoader, FileSystemLoader, PrefixLoader, StrictUndefined
+from jinja2.exceptions import TemplateError, TemplateNotFound
+from jinja2.sandbox import SandboxedEnvironment
 
 from lmperf.benchmarks import load, stems
-from lmperf.evidence import cost, despite
-from lmperf.evidence.plan import row_name
-from lmperf.evidence.project import Project
-from lmperf.evidence.review import review
-from lmperf.evidence.reviewed import Review
-from lmperf.evidence.store import Row
-from lmperf.reporting import coverage, marks, notes, pages, selftest, written
-from lmperf.reporting.evidence import MachineEvidence, typed_rows
-from lmperf.reporting.files import replace_files
-from lmperf.reporting.sections import Composed
+from lmperf.errors import UserError
+from lmperf.reporting import figures, foreign, formats, measured, tables
+from lmperf.reporting.evidence import Evidence
+from lmperf.reporting.html import to_html
+from lmperf.reporting.results import Table
+from lmperf.reporting.rows import Rows
+from lmperf.reporting.sections import Section, section
+from lmperf.reporting.words import FILTERS, NotMeasured
+from lmperf.workflow import TEMPLATES
+
+SUFFIX = ".md.j2"
+GENERIC = "generic"  # the template of a benchmark that has none
+COLUMNS = (
+    *("number", "memory", "known", "time", "rate", "over", "over_base", "mean", "text", "status"),
+    *("host_times", "beside", "across"),
+)
+CHARTS = ("line_chart", "bar_chart", "area_chart", "span_chart", "stacked")
 
 
-def machine_evidence(project: Project, reviewed: Review) -> MachineEvidence:
-    """Convert the reviewed evidence of a machine to the form that reports read."""
-    return MachineEvidence(
-        machine=reviewed.machine,
-        facts=reviewed.facts,
-        frames={stem: _frame(reviewed, stem) for stem in reviewed.rows},
-        stale=reviewed.stale,
-        damaged=reviewed.damaged,
-        lost=reviewed.lost,
-        missing=reviewed.missing,
-        lacking={stem: pd.DataFrame(rows) for stem, rows in reviewed.lacking.items()},
-        repeats={stem: _repeats(stem, rows) for stem, rows in reviewed.repeats.items()},
-        cost=typed_rows(reviewed.cost, {}, cost.STEM) if reviewed.cost else None,
-        at_work=reviewed.at_work.with_causes,
-        allowed=reviewed.at_work.allowed,
-        despite=_despite(reviewed),
-        left_out=_left_out(project, reviewed),
+class Templates(SandboxedEnvironment):
+    """Jinja that does not take an error inside one of our attributes for a missing attribute.
+
+    Of a row, `row.size` and `row.dtype` are its values, not attributes of pandas.
+    """
+
+    def getattr(self, obj, attribute):
+        if isinstance(obj, pd.Series) and attribute in obj.index:
+            return obj[attribute]
+        if isinstance(obj, Section | Rows | Evidence) and hasattr(type(obj), attribute):
+            return getattr(obj, attribute)
+        return super().getattr(obj, attribute)
+
+
+@cache
+def load_templates(own: Path | None = None) -> Templates:
+    """The Jinja environment over our templates, and before them those of a user's folder."""
+    ours = FileSystemLoader(TEMPLATES)
+    folders = [FileSystemLoader(own)] if own else []
+    loader = ChoiceLoader([*folders, ours, PrefixLoader({"lmperf": ours})])
+    env = Templates(
+        loader=loader,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        finalize=lambda value: f"{value:.12g}" if isinstance(value, float) else value,
     )
+    env.filters |= {**FILTERS, "mean": tables.mean, "code": foreign.code, "link": foreign.link}
+    env.filters["paragraph"] = paragraph
+    env.globals |= {name: getattr(tables, name) for name in COLUMNS}
+    return env
 
 
-def _despite(reviewed: Review) -> str:
-    """What is wrong with rows that are published all the same, and why; empty if nothing is."""
-    wrong = list(reviewed.of_rows())
-    reason = despite.reason_for(reviewed.facts, wrong)
-    return f"{despite.words(wrong)}; {reason}" if reason else ""
+@dataclass
+class Page:
+    """A page of the report of one machine.
 
-
-def _frame(reviewed: Review, stem: str) -> pd.DataFrame:
-    """The rows of a benchmark, with a column ``stale`` if some of them are.
-
-    Rows that contradict another cell, also when measured again, get the mark ``contradicts``.
+    Attributes:
+        name: of the template, without suffix: a stem, `report`, `questions`.
+        form: `markdown` or `html`.
+        own: folder of the user's templates.
+        root: prefix of the links to files of this machine.
+        said: the sentences that the page has.
+        left_out: why sentences, notes and parts are left out.
+        tables, figures: what the template has shown, as data; name of a figure -> specification.
+        text: the page, once it is rendered.
     """
-    benchmark, rows = load(stem), reviewed.rows[stem]
-    if contradicting := reviewed.contradicting.get(stem):
-        rows = [
-            marks.with_mark(row, marks.CONTRADICTS)
-            if row_name(benchmark, row) in contradicting
-            else row
-            for row in rows
+
+    name: str
+    evidence: Evidence
+    form: str = "markdown"
+    own: Path | None = None
+    root: str = ""
+    said: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
+    figures: dict[str, figures.Spec] = field(default_factory=dict)
+    text: str = field(default="", init=False)
+
+    def render(self, **further) -> str:
+        """The page in Markdown or HTML.
+
+        further: values that the template may name, in addition to the vocabulary.
+
+        Raises:
+            UserError: the template names a value, column, axis or filter that does not exist, or
+                has a syntax error; with its file and line.
+        """
+        templates, is_benchmark = load_templates(self.own), self.name in stems()
+        own = ("table", "ready", "every_row", "finding", "part", "note", "holds", "rows")
+        own += ("section", "marks", "reasons")
+        values = {name: getattr(self, name) for name in own} | {
+            "evidence": self.evidence,
+            "others": self.evidence.others,
+            "machine": self.evidence.environment,
+            "root": self.root,
+            "stem": self.name,
+            "title": load(self.name).title if is_benchmark else self.name,
+            "stems": [self.name] if is_benchmark else [],
+            "table_rows": self.table_rows,
+            "pages": {},
+            "overview": False,
+            **{name: self._chart(name) for name in CHARTS},
+        }
+        try:
+            names = [self.name, *([GENERIC] if is_benchmark else [])]
+            template = templates.select_template([name + SUFFIX for name in names])
+            text = template.render(values | further)
+        except Exception as error:
+            raise _located(error) from error
+        self.text = tidy(text) if self.form == "markdown" else to_html(tidy(text))
+        return self.text
+
+    def rows(self, stem: str) -> Rows:
+        """The rows of a benchmark."""
+        return Rows.of(self.evidence, stem)
+
+    def section(self, stem: str) -> Section:
+        return section(stem, self.evidence)
+
+    def table_rows(self, records: Sequence[dict], stem: str = "") -> Rows:
+        return Section(self.evidence).table_rows(records, stem)
+
+    def table(self, title: str, rows: Rows, lines: str, columns, split: str = "", **more) -> str:
+        """The tables of a title, which may begin with a number; nothing without rows.
+
+        Tables of one title stand below one heading.
+        lines, split: names of axes, separated by blanks. more: see `tables.made`.
+        """
+        found = re.match(r"([A-Z]\d+)\. ", title)
+        id_ = found[1] if found else ""
+        frame = rows.frame
+        frame.attrs["stem"] = rows.stem
+        options = {"id": id_, "title": title, "again": bool(rows.stem), **more}
+        made = [
+            *tables.made(self.evidence, frame, lines.split(), [*columns], split.split(), **options)
         ]
-    frame = typed_rows(rows, benchmark.kinds, stem)
-    stale = set(reviewed.stale.get(stem, ()))
-    is_stale = [row_name(benchmark, row) in stale for row in rows]
-    return frame.assign(stale=is_stale) if any(is_stale) else frame
+        is_first = all(title != shown.title for shown in self.tables)
+        self.tables += made
+        heading = [f"## {title}"] * bool(title and made and is_first)
+        return "\n\n".join([*heading, *map(self._shown, made)])
+
+    def ready(self, table: Table) -> str:
+        """A table that a calculation has made."""
+        self.tables.append(table)
+        return self._shown(table)
+
+    def every_row(self, stem: str) -> str:
+        """Tables with all rows of a benchmark."""
+        return "\n\n".join(map(self.ready, measured.tables(self.evidence, load(stem))))
+
+    def _shown(self, table: Table) -> str:
+        text = formats.FORMATS[self.form](table)
+        if not (key := formats.again(table)):
+            return text
+        command = f"Measure a row again: `lmperf run --row {key} --against {self.evidence.link}`"
+        if self.form == "markdown" and text.endswith("</details>"):
+            return f"{text.removesuffix('</details>')}{command}\n\n</details>"
+        return f"{text}\n\n{command}"
+
+    def _chart(self, kind: str):
+        def draw(*args, name: str = "", **options) -> str:
+            args = [one.drawn if isinstance(one, Rows) else one for one in args]
+            return self.figure(getattr(figures, kind)(*args, **options), name)
+
+        return draw
+
+    def figure(self, spec: figures.Spec, name: str = "") -> str:
+        """A figure as an image; `name`: of its files, by default that of the page."""
+        name = name or (f"{self.name}-{len(self.figures) + 1}" if self.figures else self.name)
+        self.figures[name] = spec
+        alt = foreign.taken(" ".join(spec["title"]["text"]))
+        path = f"{self.root}figures/{name}"
+        image = f'<img alt="{alt}" src="{path}-light.svg" width="100%">'
+        dark = f'<source media="(prefers-color-scheme: dark)" srcset="{path}-dark.svg">'
+        picture = f"<picture>{dark}{image}</picture>"
+        # An empty line ends the element, so that a caption below it is Markdown again.
+        framed = f'<figure data-spec="{name}">{picture}</figure>\n'
+        return picture if self.form == "markdown" else framed
+
+    def finding(self, caller=None) -> str:
+        """A sentence as an item of a list."""
+        text = " ".join(self.part(caller).split())
+        if not text:
+            return ""
+        self.said.append(text)
+        return f"- {text}\n"
+
+    def note(self, caller=None) -> str:
+        """A note of the author."""
+        text = " ".join(self.part(caller).split())
+        return f"> **Author's note.** {text}\n" if text else ""
+
+    def part(self, caller=None) -> str:
+        """Text that is left out if rows that it names are missing, or if it does not hold."""
+        try:
+            return caller()
+        except NotMeasured as why:
+            self.left_out.append(str(why))
+            return ""
+
+    def holds(self, condition: bool) -> str:
+        """Leave out the sentence or part around it unless a condition is true."""
+        if not condition:
+            raise NotMeasured("its condition is false")
+        return ""
+
+    def marks(self, *stems: str) -> dict[str, int]:
+        """Sign -> number of rows of these benchmarks that have it."""
+        found: dict[str, int] = {}
+        for stem in stems:
+            for sign in self.evidence.rows(stem)["signs"].explode().dropna():
+                found[sign] = found.get(sign, 0) + 1
+        return found
+
+    def reasons(self, *stems: str) -> list[dict]:
+        """Why rows of these benchmarks have no result, with the number of rows."""
+        made = []
+        for stem in stems:
+            rows = self.evidence.rows(stem)
+            rows = rows[rows["state"].notna()].fillna({"reason": ""})
+            counts = rows.groupby(["words", "implementation", "reason"], as_index=False).size()
+            made += counts.rename(columns={"size": "rows"}).to_dict("records")
+        return made
 
 
-def _repeats(stem: str, rows: Sequence[Row]) -> pd.DataFrame:
-    """Rows of a benchmark that were measured a second time, with the columns of its own rows."""
-    kinds = load(stem).kinds  # the axes first
-    return typed_rows([{name: row.get(name, "") for name in kinds} for row in rows], kinds, stem)
+def paragraph(text: str) -> str:
+    """Text on one line."""
+    return " ".join(text.split()) + "\n"
 
 
-def _left_out(project: Project, reviewed: Review) -> dict[str, str]:
-    """Benchmark -> why the configuration asks for only a part of it, or for none."""
-    preset, config = reviewed.facts["preset"], project.config
-    is_here = project.is_here(reviewed.machine)
-    asked = config.stems(preset, reviewed.machine, is_here)
-    narrowed = [stem for stem in stems() if is_here and config.grid_of(stem)]
-    out = [stem for stem in stems() if stem not in asked and load(stem).grids.get(preset)]
-    return {
-        **dict.fromkeys(narrowed, "the configuration narrows its grid"),
-        **dict.fromkeys(out, "the configuration leaves it out"),
-    }
+def tidy(text: str) -> str:
+    """The finished Markdown: no trailing blanks, no two empty lines, none below a heading."""
+    text = "\n".join(line.rstrip() for line in text.splitlines())
+    text = re.sub(r"^(#+ .*\n)\n+", r"\1", text, flags=re.MULTILINE)
+    return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
 
-def render_machine(project: Project, machine: str) -> Path:
-    """Write `report/<machine>/report.md`, its pages and figures; return the write-up's path."""
-    directory = project.report_directory / machine
-    files = _files_of_machine(project, machine)
-    replace_files(directory, files, (f"{pages.FIGURES}/*.svg", "*.md"))
-    return directory / pages.WRITE_UP
-
-
-def render_overview(project: Project) -> Path:
-    """Write `report/report.md`, the write-up of this machine; return its path."""
-    replace_files(project.report_directory, _files_of_overview(project), ("*.md",))
-    return project.report_directory / pages.WRITE_UP
-
-
-def edited(project: Project, machine: str | None) -> list[str]:
-    """Names of pages and figures that differ from a fresh rendering of a machine's evidence.
-
-    Includes missing files and pages and figures that do not belong there. Nothing is rendered while
-    the record of the last rendering holds (``written.is_current``).
-
-    machine: the machine of the write-up; None is the overview.
-    """
-    if written.is_current(project, machine):
-        return []
-    files = _files_of_machine(project, machine) if machine else _files_of_overview(project)
-    texts = {name: text.encode() for name, text in files.items()}
-    folder = written.target(project, machine).parent
-    paths = [*written.pages(project, machine), *written.figures(project, machine)]
-    there = {str(path.relative_to(folder)): path for path in paths}
-    known = {name: path.read_bytes() for name, path in there.items() if path.is_file()}
-    return sorted(n for n in {*texts, *there} if known.get(n) is None or known[n] != texts.get(n))
-
-
-def _files_of_machine(project: Project, machine: str) -> dict[str, str]:
-    """File name -> text of all files of a machine."""
-    evidence = machine_evidence(project, review(project, machine))
-    templates = project.templates
-    sections = sections_of(project, evidence)
-    files = pages.machine_files(evidence, sections, templates)
-    return files | selftest.files(project.report_directory / machine, templates)
-
-
-def _files_of_overview(project: Project) -> dict[str, str]:
-    """File name -> text of all files of the overview."""
-    here, machines = project.machine.slug, evidences(project)
-    this = next((evidence for evidence in machines if evidence.machine == here), None)
-    sections = sections_of(project, this) if this else []
-    reason = None
-    if not project.can_measure:
-        reason = "torch is not installed, so nothing can be measured"
-    return pages.overview_files(machines, here, sections, project.templates, reason)
-
-
-def evidences(project: Project) -> list[MachineEvidence]:
-    """The evidence of every machine that has rows to show; first this one, then by rows."""
-    here = project.machine.slug
-    found = [
-        machine_evidence(project, review(project, machine))
-        for machine in project.machines_with_evidence()
-    ]
-    found = [evidence for evidence in found if evidence.present()]
-    return sorted(found, key=lambda one: (one.machine != here, -one.row_count))
-
-
-def sections_of(project: Project, evidence: MachineEvidence) -> list[Composed]:
-    """The sections of a machine's report, with the author's notes that hold."""
-    return _with_notes(project, evidence, pages.composed(evidence, project.templates))
-
-
-def notes_left_out(project: Project, machines: Sequence[str], every: bool = False) -> list[str]:
-    """The notes of the author that are left out, one line each with the file and the reason.
-
-    every: also the notes for every machine whose rows a machine lacks.
-
-    Raises:
-        UserError: a note is wrong.
-    """
-    found = []
-    for machine in machines:
-        if not (written_notes := _notes_on(project, machine)):
-            continue
-        evidence = machine_evidence(project, review(project, machine))
-        judged = [notes.judge(note, evidence) for note in written_notes]
-        out = [note for note in judged if note.text is None and (every or not note.lacks_rows)]
-        found += [f"{machine}: {note.message}" for note in out]
-    return found
-
-
-def _with_notes(
-    project: Project, evidence: MachineEvidence, sections: Sequence[Composed]
-) -> list[Composed]:
-    found = _notes_on(project, evidence.machine)
-    return notes.added(sections, [notes.judge(note, evidence) for note in found])
-
-
-def _notes_on(project: Project, machine: str) -> list[notes.Note]:
-    return notes.read_notes(project.templates, project.report_directory / machine, project.notes)
-
-
-def silent_gaps(project: Project, machines: Sequence[str]) -> list[str]:
-    """The tables that are missing without a reason, one line each with the machine."""
-    gaps = []
-    for machine in machines:
-        evidence = machine_evidence(project, review(project, machine))
-        sections = pages.composed(evidence, project.templates, drawn=False)
-        found = coverage.gaps(coverage.states(evidence, sections))
-        gaps += [f"{machine}: {gap}" for gap in found]
-    return gaps
+def _located(error: Exception) -> UserError:
+    """The error as one line with the innermost template's file and line."""
+    message = " ".join(str(error).split())
+    if isinstance(error, TemplateNotFound):
+        return UserError(f"there is no template {error.name}")
+    if isinstance(error, TemplateError) and getattr(error, "lineno", None):
+        return UserError(f"{error.filename or error.name}:{error.lineno}: {message}")
+    frames = traceback.extract_tb(error.__traceback__)
+    found = [frame for frame in frames if frame.filename.endswith(".j2")]
+    if not found:
+        raise error
+    if isinstance(error, KeyError):
+        message = f"there is no {message}"
+    if isinstance(error, NotMeasured):
+        message = f"{message}; put it into {{% call part() %}}, which leaves it out"
+    return UserError(f"{found[-1].filename}:{found[-1].lineno}: {message}")

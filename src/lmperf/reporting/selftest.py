@@ -1,4 +1,4 @@
-"""The page of a machine's selftest, from `selftest.csv`: planted faults and their outcomes."""
+"""The self-test of a machine as its page reads it: `selftest.csv`, planted faults and outcomes."""
 
 from __future__ import annotations
 
@@ -8,12 +8,8 @@ import pandas as pd
 
 from lmperf.errors import UserError
 from lmperf.reporting.foreign import taken_frame
-from lmperf.reporting.markdown import pipe_table
-from lmperf.reporting.pages import tidy
-from lmperf.reporting.templates import load_templates
-from lmperf.reporting.written import SELFTEST
 
-PAGE = "selftest.md"
+SELFTEST = "selftest.csv"
 # Values of the column `held`.
 HELD, NOT_HELD, NOT_RUN = "yes", "no", "not run"
 COLUMNS = (
@@ -22,40 +18,15 @@ COLUMNS = (
 )
 
 
-def page(directory: Path, templates: Path) -> str:
-    """The page of a machine's selftest as Markdown.
+def read_selftest(directory: Path) -> pd.DataFrame | None:
+    """The rows of a machine's self-test, one for each case; None if it was not run.
 
-    directory: `report/<machine>`.
+    Raises:
+        UserError: the file cannot be read or is incomplete.
     """
-    rows = _rows(directory / SELFTEST)
-    template = load_templates(templates).get_template("selftest.md.j2")
-    text = template.render(
-        machine=rows.iloc[0],
-        held=rows[rows["held"] == HELD]["case"].tolist(),
-        broken=rows[rows["held"] == NOT_HELD]["case"].tolist(),
-        left_out=rows[rows["held"] == NOT_RUN]["case"].tolist(),
-        table=pipe_table(_table(rows), right=[]),
-    )
-    return tidy(text)
-
-
-def _table(rows: pd.DataFrame) -> pd.DataFrame:
-    """One line for each case: what it does, the check that finds it, and the result."""
-    lines = [
-        (f"{row.case}: {row.does}", row.why, _result(row.held, row.expected, row.outcome))
-        for row in rows.itertuples()
-    ]
-    return pd.DataFrame(lines, columns=["case", "caught by", "result"])
-
-
-def _result(held: str, expected: str, outcome: str) -> str:
-    if held == HELD:
-        return f"as expected: {expected}"
-    return f"{'not run' if held == NOT_RUN else 'not as expected'}: {outcome}"
-
-
-def _rows(path: Path) -> pd.DataFrame:
-    """The rows of `selftest.csv`; raises UserError if it cannot be read or is incomplete."""
+    path = directory / SELFTEST
+    if not path.exists():
+        return None
     try:
         rows = pd.read_csv(path, dtype=str, keep_default_na=False)
     except (ValueError, OSError):
@@ -65,8 +36,3 @@ def _rows(path: Path) -> pd.DataFrame:
         what = f"lacks {', '.join(lacking)}" if lacking else "has no row"
         raise UserError(f"{path}: {what}; run make selftest to write it again")
     return taken_frame(rows)
-
-
-def files(directory: Path, templates: Path) -> dict[str, str]:
-    """File name -> text of the page; empty if the selftest has not run on this machine."""
-    return {PAGE: page(directory, templates)} if (directory / SELFTEST).exists() else {}

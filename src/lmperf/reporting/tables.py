@@ -1,456 +1,411 @@
-"""Make cells from rows of evidence, and tables from cells."""
+"""Tables as lines x columns over judged rows.
+
+    {{ table("F3. On a grid that fills the device", every.where(kind="grid"), split="phase dtype",
+             lines="d_head mask seq_len", columns=beside(rate, "triton", "sdpa_cudnn", "flex")) }}
+
+makes a table for each phase and dtype. A column has a cell for each of its rows of evidence; rows
+of one line stand side by side. Axes that all lines share go to the caption, columns in which
+nothing ran go, and a note says how the cells of its columns are to be read.
+"""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
 
-from lmperf.benchmark import Case
-from lmperf.benchmarks import load
-from lmperf.evidence.plausible import KIND
-from lmperf.names import STATUSES, axis_words, implementation_words, value_words
-from lmperf.reporting import gates, marks
-from lmperf.reporting.evidence import MachineEvidence
-from lmperf.reporting.foreign import escaped
-from lmperf.reporting.host_bound import host_bound
-from lmperf.reporting.numbers import (
-    absent,
-    counted,
-    finite,
-    gib,
-    percent,
-    significant,
-    spread,
-    whole,
-)
-from lmperf.reporting.rounds import median_intervals, round_numbers, rounds_words
-from lmperf.results import (
-    EMPTY,
-    IMPOSSIBLE,
+from lmperf.names import axis_words, value_words
+from lmperf.reporting.evidence import NEUTRAL, Evidence, having, parts, sorted_for_reading
+from lmperf.reporting.gains import Gain, pairs
+from lmperf.reporting.results import (
+    AXIS,
+    DERIVED,
+    HIGHER,
+    LOWER,
     NO_ROW,
+    NOT_COMPARED,
     NOT_RECORDED,
+    OBSERVED,
+    TIME,
     Cell,
     Column,
     Table,
-    plain_words,
 )
+from lmperf.reporting.words import EMPTY, FILTERS, absent, end, percent, ratio, sig
+from lmperf.statistics import SAME, UNRESOLVED
 
-REASON_LENGTH = 160
-REASONS = 12
-MEDIAN_APART = 0.05
-STATUS_WORDS = {
-    **STATUSES,
-    "failed_check": "gate failed, withheld",
-    "unchecked": "not checked, withheld",
-}
-# Status -> the note that explains its words below a table.
-STATUS_NOTES = {"unchecked": "Not checked: the measured call fits into memory, its check does not."}
-IMPOSSIBLE_WORDS = f"{KIND}, withheld"
-_SPREAD = (
-    "mean ± standard deviation (n calls), with the median if it differs by more than"
-    f" {percent(MEDIAN_APART, 0)}."
-)
-_HOST_BOUND = " Of a host-bound step: least time and median."
-_BURST = f"Burst (calls with pauses): {_SPREAD}"
-_LONG = (
-    f"Each step lasts seconds, in which clock and power settle as in steps back to back: {_SPREAD}"
-)
+# The columns of pairs of rows that a cell with a speed-up shows.
+SPEEDUP = ["ratio", "low", "high", "n", "verdict", "why", "signs", "waits", "key", "key_base"]
+NOTHING = (None, NO_ROW, "unsupported", NOT_RECORDED)
+TO_MEASURE = "to measure"
 
 
-@dataclass(frozen=True)
-class Owed:
-    """The configured rows that a table must show.
+def cells(
+    rows: pd.DataFrame, value: str, form: Callable, words: str = "{value}", **further
+) -> pd.Series:
+    """A cell for each row: its value in words, or why it has none, with the signs of the row.
 
-    Attributes:
-        where: selects these rows among the rows of the benchmark; None selects all.
-        stem: the benchmark that has the rows; None: the benchmark of the section.
-        cell: the axes that make up a cell of the table; empty: all axes and the implementation.
-        of: selects further rows of the benchmark whose cells the table must show.
-        unless: why a machine may lack these rows although its preset has them.
-        counted: evidence -> numbers of measured and of configured rows, for a table that is not
-            made from the rows of one benchmark.
+    value: a column, or an expression over columns. words: a format over `value` and `further`.
+    further: low, high, n or second -> (expression, form).
     """
-
-    where: Callable[[pd.DataFrame], pd.Series] | None = None
-    stem: str | None = None
-    cell: Sequence[str] = ()
-    of: Callable[[pd.DataFrame], pd.Series] | None = None
-    unless: str | None = None
-    counted: Callable[[MachineEvidence], tuple[int, int]] | None = None
-
-
-@dataclass(frozen=True)
-class TableGroup:
-    """A numbered table of the report (E1, F2, ...), made of one or more tables.
-
-    Attributes:
-        id: the number of the table; empty for a table that the index does not list.
-        title: what the table shows, in a few words.
-        make: function from evidence to the tables; no table if there is nothing to show.
-        owed: the rows that the table must show.
-    """
-
-    id: str
-    title: str
-    make: Callable[[MachineEvidence], Sequence[Table]]
-    owed: Owed = field(default_factory=Owed)
-
-    @property
-    def name(self) -> str:
-        """The number of the table, or its title if it has no number."""
-        return self.id or self.title
-
-    @property
-    def heading(self) -> str:
-        return f"{self.id}. {self.title}" if self.id else self.title
-
-    @property
-    def anchor(self) -> str:
-        """The anchor that GitHub and GitLab derive from the heading of the table."""
-        return re.sub(r"[^\w\- ]", "", self.heading.lower()).replace(" ", "-")
-
-
-def from_frame(
-    caption: str,
-    frame: pd.DataFrame,
-    notes: str = "",
-    right: Sequence[str] | None = None,
-    folds: bool = True,
-    headers: Mapping[str, str] | None = None,
-) -> Table:
-    """A table from a data frame of cells or plain values.
-
-    Args:
-        frame: one column for each column of the table, under its stable name (`Column.name`).
-        right: names of the right-aligned columns; None: columns of numbers are right-aligned.
-        headers: name -> header, with the unit in brackets at its end; a column without an entry
-            has its name as its header.
-    """
-    headers = headers or {}
-    columns = [
-        _column_of(str(name), headers.get(name, str(name)), frame[name]) for name in frame.columns
-    ]
-    if right is not None:
-        columns = [replace(c, align="right" if c.name in right else "left") for c in columns]
-    return Table(caption, tuple(columns), notes, folds=folds)
-
-
-def _column_of(name: str, header: str, values: pd.Series) -> Column:
-    made = tuple(map(as_cell, values))
-    if not any(isinstance(value, Cell) for value in values):
-        return Column(name, header, made)
-    unit = re.search(r" \(([^()]*)\)$", header)
-    return Column(name, header, made, unit[1] if unit else "", "significant")
-
-
-def as_cell(value) -> Cell:
-    """A cell that shows a value unrounded, or a dash for None and NaN; a Cell is kept unchanged."""
-    if isinstance(value, Cell):
-        return value
-    if absent(value):
-        return Cell(EMPTY, state=NO_ROW)
-    if isinstance(value, str):
-        return Cell(EMPTY, state=NOT_RECORDED) if value == EMPTY else Cell(value, value)
-    value = value.item() if isinstance(value, np.generic) else value
-    return Cell(plain_words(value), value)
-
-
-def status_words(frame: pd.DataFrame) -> pd.Series:
-    """The status of each row in words; a row whose gate is red (``gates.red``) reads "withheld".
-
-    A result that is not finite reads so instead. Out-of-memory rows give the requested and the free
-    memory.
-    """
-    words = frame["status"].map(STATUS_WORDS).fillna(frame["status"]).astype(object)
-    words[gates.red(frame) & (frame["status"] != "nan")] = STATUS_WORDS["failed_check"]
-    words[gates.impossible(frame)] = IMPOSSIBLE_WORDS
-    oom = frame["status"] == "oom"
-    if oom.any():
-        sizes = zip(frame.loc[oom, "requested_bytes"], frame.loc[oom, "free_bytes"], strict=True)
-        words[oom] = [_out_of_memory(requested, free) for requested, free in sizes]
-    return words
-
-
-def _out_of_memory(requested: float, free: float) -> str:
-    asked = "" if absent(requested) else f"asked {gib(requested)}"
-    left = "" if absent(free) else f"{gib(free)} free"
-    # The allocator asks for one block: as much memory in smaller ones does not help.
-    if asked and left and free >= requested:
-        return f"OOM ({asked}; {left}, in pieces)"
-    details = ", ".join(part for part in (asked, left) if part)
-    return f"OOM ({details})" if details else "OOM"
-
-
-def states(frame: pd.DataFrame) -> pd.Series:
-    """Why a table shows no number of a row (a status or IMPOSSIBLE); None for a valid row."""
-    status, red = frame["status"].to_numpy(object), gates.red(frame).to_numpy()
-    state = status.copy()
-    state[(status == "ok") & ~red] = None
-    state[red & (status != "nan")] = "failed_check"
-    state[gates.impossible(frame).to_numpy()] = IMPOSSIBLE
-    return pd.Series(state, frame.index, dtype=object)
-
-
-def status_cells(frame: pd.DataFrame) -> pd.Series:
-    """A cell for each row with its status in words; its value is ``ok`` or one of ``states``."""
-    parts = zip(status_words(frame), states(frame), keys_of(frame), strict=True)
-    cells = [Cell(words, state or "ok", row=row) for words, state, row in parts]
-    return pd.Series(cells, frame.index, dtype=object)
-
-
-def with_status_notes(table: Table) -> Table:
-    """The table, with a note for each status in its cells whose words need one (STATUS_NOTES)."""
-    shown = {cell.state for cell in table.cells if cell.words != EMPTY}
-    notes = [note for status, note in STATUS_NOTES.items() if status in shown]
-    return replace(table, notes=" ".join(filter(None, [table.notes.strip(), *notes])))
-
-
-def keys_of(frame: pd.DataFrame) -> Sequence[str | None]:
-    """The key of each row; None for rows without keys."""
-    return frame["key"].tolist() if "key" in frame else [None] * len(frame)
-
-
-def or_status(frame: pd.DataFrame, shown: pd.Series, made: Sequence[Cell]) -> pd.Series:
-    """The cells ``made`` for the rows that ``shown`` selects; cells with the status for all others.
-
-    A row that is ok but not selected lacks the number: a dash, whose state is NOT_RECORDED.
-    """
-    cells, mask = np.empty(len(frame), dtype=object), shown.to_numpy(bool)
-    if mask.all():
-        cells[:] = made
-        return pd.Series(cells, frame.index, dtype=object)
-    others = frame[~mask]
-    parts = zip(status_words(others), states(others), keys_of(others), strict=True)
-    cells[~mask] = [
-        Cell(words if state else EMPTY, state=state or NOT_RECORDED, row=row)
-        for words, state, row in parts
-    ]
-    cells[mask] = made
-    return pd.Series(cells, frame.index, dtype=object)
-
-
-def step_times(frame: pd.DataFrame) -> pd.Series:
-    """A cell for each row: ``mean ± std (n)`` in ms, or the status if ``gates.shown`` is false.
-
-    If slow repetitions pull the mean away from the median, the words show the median too: ratios
-    and rates are computed from it. Of a host-bound step, whose times are skewed, the words show the
-    least time and the median: ``13.7 least, 16.1 median (60) host-bound``. The value of a cell is
-    always the mean, its second value the median. ``burst_note`` and ``step_note`` make the note
-    that explains them.
-    """
-    shown = gates.shown(frame)
-    ok = frame[shown]
-    columns = ["mean_ms", "std_ms", "repetitions", "median_ms", "least_ms"]
-    numbers = zip(*(ok[c].tolist() for c in columns), host_bound(ok), strict=True)
-    made = [
-        Cell(
-            _host_bound_words(least, median, n)
-            if late
-            else f"{spread(mean, std)} ({n:.0f}){_median_beside(mean, median)}",
-            *(finite(mean), None, None, whole(n), finite(std), finite(median)),
-            marks=names,
-            row=row,
-        )
-        for (mean, std, n, median, least, late), names, row in zip(
-            numbers, marks.names_of(ok), keys_of(ok), strict=True
-        )
-    ]
-    return or_status(frame, shown, made)
-
-
-def _host_bound_words(least: float, median: float, n: float) -> str:
-    first = "" if absent(least) else f"{significant(least)} least, "
-    return f"{first}{significant(median)} median ({n:.0f}) host-bound"
-
-
-def _median_beside(mean: float, median: float) -> str:
-    apart = abs(mean - median) > MEDIAN_APART * median
-    return f", median {significant(median)}" if apart else ""
-
-
-def burst_note(rows: pd.DataFrame) -> str:
-    """The note that explains cells of ``step_times``; it names host-bound steps if there are any.
-
-    rows: those of the cells.
-    """
-    return _BURST + _of_host_bound(rows)
-
-
-def _of_host_bound(rows: pd.DataFrame) -> str:
-    return _HOST_BOUND if host_bound(rows[gates.shown(rows)]).any() else ""
-
-
-def step_note(stem: str, rows: pd.DataFrame) -> str:
-    """The note that explains cells of ``step_times``: ``burst_note``, or one on long steps."""
-    benchmark = load(stem)
-    names = [axis.name for axis in benchmark.axes]
-    cells = rows.reindex(columns=names).itertuples(index=False, name=None)
-    cases = {
-        Case(tuple(zip(names, cell, strict=True)), implementation)
-        for cell, implementation in zip(cells, rows["implementation"], strict=True)
-    }
-    long = cases and all(map(benchmark.runs_back_to_back, cases))
-    return _LONG + _of_host_bound(rows) if long else burst_note(rows)
-
-
-def kernel_times(frame: pd.DataFrame) -> pd.Series:
-    """A cell for each row: ``median (low-high; n)`` in ms, or the status if it has no valid time.
-
-    low to high is the confidence interval of the median, from the medians of the rounds.
-    ``kernel_note`` makes the note that explains these cells to readers.
-    """
-    shown = gates.shown(frame) & frame["median_ms"].notna()
-    ok = frame[shown]
-    lows, highs = (ends.tolist() for ends in median_intervals(ok))
-    numbers = zip(
-        *(ok["median_ms"].tolist(), lows, highs, ok["repetitions"].tolist()),
-        *(marks.names_of(ok), keys_of(ok)),
-        strict=True,
-    )
-    made = [
-        Cell(
-            f"{significant(m)} ({significant(low)}-{significant(high)}; {n:.0f})",
-            *(m, finite(low), finite(high), whole(n)),
-            marks=names,
-            row=row,
-        )
-        for m, low, high, n, names, row in numbers
-    ]
-    return or_status(frame, shown, made)
-
-
-def kernel_note(frame: pd.DataFrame) -> str:
-    """The note that explains cells of ``kernel_times``, with the rows' numbers of rounds."""
-    rounds = round_numbers(frame[gates.shown(frame)])
-    taken = f" in {rounds_words(rounds)} rounds" if rounds else ""
-    return f"Median (interval over rounds; n calls{taken})."
-
-
-def medians(frame: pd.DataFrame) -> pd.Series:
-    """A cell for each row: the median in ms, or the status if ``gates.shown`` is false."""
-    shown = gates.shown(frame)
-    ok = frame[shown]
-    numbers = zip(ok["median_ms"].tolist(), marks.names_of(ok), keys_of(ok), strict=True)
-    made = [Cell(significant(m), finite(m), marks=names, row=row) for m, names, row in numbers]
-    return or_status(frame, shown, made)
-
-
-def value_cells(frame: pd.DataFrame, values: pd.Series, form=significant) -> pd.Series:
-    """A cell for each row: ``form(value)``, or a dash if the row is not valid or has no value."""
-    cells = np.empty(len(frame), dtype=object)
-    parts = zip(values.reindex(frame.index), states(frame), keys_of(frame), strict=True)
-    for place, (value, state, row) in enumerate(parts):
-        if state is not None or absent(value):
-            cells[place] = Cell(EMPTY, state=state or NOT_RECORDED, row=row)
-        else:
-            cells[place] = Cell(form(value), finite(value), row=row)
-    return pd.Series(cells, frame.index, dtype=object)
-
-
-def number_cells(values: pd.Series, form=significant) -> pd.Series:
-    """A cell ``form(value)`` for each number; an empty value has state NOT_RECORDED."""
-    cells = [number_cell(value, form) for value in values.tolist()]
-    return pd.Series(cells, values.index, dtype=object)
-
-
-def number_cell(value: float, form=significant) -> Cell:
-    """A cell ``form(value)``; an empty value has state NOT_RECORDED."""
-    if absent(value):
-        return Cell(EMPTY, state=NOT_RECORDED)
-    return Cell(form(value), finite(value))
-
-
-def beside(cells: pd.Series, others: pd.Series, form=significant) -> pd.Series:
-    """Cells ``a / b``: ``cells`` with the number of ``others`` as second value, a dash if empty."""
-    made = [
-        replace(cell, words=f"{cell.words} / {form(other)}", second=finite(other))
-        for cell, other in zip(cells, others.reindex(cells.index), strict=True)
-    ]
-    return pd.Series(made, cells.index, dtype=object)
-
-
-def with_shares(cells: pd.Series, shares: pd.Series, rows: pd.DataFrame) -> pd.Series:
-    """Cells ``563 (78.3 %)``: ``cells`` with a share as second value and the marks of their rows.
-
-    A cell without a known share keeps its words. A cell with a status stays unchanged.
-    """
-    parts = zip(cells, shares.reindex(rows.index), marks.names_of(rows), strict=True)
-    made = [_with_share(*part) for part in parts]
+    lacking = {name: [one] * len(rows) for name, one in NEUTRAL.items() if name not in rows}
+    rows, made = rows.assign(**lacking), []
+    expressions = {"value": (value, form), **further}
+    numbers = {name: _evaluated(rows, of) for name, (of, _) in expressions.items()}
+    known = [rows[name] for name in NEUTRAL]
+    for state, why, signs, waits, key, *found in zip(*known, *numbers.values(), strict=True):
+        found = dict(zip(numbers, found, strict=True))
+        if not absent(state) or absent(found["value"]):
+            made.append(Cell(why or EMPTY, state=state or NOT_RECORDED, row=key))
+            continue
+        said = {name: expressions[name][1](one) for name, one in found.items()}
+        text = words.format(**said) if not any(map(absent, found.values())) else said["value"]
+        found = {name: None if absent(one) else one for name, one in found.items()}
+        made.append(Cell(text, **found, marks=signs or (), waits=bool(waits), row=key))
     return pd.Series(made, rows.index, dtype=object)
 
 
-def _with_share(cell: Cell, share: float, names: tuple[str, ...]) -> Cell:
-    if cell.state not in (None, NOT_RECORDED):
-        return cell
-    words = cell.words if absent(share) else f"{cell.words} ({percent(share)})"
-    names = () if words == EMPTY else names
-    return replace(cell, words=words, second=finite(share), marks=names)
+def _evaluated(rows: pd.DataFrame, expression: str) -> pd.Series:
+    return rows[expression] if expression in rows else rows.eval(expression)
 
 
-def text_cells(values: pd.Series) -> pd.Series:
-    """A cell for each text, which it shows unchanged."""
-    return pd.Series([as_cell(value) for value in values], values.index, dtype=object)
+@dataclass(frozen=True)
+class Quantity:
+    """A column of a table: what it shows of which rows.
 
-
-def shared_axes(frame: pd.DataFrame, cell: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split the axes: those with a single value (for the caption), those that vary (for the lines).
-
-    If no axis varies, the lines get the first one.
+    Attributes:
+        make: evidence and rows -> cells, labelled like the rows.
+        where: values of the rows that it shows.
+        note: how to read the cells.
     """
-    present = [name for name in cell if name in frame.columns and frame[name].notna().any()]
-    varying = [name for name in present if frame[name].nunique(dropna=False) > 1]
-    varying = varying or present[:1]
-    return [name for name in present if name not in varying], varying
+
+    header: str
+    name: str
+    make: Callable[[Evidence, pd.DataFrame], pd.Series]
+    where: Mapping = field(default_factory=dict)
+    unit: str = ""
+    better: str = ""
+    role: str = OBSERVED
+    note: str = ""
+
+    def column(
+        self, evidence: Evidence, rows: pd.DataFrame, lines: Mapping, empty: Cell
+    ) -> Column | None:
+        """The column for these rows, or None if nothing ran in it.
+
+        lines: label of a row -> the line in which it stands.
+        """
+        shown = having(rows, **self.where)
+        shown.attrs = rows.attrs
+        made = self.make(evidence, shown)
+        by_line = {lines[label]: cell for label, cell in made.items()}
+        if all(cell.value is None and cell.state in NOTHING for cell in by_line.values()):
+            return None
+        header = f"{self.header} ({self.unit})" if self.unit and self.header else self.header
+        found = tuple(by_line.get(line, empty) for line in dict.fromkeys(lines.values()))
+        return Column(self.name, header or self.unit, found, self.unit, self.better, self.role)
 
 
-def shared_words(frame: pd.DataFrame, cell: Sequence[str], shared: Sequence[str]) -> str:
-    """The axes ``shared`` with their values in words, to append to a caption."""
-    present = [name for name in cell if name in frame.columns and frame[name].notna().any()]
-    words = (_axis_value(name, frame[name].iloc[0], present) for name in shared)
-    return "".join(f", {word}" for word in words)
+# The words of a cell that has a further number, by its name.
+WORDS = {"low": "{value} ({low}-{high})", "second": "{value} / {second}", "": "{value}"}
 
 
-def _axis_value(name: str, value, axes: Sequence[str]) -> str:
-    if isinstance(value, bool | np.bool_):
-        return axis_words(name) if value else f"not {axis_words(name)}"
-    if name in ("dtype", "implementation", "phase"):
-        return value_words(name, value, axes)
-    return f"{axis_words(name)} {as_cell(value)}"
+def number(
+    value: str,
+    header: str = "",
+    form="sig",
+    unit: str = "",
+    better: str = "",
+    of: str = "",
+    role: str = OBSERVED,
+    note: str = "",
+    words: str = "",
+    **further,
+) -> Quantity:
+    """A column of numbers.
 
-
-def reasons(frame: pd.DataFrame) -> str:
-    """Why rows failed: a Markdown line for each status, implementation and reason, with a count.
-
-    The most frequent comes first. Out-of-memory rows are left out: their cells already give the
-    requested and free memory.
+    Args:
+        value: a column of the rows, or an expression over columns.
+        form: the name of a filter (`words.FILTERS`), or a function.
+        of: the implementation whose rows it shows; by default those of all.
+        words: see `cells`; by default with the interval, or with the second number.
+        further: low, high, n or second -> an expression, or with its own form (expression, form).
     """
-    failed = frame[~frame["status"].isin(["ok", "oom"]) & frame["reason"].notna()]
-    if failed.empty:
+    further = {n: one if isinstance(one, tuple) else (one, form) for n, one in further.items()}
+    further = {n: (expression, FILTERS.get(f, f)) for n, (expression, f) in further.items()}
+    kind = next((name for name in WORDS if name in further), "")
+    form, words = FILTERS.get(form, form), words or WORDS[kind]
+    make = lambda _, rows: cells(rows, value, form, words, **further)  # noqa: E731
+    where = {"implementation": of} if of else {}
+    name = ".".join(filter(None, (of, value)))
+    return Quantity(header, name, make, where, unit, better, role, note)
+
+
+def memory(
+    value: str, header: str = "", unit: str = "MiB", form="sig", of: str = "", **more
+) -> Quantity:
+    """A column of sizes. A late host or a low clock concerns times alone, so it shows neither.
+
+    more: see `number`.
+    """
+    shown = number(value, header, form, unit, LOWER, of, **more)
+    return replace(shown, make=lambda evidence, rows: shown.make(evidence, _of_memory(rows)))
+
+
+def _of_memory(rows: pd.DataFrame) -> pd.DataFrame:
+    if "signs" not in rows:
+        return rows
+    stale = rows["signs"].map(lambda signs: tuple(one for one in signs or () if one == "stale"))
+    return rows.assign(waits=False, signs=stale)
+
+
+def known(
+    value: str, header: str = "", unit: str = "MiB", form="sig", of: str = "", **more
+) -> Quantity:
+    """A column of sizes that rows without a result may have as well, such as predicted ones.
+
+    more: see `number`.
+    """
+    shown = memory(value, header, unit, form, of, **more)
+    unjudged = {"state": None, "words": ""}
+    return replace(shown, make=lambda evidence, rows: shown.make(evidence, rows.assign(**unjudged)))
+
+
+def time(of: str = "", header: str | None = None, brief: bool = False) -> Quantity:
+    """Times in ms with their intervals; ``brief``: without."""
+    if header is None:
+        header = value_words("implementation", of) if of else "time"
+    more = {} if brief else {"low": "low_ms", "high": "high_ms"}
+    note = "Times: median." if brief else "Times: median (interval)."
+    return number("ms", header, sig, "ms", LOWER, of, role=TIME, note=note, **more)
+
+
+INTERVAL = {"low": ("low_ms", sig), "high": ("high_ms", sig)}
+
+
+def rate(of: str = "", header: str | None = None, brief: bool = False) -> Quantity:
+    """TFLOP/s with the share of the peak matmul; ``brief``: without."""
+    if header is None:
+        header = value_words("implementation", of) if of else ""
+    more = {} if brief else {"words": "{value} ({second})", "second": ("share", percent)}
+    share = "" if brief else "; in brackets of the peak matmul in single calls"
+    note = f"Rates: from the median time{share}."
+    return number("tflops", header, sig, "TFLOP/s", HIGHER, of, role=DERIVED, note=note, **more)
+
+
+def over(ours: str, base: str = "", header: str = "", brief: bool = False, **axes) -> Quantity:
+    """Speed-ups ``1.42x (1.38-1.45)`` of an implementation, with ``same`` if they show none.
+
+    Args:
+        base: the implementation to compare with; by default the same.
+        axes: axis -> (value of ours, value of the base), further values in which both differ.
+    """
+
+    def make(evidence: Evidence, rows: pd.DataFrame) -> pd.Series:
+        mine = {"implementation": ours} | {axis: sides[0] for axis, sides in axes.items()}
+        other = {"implementation": base or ours} | {a: sides[1] for a, sides in axes.items()}
+        found = pairs(evidence, rows.attrs["stem"], mine, other)
+        found = found.loc[found.index.isin(rows.index), SPEEDUP]
+        made = [speedup(row, brief) for row in found.itertuples()]
+        return pd.Series(made, found.index, dtype=object)
+
+    bases = [value_words("implementation", base)] if base else []
+    bases += [str(value_words(axis, sides[1])) for axis, sides in axes.items()]
+    header = header or f"over {', '.join(bases)}"
+    note = "Speed-ups: median of the ratios of rounds; above one, ours is faster."
+    where = {"implementation": ours} | {axis: sides[0] for axis, sides in axes.items()}
+    name = f"{ours}.over.{'.'.join([base or ours, *(str(s[1]) for s in axes.values())])}"
+    return Quantity(header, name, make, where, "", HIGHER, DERIVED, note)
+
+
+def over_base(header: str, name: str, form: str = "") -> Quantity:
+    """Speed-ups over rows that differ from line to line; a dash where there is no base.
+
+    The column `base` of the rows has the values in which the other row differs, as
+    ``{"implementation": "eager"}``, or None.
+    form: the name of a filter, for cells without interval and verdict.
+    """
+
+    def make(evidence: Evidence, rows: pd.DataFrame) -> pd.Series:
+        stem, bases = rows.attrs["stem"], rows["base"].dropna().map(lambda of: tuple(of.items()))
+        made = {label: Cell(EMPTY, state=NO_ROW) for label in rows.index.difference(bases.index)}
+        for base, labels in bases.groupby(bases).groups.items():
+            # The values of the evidence, which a line of the table may name otherwise.
+            for values, part in parts(evidence.rows(stem).loc[labels], *dict(base)):
+                ours = dict(zip(dict(base), values, strict=True))
+                found = pairs(evidence, stem, ours, dict(base)).loc[:, SPEEDUP]
+                found = found[found.index.isin(part.index)]
+                made |= {row.Index: speedup(row) for row in found.itertuples()}
+        if form:
+            made = {label: _without_interval(cell, FILTERS[form]) for label, cell in made.items()}
+        return pd.Series(made, dtype=object)
+
+    note = "Speed-ups: median of the ratios of rounds; above one, the line is faster."
+    return Quantity(header, name, make, {}, "", HIGHER, DERIVED, "" if form else note)
+
+
+def _without_interval(cell: Cell, form: Callable) -> Cell:
+    return cell if cell.value is None else replace(cell, words=form(cell.value))
+
+
+def speedup(row, brief: bool = False) -> Cell:
+    """A cell ``1.42x (1.38-1.45)``, with its verdict if that is `same` or `unresolved`.
+
+    row: a row of `gains.pairs` as a named tuple. brief: without the interval.
+    """
+    if absent(row.ratio):
+        state = NOT_COMPARED if row.why == "not compared" else row.why
+        return Cell(row.why, state=NOT_RECORDED if row.why == EMPTY else state, row=row.key)
+    text = ratio(row.ratio) if brief else f"{ratio(row.ratio)} ({end(row.low)}-{end(row.high)})"
+    said = f" {row.verdict}" if row.verdict == SAME and not row.waits else ""
+    said = " unresolved" if row.verdict == UNRESOLVED and not row.waits else said
+    ends = [None if absent(one) else one for one in (row.low, row.high)]
+    more = {"marks": row.signs, "waits": bool(row.waits), "row": row.key, "base": row.key_base}
+    return Cell(text + said, row.ratio, *ends, int(row.n), verdict=row.verdict, **more)
+
+
+def mean(base: str) -> Quantity:
+    """Geometric means over cells, ``1.07x (0.97-1.18)``, of rows that have a ``gain``."""
+    make = lambda _, rows: rows["gain"].map(_mean)  # noqa: E731
+    header = f"over {value_words('implementation', base)}"
+    note = "Geometric mean over cells (smallest to largest); below one the other is faster."
+    where = {"implementation": base}
+    return Quantity(header, f"mean.over.{base}", make, where, "", HIGHER, DERIVED, note)
+
+
+def _mean(gain: Gain) -> Cell:
+    low, _, high = gain.range
+    ends = f"({ratio(low)[:-1]}-{ratio(high)[:-1]})" if len(gain.rows) > 1 else ""
+    said = gain.verdict if gain.verdict in (SAME, UNRESOLVED) else ""
+    words = " ".join(filter(None, (ratio(gain.mean), ends, said)))
+    return Cell(words, gain.mean, low, high, gain.cells.k, verdict=gain.verdict)
+
+
+def text(column: str, header: str | None = None, words: str = "") -> Quantity:
+    """A column of text; ``words``: the axis whose names it has, as ``implementation``."""
+
+    def cell(value) -> Cell:
+        if absent(value):
+            return Cell(EMPTY, state=NOT_RECORDED)
+        return Cell(str(value_words(words, value) if words else value), value)
+
+    shown = axis_words(column) if header is None else header
+    return Quantity(shown, column, lambda _, rows: rows[column].map(cell))
+
+
+def status(header: str = "status") -> Quantity:
+    """Whether a row is ok, or why it has no result."""
+    make = lambda _, rows: rows["words"].replace("", "ok").map(lambda of: Cell(of, of))  # noqa: E731
+    return Quantity(header, "status", make)
+
+
+def host_times(*implementations: str) -> list[Quantity]:
+    """The time of each implementation on the device, of the host for a call, and in a loop."""
+    kinds = {"median_ms": "device", "host_ms": "host", "eager_ms": "loop"}
+    return [
+        number(column, f"{value_words('implementation', of)}, {kind}", "sig", "ms", LOWER, of)
+        for of in implementations
+        for column, kind in kinds.items()
+    ]
+
+
+def beside(quantity: Callable[[str], Quantity], ours: str, *peers: str) -> list[Quantity]:
+    """A quantity of ours, then that of each peer with our speed-up over it."""
+    return [quantity(ours), *(one for p in peers for one in (quantity(p), over(ours, p)))]
+
+
+def across(axis: str, values: Sequence, *columns: Quantity) -> list[Quantity]:
+    """The columns for each value of an axis, whose words come first in the header."""
+    return [
+        replace(
+            one,
+            header=", ".join(filter(None, (str(value_words(axis, value)), one.header))),
+            name=f"{value}.{one.name}",
+            where={**one.where, axis: value},
+        )
+        for value in values
+        for one in columns
+    ]
+
+
+def made(
+    evidence: Evidence,
+    rows: pd.DataFrame,
+    lines: Sequence[str],
+    columns: Sequence[Quantity],
+    split: Sequence[str] = (),
+    what: str = "",
+    note: str = "",
+    words: Mapping[str, str] | None = None,
+    empty: str = EMPTY,
+    heads: Mapping[str, str] | None = None,
+    **more,
+) -> Iterator[Table]:
+    """A table for each combination of values of ``split``.
+
+    Rows of evidence are shown in reading order, other lines as they are given.
+
+    Args:
+        lines: the axes of a line.
+        what: the beginning of the captions.
+        words: value -> words, where tables use others than `lmperf.names`.
+        empty: the words of a cell without a row.
+        heads: axis -> its header, where the table uses another than `lmperf.names`.
+        more: further attributes of the tables.
+    """
+    lines = [name for name in lines if name not in split]
+    nothing, is_evidence = Cell(empty, state=NO_ROW), bool(rows.attrs.get("stem"))
+    for values, part in parts(rows, *split, ordered=is_evidence) if len(rows) else ():
+        if is_evidence:
+            part = sorted_for_reading(part, lines)
+        part.attrs = rows.attrs
+        varying = [n for n in lines if part[n].nunique(dropna=False) > 1] or [*lines[:1]]
+        shared = {n: part[n].iloc[0] for n in lines if n not in varying}
+        keys = list(part[varying].itertuples(index=False, name=None))
+        by_label = dict(zip(part.index, keys, strict=True))
+        found = [one.column(evidence, part, by_label, nothing) for one in columns]
+        if not any(found):
+            continue
+        named = (*zip(split, values, strict=True), *shared.items())
+        said = [(words or {}).get(value) or _axis(name, value) for name, value in named]
+        caption = ", ".join(filter(None, (what, *said)))
+        pairs_ = zip(columns, found, strict=True)
+        notes = dict.fromkeys([note, *(one.note for one, column in pairs_ if column)])
+        axes = [
+            Column(
+                name,
+                (heads or {}).get(name, axis_words(name)),
+                tuple(_text(name, value, words) for value in of),
+                role=AXIS,
+            )
+            for name, of in zip(varying, zip(*dict.fromkeys(keys), strict=True), strict=True)
+        ]
+        shown = (*axes, *filter(None, found))
+        caption = caption[:1].upper() + caption[1:]
+        yield Table(caption, shown, " ".join(filter(None, notes)), shared, **more)
+
+
+def _axis(name: str, value) -> str:
+    """An axis and its value in a caption: ``batch 4``, ``bf16``, ``CUDA graph``."""
+    if absent(value) or value == "":
         return ""
-    counts = failed.groupby(["status", "implementation", "reason"], sort=True).size()
-    counts = counts.sort_values(ascending=False, kind="stable")
-    lines = [_reason_line(frame, *key, n) for key, n in counts.iloc[:REASONS].items()]
-    if len(counts) > REASONS:
-        lines.append(f"- and {len(counts) - REASONS} further reasons, in the evidence")
-    return "\n".join(lines)
+    if isinstance(value, bool | np.bool_):
+        return axis_words(name) if value else ""
+    said = _plain(value_words(name, value))
+    return said if name in ("dtype", "implementation", "phase") else f"{axis_words(name)} {said}"
 
 
-def _reason_line(
-    frame: pd.DataFrame, status: str, implementation: str, reason: str, count: int
-) -> str:
-    name = implementation_words(implementation, frame.columns)
-    what = f"{STATUS_WORDS.get(status, status)}, {name}"
-    return f"- {what} ({counted(count, 'row')}): {escaped(shortened(reason))}"
+def _text(name: str, value, words: Mapping[str, str] | None) -> Cell:
+    if absent(value):
+        return Cell(EMPTY, state=NO_ROW)
+    if isinstance(value, bool | np.bool_):
+        return Cell(("no", "yes")[int(value)], bool(value))
+    return Cell((words or {}).get(value) or _plain(value_words(name, value)), value)
 
 
-def shortened(reason: str, most: int = REASON_LENGTH) -> str:
-    """The reason cut to ``most`` characters; a place in the code, as ``(file.py:12)``, is kept."""
-    if len(reason) <= most:
-        return reason
-    place = re.search(r" \([^()\s]{1,60}:\d+\)", reason)
-    end = "…" + (place[0] if place else "")
-    return reason[: most - len(end)] + end
+def _plain(value) -> str:
+    if isinstance(value, int | float | np.number):
+        return f"{value:,.12g}"
+    return str(value)

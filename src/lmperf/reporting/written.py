@@ -1,37 +1,53 @@
 """Whether a write-up is up to date with its evidence and the code that renders it.
 
-Rendering writes a record to `.lmperf/written/`: a digest of evidence, notes, code and templates,
-and of the resulting files. While it matches, the write-up is not rendered again. Without `.lmperf/`
-the write-up is rendered once more than necessary.
+Rendering writes a record to `.lmperf/written/`: a digest of evidence, code, templates and
+configuration, and of the resulting files. While it matches, the write-up is not rendered again.
+Without `.lmperf/` the write-up is rendered once more than necessary.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import lmperf
 from lmperf.evidence.project import Project
 from lmperf.evidence.store import EVIDENCE, STORE, file_digest, no_later_than_now, write_atomically
 from lmperf.evidence.syntax import digest
-from lmperf.reporting.key import NOTES, rendering_key
+from lmperf.reporting import report
+from lmperf.reporting.report import FIGURES, files_of_machine, files_of_overview
+from lmperf.reporting.selftest import SELFTEST
+from lmperf.workflow import TEMPLATES
 
 RECORDS = Path(".lmperf/written")
-# File name of the self-test's results in a machine's directory; the page selftest.md shows them.
-SELFTEST = "selftest.csv"
-# What lies in a machine's directory: folders, files, and file names by folder.
-_FOLDERS = ("figures", NOTES, "traces", EVIDENCE, STORE)
+PACKAGE = Path(lmperf.__file__).parent
+# What lies in a machine's directory: folders, files, and suffixes of files by folder.
+_FOLDERS = (FIGURES, "traces", EVIDENCE, STORE)
 _FILES = ("machine.json", "machine.sha256", SELFTEST)
-_SUFFIXES = {".": (".md",), "figures": (".svg",), EVIDENCE: (".csv", ".sha256")}
-# Heading of the findings of the first screen.
-SHORT = "In short"
+_SUFFIXES = {".": (".md",), FIGURES: (".svg",), EVIDENCE: (".csv", ".sha256")}
 
 
 def target(project: Project, machine: str | None) -> Path:
     """The write-up of a machine, or that of this checkout if `machine` is None."""
     return project.report_directory / (machine or "") / "report.md"
+
+
+def pages(project: Project, machine: str | None) -> list[Path]:
+    """The Markdown files of a write-up, including ``target``."""
+    return sorted(target(project, machine).parent.glob("*.md"))
+
+
+def drawn(project: Project, machine: str | None) -> list[Path]:
+    """The figures of a write-up."""
+    return sorted((target(project, machine).parent / FIGURES).glob("*.svg"))
+
+
+def leads(project: Project, machine: str) -> list[str]:
+    """The bold sentences that open the sections of a machine's write-up."""
+    path = target(project, machine)
+    return report.leads(path.read_text()) if path.exists() else []
 
 
 def is_current(project: Project, machine: str | None) -> bool:
@@ -52,29 +68,31 @@ def record(project: Project, machine: str | None) -> None:
         write_atomically(_record_of(project, machine), _state(project, machine).encode())
 
 
-def pages(project: Project, machine: str | None) -> list[Path]:
-    """The Markdown files of a write-up, including ``target``."""
-    return sorted(target(project, machine).parent.glob("*.md"))
+def edited(project: Project, machine: str | None) -> list[str]:
+    """Names of pages and figures that differ from a fresh rendering of a machine's evidence.
 
+    Includes missing files and pages and figures that do not belong there. Nothing is rendered while
+    the record of the last rendering holds. Without vl-convert figures are not compared.
 
-def findings(project: Project, machine: str) -> list[str]:
-    """The sentences of the first screen of a machine's write-up, without their links."""
-    path = target(project, machine)
-    text = path.read_text() if path.exists() else ""
-    short = text.partition(f"## {SHORT}\n")[2].partition("\n## ")[0]
-    return re.findall(r"^- (.*?)(?: \[[^\]]*\]\([^)]*\))?$", short, re.MULTILINE)
-
-
-def figures(project: Project, machine: str | None) -> list[Path]:
-    """The figures of a write-up."""
-    return sorted((target(project, machine).parent / "figures").glob("*.svg"))
+    machine: the machine of the write-up; None is the overview.
+    """
+    if is_current(project, machine):
+        return []
+    files = files_of_machine(project, machine) if machine else files_of_overview(project)
+    texts = {name: text.encode() for name, text in files.items()}
+    folder = target(project, machine).parent
+    has_figures = any(name.startswith(FIGURES) for name in texts)
+    paths = [*pages(project, machine), *(drawn(project, machine) if has_figures else [])]
+    there = {str(path.relative_to(folder)): path for path in paths}
+    known = {name: path.read_bytes() for name, path in there.items() if path.is_file()}
+    return sorted(n for n in {*texts, *there} if known.get(n) is None or known[n] != texts.get(n))
 
 
 def foreign(project: Project, machine: str) -> list[Path]:
     """Files in a machine's directory that lmperf does not write, and links among those it does."""
     directory = project.report_directory / machine
     found = [*directory.iterdir()]
-    for folder in ("figures", EVIDENCE):
+    for folder in (FIGURES, EVIDENCE):
         found += (directory / folder).glob("*")
     return sorted(path for path in found if not _belongs(path.relative_to(directory), path))
 
@@ -97,17 +115,35 @@ def _record_of(project: Project, machine: str | None) -> Path:
 def _state(project: Project, machine: str | None) -> str:
     here = [project.machine.slug, project.machine.environment, project.can_measure]
     here.append(project.config.peer_versions())
-    files = [*_sources(project), *pages(project, machine), *figures(project, machine)]
+    files = [*_sources(project), *pages(project, machine), *drawn(project, machine)]
     known = [
         [str(path.relative_to(project.root)), file_digest(path)] for path in files if path.is_file()
     ]
-    return digest(json.dumps([rendering_key(project.config, project.root), here, known]))
+    return digest(json.dumps([rendering_key(project), here, known]))
+
+
+def rendering_key(project: Project) -> str:
+    """Digest of code, templates, published figures and configuration.
+
+    All code of the package counts: a report names stale rows, and any module can make a row stale.
+    Rendering again after a changed comment costs less than parsing every module each time. Keys of
+    the configuration that only choose what is measured again do not count.
+    """
+    folders = (PACKAGE, "*.py"), (PACKAGE, "*.csv"), (TEMPLATES, "*.j2")
+    folders += ((project.root / "templates", "*.j2"),)
+    parts = [
+        [str(path.relative_to(folder)), file_digest(path)]
+        for folder, files in folders
+        for path in sorted(folder.rglob(files))
+    ]
+    config = project.config.model_dump_json(exclude={"retry_failed", "remeasure"})
+    return digest(json.dumps([parts, config]))
 
 
 def _sources(project: Project) -> Iterator[Path]:
-    """The files that write-ups are made from: evidence and notes."""
+    """The files that write-ups are made from: evidence of all machines."""
     for machine in project.machines_with_evidence():
-        yield project.report_directory / machine / "machine.json"
-        yield project.report_directory / machine / SELFTEST
-        yield from sorted((project.report_directory / machine / NOTES).glob("*.md"))
-        yield from sorted((project.report_directory / machine / "evidence").glob("*.csv"))
+        folder = project.report_directory / machine
+        yield folder / "machine.json"
+        yield folder / SELFTEST
+        yield from sorted((folder / "evidence").glob("*.csv"))

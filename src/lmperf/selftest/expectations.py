@@ -14,12 +14,11 @@ from pathlib import Path
 import pandas as pd
 
 from lmperf.gate import FAILED
-from lmperf.names import MARKS, mark_words, phase_words
-from lmperf.reporting import gates
-from lmperf.reporting.evidence import MachineEvidence, having
-from lmperf.reporting.numbers import interval, listed, percent, significant
-from lmperf.reporting.speedup import Series, speedups
-from lmperf.reporting.tables import STATUS_WORDS
+from lmperf.names import MARKS, STATUSES, mark_words, phase_words
+from lmperf.reporting.evidence import Evidence, having
+from lmperf.reporting.foreign import plain
+from lmperf.reporting.gains import pairs
+from lmperf.reporting.words import end, listed, percent, ratio, sig
 from lmperf.selftest.planted import LEFT_BEHIND
 from lmperf.statistics import FASTER
 
@@ -59,7 +58,7 @@ class Found:
         stem: the benchmark that measured the session.
     """
 
-    evidence: MachineEvidence
+    evidence: Evidence
     name: str
     neighbour: str
     quiet: dict[str, float]
@@ -67,15 +66,14 @@ class Found:
 
     def rows(self, name: str | None = None) -> pd.DataFrame:
         """Return the rows of an implementation (default: the planted one), indexed by phase."""
-        frame = self.evidence.frame(self.stem)
-        return having(frame, implementation=name or self.name).set_index("phase")
+        rows = self.evidence.rows(self.stem)
+        return having(rows, implementation=name or self.name).set_index("phase")
 
     def verdicts(self, base: str) -> pd.DataFrame:
         """Return the speed-up over `base` by phase: columns ratio, low, high and verdict."""
-        frame = self.evidence.frame(self.stem)
-        ours, theirs = (Series.of(implementation=name) for name in (self.name, base))
-        found = speedups(self.evidence, self.stem, ours, theirs)
-        return found.set_index(frame.loc[found.index, "phase"])
+        sides = ({"implementation": name} for name in (self.name, base))
+        found = pairs(self.evidence, self.stem, *sides)
+        return found[found["ratio"].notna()].set_index("phase")
 
 
 def least_ms(rows: pd.DataFrame) -> dict[str, float]:
@@ -102,7 +100,7 @@ class Withheld:
 
     def __call__(self, found: Found) -> Outcome:
         rows = _of(found.rows(), self.phases)
-        red = rows["status"].isin(FAILED) & rows["median_ms"].isna() & ~gates.shown(rows)
+        red = rows["status"].isin(FAILED) & rows["median_ms"].isna()
         held = red & _names_any(rows["reason"], self.reasons)
         return Outcome(_said(found.rows()), len(rows) > 0 and bool(held.all()))
 
@@ -117,7 +115,7 @@ class Ended:
 
     @property
     def words(self) -> str:
-        return f"{STATUS_WORDS[self.status]}{_in(self.phases)}: {self.reason}; {_BESIDE} ok"
+        return f"{STATUSES[self.status]}{_in(self.phases)}: {self.reason}; {_BESIDE} ok"
 
     def __call__(self, found: Found) -> Outcome:
         rows, neighbour = _of(found.rows(), self.phases), found.rows(found.neighbour)
@@ -160,7 +158,7 @@ class Reads:
         if self.first_call_s is not None:
             seconds = rows["compile_s"].max()
             held = held and bool(seconds >= self.first_call_s)
-            said += f"; first call {significant(seconds)} s"
+            said += f"; first call {sig(seconds)} s"
         return Outcome(said, held)
 
 
@@ -190,7 +188,7 @@ class NeighbourKept:
         now = least_ms(neighbour)
         ratios = [now[phase] / ms for phase, ms in found.quiet.items()]
         worst = max(ratios, default=float("nan"))
-        words = f"{_BESIDE} ok, in {significant(worst)} times its undisturbed time"
+        words = f"{_BESIDE} ok, in {sig(worst)} times its undisturbed time"
         words += _disturbed(neighbour)
         return Outcome(words, len(ratios) == len(neighbour) and worst <= DRIFT)
 
@@ -234,8 +232,8 @@ class Perhaps:
 
     def __call__(self, found: Found) -> Outcome:
         rows = found.rows()
-        red = rows["status"].isin(FAILED) & ~gates.shown(rows)
-        ok = gates.shown(rows) & rows["median_ms"].notna()
+        red = rows["status"].isin(FAILED)
+        ok = rows["state"].isna() & rows["median_ms"].notna()
         held = ok | (red & _names_any(rows["reason"], self.reasons))
         missed = ", not detected this time" if ok.all() else ""
         return Outcome(_said(rows) + missed, len(rows) > 0 and bool(held.all()))
@@ -257,7 +255,7 @@ class Hides:
         if len(shares) == 0:
             return Outcome(_said(rows), False)
         exposed = rows["exposed_ms"].max()
-        words = f"{percent(shares.max(), 0)} hidden, {significant(exposed)} ms exposed"
+        words = f"{percent(shares.max(), 0)} hidden, {sig(exposed)} ms exposed"
         return Outcome(words, bool(shares.max() <= self.most and exposed > 0))
 
 
@@ -284,7 +282,7 @@ def _processes_with(argument: str) -> list[int]:
 
 
 def _all_ok(rows: pd.DataFrame) -> bool:
-    return len(rows) > 0 and bool((gates.shown(rows) & rows["median_ms"].notna()).all())
+    return len(rows) > 0 and bool((rows["state"].isna() & rows["median_ms"].notna()).all())
 
 
 def _marks(rows: pd.DataFrame) -> list[list[str]]:
@@ -299,7 +297,7 @@ def _disturbed(rows: pd.DataFrame) -> str:
 
 
 def _names_any(reasons: pd.Series, words: Iterable[str]) -> pd.Series:
-    return reasons.map(lambda reason: any(word in str(reason) for word in words))
+    return reasons.map(lambda reason: any(word in plain(str(reason)) for word in words))
 
 
 def _of(rows: pd.DataFrame, phases: tuple[str, ...]) -> pd.DataFrame:
@@ -329,9 +327,10 @@ def _said(rows: pd.DataFrame, verdicts: pd.DataFrame | None = None) -> str:
 def _row_words(phase, row: pd.Series, verdicts: pd.DataFrame | None) -> str:
     if row["status"] != "ok":
         reason = row["reason"]
-        words = STATUS_WORDS.get(row["status"], row["status"])
-        return f"{words}: {reason}" if isinstance(reason, str) else words
+        words = STATUSES.get(row["status"], row["status"])
+        return f"{words}: {plain(reason)}" if isinstance(reason, str) else words
     if verdicts is None or phase not in verdicts.index:
         return "ok"
     over = verdicts.loc[phase]
-    return f"ok, {over['verdict']}, {interval(over['ratio'], over['low'], over['high'])}"
+    interval = f"({end(over['low'])}-{end(over['high'])})"
+    return f"ok, {over['verdict']}, {ratio(over['ratio'])} {interval}"

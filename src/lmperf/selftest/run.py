@@ -24,8 +24,7 @@ from lmperf.evidence.plan import Plan
 from lmperf.evidence.project import Project
 from lmperf.evidence.record import record
 from lmperf.evidence.review import review
-from lmperf.reporting.evidence import MachineEvidence
-from lmperf.reporting.render import machine_evidence
+from lmperf.reporting.evidence import Evidence
 from lmperf.selftest.case import Case, Session, left_out
 from lmperf.selftest.cases import SESSIONS
 from lmperf.selftest.expectations import Found, Outcome, least_ms
@@ -85,9 +84,7 @@ def run(project: Project, sessions: Sessions = SESSIONS) -> Iterator[Result]:
                 yield Result(case, case.expect(found), rows=found.rows())
 
 
-def measured(
-    project: Project, session: Session, cases: Sequence[Case], root: Path
-) -> MachineEvidence:
+def measured(project: Project, session: Session, cases: Sequence[Case], root: Path) -> Evidence:
     """Measure a session, and return its rows as a report of this machine reads them.
 
     Args:
@@ -101,7 +98,7 @@ def measured(
     of_session.limit_s, of_session.patient = session.limit_s, session.patient
     with busy_cores() if session.busy else nullcontext():
         record(of_session, of_session.plan(session.stem))
-    return machine_evidence(of_session, review(of_session, of_session.machine.slug))
+    return Evidence.reviewed(review(of_session, of_session.machine.slug))
 
 
 @contextmanager

@@ -14,11 +14,14 @@ from lmperf.evidence.machine import commit_facts
 from lmperf.evidence.project import Project
 from lmperf.evidence.store import text_of, write_atomically
 from lmperf.reporting import written
-from lmperf.reporting.selftest import HELD, NOT_HELD, NOT_RUN, PAGE, page
-from lmperf.reporting.written import SELFTEST
+from lmperf.reporting.evidence import Evidence
+from lmperf.reporting.foreign import plain
+from lmperf.reporting.render import Page
+from lmperf.reporting.selftest import HELD, NOT_HELD, NOT_RUN, SELFTEST, read_selftest
 from lmperf.selftest.expectations import RANKED_STEM, STEM
 from lmperf.selftest.run import Result
 
+PAGE = "selftest.md"
 # Columns of the row of each phase that `selftest.csv` records.
 _OF_ROWS = ("status", "reason", "marks", "median_ms")
 
@@ -32,10 +35,19 @@ def write(project: Project, results: Sequence[Result]) -> Path:
     current = [machine for machine in (slug, None) if written.is_current(project, machine)]
     content = _frame(project, results).to_csv(index=False, lineterminator="\n")
     write_atomically(directory / SELFTEST, content.encode())
-    write_atomically(directory / PAGE, page(directory, project.templates).encode())
+    write_atomically(directory / PAGE, page(directory, project.own_templates).encode())
     for machine in current:
         written.record(project, machine)
     return directory / PAGE
+
+
+def page(directory: Path, own: Path | None = None) -> str:
+    """The page of the self-test whose `selftest.csv` lies in a folder.
+
+    own: folder of the user's templates.
+    """
+    evidence = Evidence(directory.name, {}, selftest=read_selftest(directory))
+    return Page("selftest", evidence, own=own).render()
 
 
 def _frame(project: Project, results: Iterable[Result]) -> pd.DataFrame:
@@ -80,4 +92,6 @@ def _phases(result: Result) -> dict[str, Any]:
 
 def _cell(rows: pd.DataFrame | None, phase: str, name: str) -> Any:
     value = None if rows is None or phase not in rows.index else rows.loc[phase, name]
+    if isinstance(value, str):
+        return plain(value)
     return None if value is None or value != value else value

@@ -14,9 +14,4 @@ _HERE = Path(__file__).resolve().parent
 IS_PACKAGED = (_HERE / "Snakefile").exists()
 FOLDER = _HERE if IS_PACKAGED else _HERE.parents[2]
 SNAKEFILE = str(FOLDER / "Snakefile")
-
-
-def templates_of(root: Path) -> Path:
-    """The folder of templates for a repository: its own if it is a checkout, else ours."""
-    own = root / "templates"
-    return own if not IS_PACKAGED and (own / "sections").is_dir() else FOLDER / "templates"
+TEMPLATES = FOLDER / "templates"

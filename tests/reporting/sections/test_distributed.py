@@ -1,338 +1,207 @@
-"""Tables D2 to D6 and D8 to D12, their findings and the figure of the section on several GPUs."""
+"""The tables of several GPUs: what stands in which cell."""
 
-import json
-from collections import defaultdict
+from __future__ import annotations
 
-import limits
+import planted
 import pytest
-from finding_checks import assert_answers_reached
-from rank_evidence import DTYPES, SIZES, as_long_as, evidence, larger, of, shares, slower, verdicts
-from synthetic import builder, distributed
-
-from lmperf.names import implementation_words
-from lmperf.reporting import coverage, figures
-from lmperf.reporting.findings import state
-from lmperf.reporting.marks import legend
-from lmperf.reporting.sections import compose
-from lmperf.reporting.sections.distributed import (
+from planted_ranks import (
+    CELL,
+    GIB,
+    PARAMETERS,
+    collective,
+    evidence,
     memory,
-    overlap,
-    rows,
-    sharding,
-    steps,
+    profiled,
+    span,
+    step,
 )
-from lmperf.reporting.sections.distributed.chart import charts
-from lmperf.reporting.sections.distributed.figure import figure, largest, spans_of
-from lmperf.results import EMPTY
 
-MINE = ("D2", "D3", "D4", "D5", "D6", "D8", "D9", "D10", "D11", "D12")
+from lmperf.reporting.sections import section
+from lmperf.reporting.words import NotMeasured
 
 
-@pytest.fixture(scope="module")
-def pair():
-    return evidence()
+def table(page, id_: str):
+    """The lines of the first table with this number, by implementation; None: the only line."""
+    found = next(one for one in page.tables if one.id == id_)
+    names = [column.header for column in found.columns]
+    lines = [dict(zip(names, map(str, line), strict=True)) for line in found.lines]
+    return {line.get("implementation"): line for line in lines}
 
 
-@pytest.mark.slow
-def test_steps_lead_to_every_answer():
-    cases = {
-        "distributed_overlapped_over_ddp": verdicts("overlapped", "ddp"),
-        "distributed_flat_over_one_by_one": verdicts("flat", "one_by_one"),
-        "distributed_buckets": {
-            "best": of("distributed", slower("bucket_10", 0.5)),
-            "alike": of("distributed", alike_buckets),
-        },
-    }
-    assert_answers_reached(steps.FINDINGS, cases)
+def test_step_stands_beside_communication_and_peak():
+    rows = [step("one_rank", 100), step("ddp", 50), profiled("ddp", 55, hidden=0.75)]
+    line = table(planted.page("distributed", evidence(*rows)), "D2")["DistributedDataParallel"]
+    assert line["over one rank"].startswith("2.00x")
+    assert line["tokens/s"] == "41,000"
+    assert (line["communication (ms)"], line["hidden (%)"]) == ("50.0", "75.0")
+    assert line["peak of a rank (GiB)"] == "50.0"
 
 
-def test_buckets_are_not_named_unless_the_best_beats_all_others():
-    bucket = next(one for one in steps.FINDINGS if one.name == "distributed_buckets")
-    best = slower("bucket_10", 0.5)
-    two = of("distributed", lambda f: as_long_as("bucket_1", "bucket_10")(best(f)))
-    assert state(bucket, two()) is None
+def test_compiled_steps_are_compared_with_a_compiled_one():
+    rows = [step("one_rank", 100), step("one_rank_compiled", 80), step("ddp_compiled", 40)]
+    page = planted.page("distributed", evidence(*rows))
+    line = table(page, "D2")["DistributedDataParallel, compiled"]
+    assert line["over one rank"].startswith("2.00x")
 
 
-def alike_buckets(frame):
-    """The rows with the times of the first bucket for every one of the same cell."""
-    times = ["median_ms", "rounds_ms", "sustained_ms", "sustained_rounds_ms"]
-    buckets = frame["implementation"].str.startswith("bucket")
-    cell = ["size", "ranks", "dtype"]
-    frame.loc[buckets, times] = frame[buckets].groupby(cell)[times].transform("first")
-    return frame
-
-
-def test_ledger_leads_to_every_answer():
-    three = {"most": 0.95, "part": 0.5, "hardly": 0.02}
-    idle, longer = {"idle": host_bound()}, {"longer": changed_by_profiler(5.0)}
-    cases = {
-        "distributed_hidden": shares("hidden_share", three) | idle | longer,
-        "distributed_gathers": shares("gathers_hidden_share", three) | idle | longer,
-    }
-    assert_answers_reached(overlap.FINDINGS, cases)
-
-
-def host_bound():
-    """Evidence of a ledger whose profiled steps are twice as long as what fills them."""
-
-    def change(frame):
-        return frame.assign(step_ms=2 * frame["step_ms"])
-
-    return of("distributed_overlap", change)
-
-
-def changed_by_profiler(by):
-    """Evidence whose profiled steps, with all that fills them, are `by` times as long."""
-
-    def change(frame):
-        names = ["step_ms", "compute_ms", "exposed_ms"]
-        return frame.assign(**{name: by * frame[name] for name in names})
-
-    return of("distributed_overlap", change)
-
-
-@pytest.mark.parametrize("make", [host_bound(), changed_by_profiler(5.0)])
-def test_hidden_share_of_a_changed_step_is_not_decided(make):
-    parts = compose("distributed", make(), drawn=False).parts
-    known = compose("distributed", evidence(), drawn=False).parts
-    (steps,), (volume,) = parts["D4"], parts["D10"]
-    for name in ("hidden", "exposed", "communication.share"):
-        assert column(known["D4"][0], name, "overlapped by hooks").value is not None
-        assert column(steps, name, "overlapped by hooks").words == "not decided"
-    assert column(steps, "communication", "overlapped by hooks").value > 0
-    assert column(volume, "sent.launched", "overlapped by hooks").value > 0
-    assert "Not decided: a profiled rank was idle for long" in legend(
-        [column(steps, "hidden", "overlapped by hooks")]
-    )
-
-
-def test_memory_of_steps_on_a_slow_host_counts():
-    def smaller(frame):
-        is_it = frame["implementation"] == "fsdp2"
-        peak = frame["peak_mib"].where(~is_it, 0.5 * frame["peak_mib"])
-        return frame.assign(peak_mib=peak, marks=is_it.map({True: "host", False: ""}))
-
-    (finding,) = (one for one in memory.FINDINGS if one.name == "distributed_peaks")
-    assert "The furthest is FSDP2" in state(finding, evidence(distributed=smaller)).sentence
-
-
-def test_saved_memory_is_of_the_larger_of_both_peaks():
-    def raised(frame):
-        is_it = frame["implementation"] == "fully_sharded"
-        return frame.assign(peak_mib=frame["peak_mib"].where(~is_it, 1.25 * frame["peak_mib"]))
-
-    def cell(name, line):
-        table = steps.head(known)
-        names = next(one.cells for one in table.columns if one.name == "implementation")
-        place = [one.words for one in names].index(line)
-        return next(one.cells for one in table.columns if one.name == name)[place]
-
-    (finding,) = (one for one in memory.FINDINGS if one.name == "distributed_fully_sharded_memory")
-    known = evidence(distributed=raised)
-    said, apart = state(finding, known), state(finding, evidence())
-    assert said.values["peak"] == pytest.approx(1.25 * apart.values["peak"])
-    assert said.values["peak"] / 2**30 == pytest.approx(cell("peak", "fully sharded").value)
-    assert "larger one of timed" in said.sentence and "timed" not in apart.sentence
-    assert limits.faults(said.sentence) == []
-
-
-def test_impossible_peaks_of_timed_steps_are_not_compared():
-    def without_gradients(frame):
-        is_it = frame["implementation"] == "fsdp2"
-        return frame.assign(peak_mib=frame["peak_mib"].where(~is_it, 1.0), parameters=1e9)
-
-    (finding,) = (one for one in memory.FINDINGS if one.name == "distributed_peaks")
-    every, said = (
-        state(finding, known) for known in (evidence(), evidence(distributed=without_gradients))
-    )
-    left = len(SIZES) * len(DTYPES)
-    assert said.answer == "agree" and every.values["n"] - said.values["n"] == left
-    assert f"Left out are {left} cells" in said.sentence and limits.faults(said.sentence) == []
-
-
-def test_memory_leads_to_every_answer():
-    def saved(name):
-        return {"saves": evidence, "costs": of("distributed_memory", larger(9.0, name))}
-
-    cases = {
-        "distributed_optimizer_memory": saved("sharded_optimizer"),
-        "distributed_fully_sharded_memory": saved("fully_sharded"),
-        "distributed_peaks": {
-            "agree": evidence,
-            "differ": of("distributed_memory", larger(1.2, "ddp")),
-        },
-        "distributed_memory_predicted": {
-            "within": evidence,
-            "outside": of("distributed_memory", larger(1.2)),
-        },
-    }
-    assert_answers_reached(memory.FINDINGS, cases)
-
-
-@pytest.mark.slow
-def test_sharding_leads_to_every_answer():
-    def sent(factor, name):
-        def change(frame):
-            frame.loc[frame["implementation"] == name, "sent_bytes"] *= factor
-            return frame
-
-        return of("distributed", change)
-
-    pairs = (("sharded_optimizer", "overlapped"), ("sharded_optimizer", "zero_redundancy"))
-    pairs += (("fully_sharded", "ddp"), ("fully_sharded", "fsdp2"))
-    cases = {f"distributed_{a}_over_{b}": verdicts(a, b) for a, b in pairs}
-    cases["distributed_volume"] = {"all": evidence, "some": sent(1.5, "flat")}
-    cases["distributed_stages"] = {"more": evidence, "no_more": sent(0.5, "fully_sharded")}
-    assert_answers_reached(sharding.FINDINGS, cases)
-
-
-def test_findings_are_silent_without_their_rows():
-    nothing = evidence(distributed=None, distributed_memory=None)
-    for finding in (*steps.FINDINGS, *memory.FINDINGS, *sharding.FINDINGS):
-        assert state(finding, nothing) is None, finding.name
-
-
-@pytest.mark.slow
-def test_every_table_of_the_section_shows_its_rows(pair):
-    section = compose("distributed", pair, drawn=False)
-    found = {s.table.id: s for s in coverage.states(pair, [section]) if s.table.id in MINE}
-    assert set(found) == set(MINE)
-    assert {name: s.words for name, s in found.items()} == dict.fromkeys(MINE, "measured")
-
-
-def column(table, name, line):
-    """The cell of a column in the line of an implementation, at size 3.4B in float32."""
-    names = {one.name: one.cells for one in table.columns}
-    places = [
-        place
-        for place, cells in enumerate(zip(names["size"], names["implementation"], strict=True))
-        if [cell.words for cell in cells] == ["3.4B", line]
-        and ("dtype" not in names or names["dtype"][place].words == "float32")
+@pytest.mark.parametrize(
+    ("environments", "gpus", "words"),
+    [
+        (("e1", "e1"), ("GPU-1", "GPU-1"), "2.00x"),
+        (("e1", "e1"), ("GPU-1", "GPU-2"), "not compared"),
+        (("e1", "e2"), (None, None), "not compared"),
+    ],
+)
+def test_steps_of_other_gpus_or_software_are_not_compared(environments, gpus, words):
+    rows = [
+        step(name, ms, environment=environment, gpus=gpu, together=name)
+        for name, ms, environment, gpu in zip(
+            ("one_rank", "ddp"), (100, 50), environments, gpus, strict=True
+        )
     ]
-    return names[name][places[0]]
+    line = table(planted.page("distributed", evidence(*rows)), "D2")["DistributedDataParallel"]
+    assert line["over one rank"].startswith(words)
 
 
-def test_ledger_table_has_the_parts_and_their_intervals(pair):
-    (table,) = compose("distributed", pair, drawn=False).parts["D5"]
-    parts = [column(table, name, "overlapped by hooks") for name in ("hidden", "exposed")]
-    whole = column(table, "communication", "overlapped by hooks")
-    assert sum(cell.value for cell in parts) == pytest.approx(whole.value)
-    assert whole.low == pytest.approx(0.98 * whole.value) and whole.n == distributed.STEPS
-    assert column(table, "hidden.share", "one flat tensor").words == "0.0 (0.0-0.0)"
+LEAST = 16 * PARAMETERS / 2 / GIB
 
 
-def test_speed_up_is_over_one_rank_and_compiled_over_compiled(pair):
-    (table,) = compose("distributed", pair, drawn=False).parts["D4"]
-    times = distributed.times("overlapped_compiled", "3.4B", 2, builder.GPU)
-    step = times["compute"] + times["communication"] - times["hidden"]
-    found = column(table, "over.one_rank", "overlapped by hooks, compiled")
-    assert found.value == pytest.approx(times["one"] / step, rel=0.02)
-    scaling = column(table, "scaling", "overlapped by hooks, compiled")
-    assert scaling.value == pytest.approx(found.value / 2)
+@pytest.mark.parametrize(
+    ("timed", "apart", "shown"),
+    [
+        (LEAST * 1.2, LEAST * 1.1, LEAST * 1.2),
+        (LEAST * 1.1, LEAST * 1.2, LEAST * 1.2),
+        (LEAST * 0.99, LEAST * 1.1, LEAST * 1.1),
+        (LEAST * 1.01, None, LEAST * 1.01),
+        (LEAST * 0.99, None, None),
+        (None, None, None),
+    ],
+)
+def test_peak_is_the_larger_possible_one(timed, apart, shown):
+    rows = [step("fsdp2", 50, peak_mib=timed and timed * 1024)]
+    rows += [memory("fsdp2", "peak", apart)] if apart else []
+    peak = section("distributed", evidence(*rows)).steps.frame["peak"].iloc[0]
+    assert peak == pytest.approx(shown) if shown else peak != peak
 
 
-def test_memory_is_predicted_beside_measured(pair):
-    first, _ = compose("distributed", pair, drawn=False).parts["D8"]
-    assert "moment" in {one.name for one in first.columns}
-    differences = [
-        cell.value for one in first.columns if one.name == "difference" for cell in one.cells
-    ]
-    assert differences == pytest.approx([0.01] * len(differences))
+def test_memory_does_not_become_italic_when_a_step_waits():
+    rows = [step("ddp", 50, host_ms=50), profiled("ddp", 55)]
+    page = planted.page("distributed", evidence(*rows))
+    cells = {c.header: c.cells[0] for t in page.tables if t.id == "D2" for c in t.columns}
+    assert cells["step (ms)"].waits and not cells["peak of a rank (GiB)"].waits
 
 
-def test_head_has_a_line_for_each_strategy_of_one_cell(pair):
-    table = steps.head(pair)
-    assert table.length == 12 and len(table.columns) <= 7
-    assert {"size": "3.4B", "dtype": "autocast_bfloat16"}.items() <= table.axes.items()
+def test_ledger_shows_how_much_longer_profiled_steps_are():
+    rows = [step("ddp", 100), profiled("ddp", 150, hidden=0.4)]
+    line = table(planted.page("distributed", evidence(*rows)), "D3")[None]
+    assert line["beside the timed step"] == "+50.0 %"
+    assert line["hidden (ms)"] == "20.0 (20.0-20.0)"
+    assert line["exposed (ms)"] == "30.0 (30.0-30.0)"
+    assert line["idle"] == "26.7 %"
 
 
-def test_head_says_which_noise_floor_decides_its_speedups(pair):
-    """Fewer than five pairs of processes were timed, so the floor is 10 %."""
-    assert "Noise floor of speed-ups: 10.0 %." in steps.head(pair).notes
-
-    def alone(frame):
-        return frame[frame["ranks"] > 1]
-
-    assert "Noise floor" not in steps.head(evidence(distributed=alone)).notes
-
-
-def test_head_has_no_peak_below_weights_gradients_and_moments(pair):
-    """Timed steps with FSDP2 lack its gradients; D11 measures them, of the eager strategy only."""
-
-    def without_gradients(frame):
-        is_it = frame["implementation"].str.startswith("fsdp2")
-        state = 12e9 / frame["ranks"] / 2**20
-        return frame.assign(parameters=1e9, peak_mib=frame["peak_mib"].where(~is_it, state))
-
-    def peaks(known):
-        table = steps.head(known)
-        return dict(zip(column_of(table, "implementation"), column_of(table, "peak"), strict=True))
-
-    def column_of(table, name):
-        return next([*map(str, one.cells)] for one in table.columns if one.name == name)
-
-    sound, lacking = peaks(pair), peaks(evidence(distributed=without_gradients))
-    assert lacking["FSDP2"] == sound["FSDP2"] != EMPTY == lacking["FSDP2, compiled"]
-    assert "A dash: not known" in steps.head(evidence(distributed=without_gradients)).notes
-    assert EMPTY not in sound.values() and "A dash: not known" not in steps.head(pair).notes
+@pytest.mark.parametrize(
+    ("values", "tells"),
+    [
+        ({"step_ms": 119}, True),
+        ({"step_ms": 121}, False),
+        ({"step_ms": 100, "hidden_share_high": 0.69}, True),
+        ({"step_ms": 100, "hidden_share_high": 0.71}, False),
+    ],
+)
+def test_profiled_step_tells_if_it_is_like_the_timed_one(values, tells):
+    of = evidence(step("ddp", 100), profiled("ddp", **values))
+    assert bool(section("distributed", of).ledger.frame["tells"].iloc[0]) is tells
 
 
-@pytest.mark.parametrize("stem", ["distributed_memory", "distributed_overlap"])
-def test_section_is_written_without_one_of_its_benchmarks(stem):
-    made = compose("distributed", evidence(**{stem: None}), drawn=False)
-    assert made.head.length == 12 and made.parts["D4"]
+def test_profiled_step_of_a_waiting_one_does_not_tell():
+    of = evidence(step("ddp", 100, host_ms=95), profiled("ddp", 100))
+    assert not section("distributed", of).ledger.frame["tells"].any()
 
 
-def test_charts_have_the_intervals_and_shares_of_the_figure(pair):
-    timelines, bars = charts(pair)
-    spans = spans_of(pair, largest(rows.ledger(pair)))
-    drawn = timelines["data"]["values"]
-    assert len(drawn) == sum(map(len, spans.values()))
-    assert {record["name"] for record in drawn} == {"communication", "computation"}
-    assert all(record["starts"] < record["ends"] for record in drawn)
-    lengths = defaultdict(float)
-    for record in bars["data"]["values"]:
-        lengths[record["line"]] += record["y"]
-    steps_of = largest(rows.ledger(pair)).set_index("implementation")["step_ms"]
-    words = {implementation_words(name): ms for name, ms in steps_of.items()}
-    assert lengths == pytest.approx(words)
-    json.dumps([timelines, bars], allow_nan=False)
+def test_figure_shows_both_timelines_and_what_hooks_hide():
+    rows = [step("overlapped", 100), profiled("overlapped", 100, hidden=0.8)]
+    for name in ("flat", "overlapped"):
+        rows += [span(name, "computation", 0, 80), span(name, "communication", 30, 90)]
+    page = planted.page("distributed", evidence(*rows))
+    figure = page.figures["distributed"]
+    assert "40.0 of 50.0 ms" in " ".join(figure["title"]["text"])
+    bars = {(one["panel"], one["name"]) for one in figure["data"]["values"]}
+    assert len(bars) == 4
 
 
-def test_figure_draws_both_timelines_and_a_bar_for_each_strategy(pair):
-    drawn = figures.themed(lambda pen: figure(pair, pen), figures.LIGHT)
-    *lines, bars = drawn.axes
-    assert [axis.get_title() for axis in lines] == ["one flat tensor", "overlapped by hooks"]
-    assert len(bars.get_yticklabels()) == len(distributed.names(compiled=True))
-    nothing = evidence(distributed_overlap=None)
-    assert figures.themed(lambda pen: figure(nothing, pen), figures.LIGHT) is None
+def test_figure_is_left_out_without_timelines():
+    rows = [step("overlapped", 100), profiled("overlapped", 100)]
+    assert not planted.page("distributed", evidence(*rows)).figures
 
 
-def test_sustained_times_are_shown_only_where_a_step_has_one():
-    def shown(lacking):
-        def change(frame):
-            frame.loc[frame["implementation"].isin(lacking), "sustained_ms"] = float("nan")
-            return frame
-
-        for table in steps.overlapped_table(evidence(distributed=change)):
-            cells = {column.name: column.cells for column in table.columns}
-            names = [cell.words for cell in cells["implementation"]]
-            found = [cell.words for cell in cells.get("train_step.sustained", ())]
-            yield dict(zip(names, found, strict=True)) if found else None
-
-    every = evidence().frames["distributed"]["implementation"].unique()
-    assert set(shown(every)) == {None}
-    for words in shown(["ddp"]):
-        assert words.pop(implementation_words("ddp")) == EMPTY
-        assert all(float(word) > 0 for word in words.values())
+def test_buckets_have_a_table_of_their_own():
+    rows = [step(name, 50, calls=9) for name in ("bucket_1", "bucket_1000", "ddp")]
+    lines = table(planted.page("distributed", evidence(*rows)), "D4")
+    assert [*lines] == ["buckets of 1 MB", "buckets of 1000 MB"]
 
 
-def test_scaling_efficiency_has_the_marks_of_its_speedup():
-    def marked(frame):
-        is_it = frame["implementation"] == "overlapped"
-        return frame.assign(marks=is_it.map({True: "host", False: ""}))
+def test_memory_is_predicted_beside_measured():
+    parts = {"parameters_mib": 12996.0, "gradients_mib": 0, "optimizer_mib": 0, "other_mib": 9}
+    page = planted.page("distributed", evidence(memory("overlapped", "init", 12.7, **parts)))
+    line = next(iter(table(page, "D5").values()))
+    assert line["parameters (MiB)"] == "12,996 / 12,996"
+    assert line["difference"] == "+0.1 %"
 
-    table, *_ = steps.overlapped_table(evidence(distributed=marked))
-    for name in ("scaling", "over.one_rank"):
-        assert column(table, name, "overlapped by hooks").marks == ("host",)
-        assert column(table, name, "DistributedDataParallel").marks == ()
+
+def test_memory_of_a_users_strategy_has_no_prediction():
+    page = planted.page("distributed", evidence(memory("mine", "peak", 12.7)))
+    line = next(iter(table(page, "D5").values()))
+    assert line["measured in all (MiB)"] == "13,005"
+    assert "predicted in all (MiB)" not in line
+
+
+@pytest.mark.parametrize(
+    ("operation", "ranks", "factor"),
+    [
+        ("copy", 2, 1),
+        ("all_reduce", 2, 1),
+        ("all_reduce", 4, 1.5),
+        ("all_gather", 4, 0.75),
+        ("reduce_scatter", 2, 0.5),
+    ],
+)
+def test_bus_bandwidth_counts_as_nccl_tests_do(operation, ranks, factor):
+    of = evidence(collective(operation, 1e9, 1.0, ranks=ranks))
+    assert section("collectives", of).every.frame["bus"].iloc[0] == pytest.approx(1000 * factor)
+
+
+@pytest.mark.parametrize(("ms", "well"), [(1 / 0.76, True), (1 / 0.74, False)])
+def test_link_is_used_well_near_the_rate_of_a_copy(ms, well):
+    of = evidence(collective("copy", 1e9, 1.0), collective("all_reduce", 1e9, ms))
+    assert section("collectives", of).uses_link_well is well
+
+
+def test_start_of_a_call_is_the_time_of_a_tiny_message():
+    of = evidence(collective("all_reduce", 1000, 0.01), collective("all_reduce", 1e9, 4.0))
+    links = section("collectives", of)
+    assert links.start_us == pytest.approx(10)
+    assert links.small_bytes == 2.5e6
+
+
+def test_start_of_a_call_is_unknown_if_bytes_count():
+    of = evidence(collective("all_reduce", 1e8, 0.5), collective("all_reduce", 1e9, 4.0))
+    with pytest.raises(NotMeasured):
+        _ = section("collectives", of).start_us
+
+
+@pytest.mark.parametrize(
+    "kept", ["distributed", "distributed_overlap", "distributed_memory", "collectives", ""]
+)
+def test_page_shows_what_was_measured_of_one_benchmark(kept):
+    rows = [step("ddp", 50), profiled("ddp", 50), memory("ddp", "peak", 60)]
+    rows += [collective("all_reduce", 1e9, 4.0)]
+    page = planted.page("distributed", evidence(*(row for row in rows if row["stem"] == kept)))
+    assert bool(page.tables) is bool(kept)
+
+
+def test_cell_of_the_first_table_is_the_largest_size_compiled():
+    rows = [step("ddp", 50), step("ddp_compiled", 40), step("ddp", 30, size="0.97B")]
+    found = section("distributed", evidence(*rows))
+    assert found.cell["size"] == CELL["size"]
+    assert [*found.head.frame["implementation"]] == ["ddp_compiled"]

@@ -1,276 +1,241 @@
-"""Findings of the report section on whole model steps, except warm-up and the ladder.
+"""The page on whole steps: which sentences stand, and their numbers."""
 
-A finding prints one sentence that the measured rows choose. A way is a pair of implementation and
-dtype, such as compiled in bf16 autocast.
-"""
-
-import functools
-import re
-
-import pandas as pd
+import planted
 import pytest
-from finding_checks import assert_answers_reached
-from step_evidence import (
-    line_of,
-    sentence_of,
-    with_equal_times,
-    with_rows,
-    with_sdpa,
-    with_times,
-    with_times_scaled,
-    with_triton_like_sdpa,
-    with_values,
-    without_rows,
-)
-from synthetic import cpu_evidence, small_gpu_evidence
 
-from lmperf.reporting.evidence import MachineEvidence, having
-from lmperf.reporting.findings import statements
-from lmperf.reporting.sections.end_to_end import SECTION, findings, ways
+from lmperf.benchmark import numbers, texts
+from lmperf.benchmarks.end_to_end import EndToEnd
+from lmperf.reporting.sections import section
+from lmperf.reporting.words import NotMeasured
 
-EAGER, BLOCKS, WHOLE, BF16 = ways.EAGER, ways.BLOCKS, ways.WHOLE, ways.BF16
-CELL = {"size": "small", "context_length": 512, "batch": 4}
+AUTOCAST = "autocast_bfloat16"
 
 
-def with_both(factor: float) -> MachineEvidence:
-    """Evidence of model steps with SDPA, and with Triton, ``factor`` times as slow as SDPA."""
-    return with_times_scaled(with_triton_like_sdpa(with_sdpa()), factor, implementation="triton")
+def step(ms, implementation="eager", dtype=AUTOCAST, **values):
+    """A train step of `large` at context 1024."""
+    cell = {"size": "0.97B", "context_length": 1024, "batch": 4, "phase": "train_step"}
+    known = {"parameters": 1e9, "tokens": 4096, "flops": 1e12, "peak_mib": 2048, "host_ms": 0.1}
+    more = {"dtype": dtype, "implementation": implementation}
+    return planted.row("end_to_end", **cell | known | more | {"ms": ms} | values)
 
 
-SDPA = {"implementation": "sdpa", "dtype": BF16}
-PLAIN = {"implementation": EAGER, "dtype": BF16}
-CASES = {
-    "compiling": {
-        "all": lambda: with_times_scaled(small_gpu_evidence(), 0.2, implementation=BLOCKS),
-        "some": lambda: with_times_scaled(
-            with_times_scaled(small_gpu_evidence(), 0.2, implementation=BLOCKS),
-            50,
-            implementation=BLOCKS,
-            size="small",
-        ),
-        "none": lambda: with_times_scaled(small_gpu_evidence(), 50, implementation=BLOCKS),
-    },
-    "mixed_precision": {
-        "all": lambda: with_times_scaled(small_gpu_evidence(), 50, dtype="float32"),
-        "some": lambda: with_times_scaled(
-            with_times_scaled(small_gpu_evidence(), 50, dtype="float32"),
-            1e3,
-            dtype=BF16,
-            size="small",
-        ),
-        "none": lambda: with_times_scaled(small_gpu_evidence(), 1e3, dtype=BF16),
-        "host": lambda: with_values(
-            with_times_scaled(small_gpu_evidence(), 1e3, dtype=BF16, size="small"),
-            {"host_ms": 1e9},
-            dtype=BF16,
-            size="small",
-        ),
-    },
-    "attention_inside": {
-        "all": with_sdpa,
-        "some": lambda: with_equal_times(
-            with_sdpa(), SDPA, PLAIN, size="2.0B", context_length=1024
-        ),
-        "none": lambda: with_sdpa(3.0),
-    },
-    "triton_attention_inside": {"told": lambda: with_both(1.5), "open": lambda: with_both(1.0)},
-    "tf32": {
-        "all": lambda: with_times_scaled(small_gpu_evidence(), 0.1, dtype="tf32"),
-        "some": lambda: with_times_scaled(
-            with_times_scaled(small_gpu_evidence(), 0.1, dtype="tf32"),
-            1e3,
-            dtype="tf32",
-            size="small",
-        ),
-        "none": lambda: with_times_scaled(small_gpu_evidence(), 1e3, dtype="tf32"),
-    },
-    "share_of_ceiling": {
-        "falls": lambda: with_times_scaled(
-            with_times_scaled(small_gpu_evidence(), 2, dtype=BF16), 1.5, dtype="tf32"
-        ),
-        "holds": lambda: with_times_scaled(small_gpu_evidence(), 20, dtype="float32"),
-    },
-    "whole_or_block": {
-        "all": lambda: with_times_scaled(small_gpu_evidence(), 0.5, implementation=WHOLE),
-        "some": lambda: with_times_scaled(
-            with_times_scaled(small_gpu_evidence(), 0.5, implementation=WHOLE),
-            4,
-            implementation=WHOLE,
-            size="2.0B",
-        ),
-        "none": lambda: with_times_scaled(small_gpu_evidence(), 2, implementation=WHOLE),
-    },
-    "step_host": {
-        "some": small_gpu_evidence,
-        "none": lambda: with_values(small_gpu_evidence(), {"host_ms": 1e-3}, phase="train_step"),
-    },
-}
+def section_of(*rows, **more):
+    return section("end_to_end", planted.evidence(*rows, **more))
 
 
-@pytest.mark.slow
-def test_findings_give_every_declared_answer():
-    assert_answers_reached(findings.FINDINGS, CASES)
+def sentence(page, start):
+    return next((said for said in page.said if said.startswith(start)), None)
 
 
-@functools.cache
-def made_up() -> MachineEvidence:
-    """Evidence with the same whole number of milliseconds per step for all sizes and contexts.
-
-    The time depends only on dtype and implementation.
-    """
-    evidence = small_gpu_evidence()
-    for (dtype, name), ms in {
-        ("float32", EAGER): 12.0,
-        ("float32", BLOCKS): 6.0,
-        ("float32", WHOLE): 3.0,
-        ("tf32", EAGER): 4.0,
-        (BF16, EAGER): 2.0,
-        (BF16, BLOCKS): 1.0,
-    }.items():
-        evidence = with_times(evidence, ms, dtype=dtype, implementation=name)
-    evidence = with_values(evidence, {"compile_s": 3.0}, implementation=BLOCKS)
-    evidence = with_values(evidence, {"compile_s": 12.0}, implementation=WHOLE)
-    # Half of the sustained matmul rate in float32, 46.8 TFLOP/s, in 12 ms.
-    return with_values(evidence, {"flops": 0.5 * 46.8e12 * 12e-3}, phase="train_step")
-
-
-@functools.cache
-def made_up_without_whole_tf32_and_bf16() -> MachineEvidence:
-    return without_rows(made_up(), implementation=WHOLE, dtype=["tf32", BF16])
+def page_of(*rows, **more):
+    return planted.page("end_to_end", planted.evidence(*rows, **more))
 
 
 @pytest.mark.parametrize(
-    ("name", "numbers"),
-    [
-        ("compiling", "float32 2.00x"),
-        ("compiling", "; the first calls take 3.00 s with compilation"),
-        ("mixed_precision", "step 6.00x as fast as float32 does (7 resolved comparisons)."),
-        ("tf32", ": 3.00x; bf16 autocast over TF32: 2.00x, faster in 6 of 6"),
-        ("tf32", "; 6 of its steps are host-bound."),
-        ("whole_or_block", "take 4.00 times as long, at most 12.0 s"),
-    ],
+    ("ms", "spread", "said"),
+    [(50, 1, "2.00x"), (200, 1, "0.50x"), (100, 1, "on par"), (100, 100, None), (None, 1, None)],
+    ids=["faster", "slower", "equal", "noisy", "missing"],
 )
-def test_findings_compute_numbers_from_medians(name, numbers):
-    assert numbers in sentence_of(name, made_up_without_whole_tf32_and_bf16())
+def test_sentence_on_compiling_follows_the_data(ms, spread, said):
+    ours = [step(ms, "compiled_blocks", spread=spread, compile_s=5)] if ms else []
+    page = page_of(step(100, spread=spread), *ours, facts=planted.CPU)
+    found = sentence(page, "Step compiled by block over eager")
+    assert said in found if said else found is None
+
+
+def test_first_calls_are_paid_back_after_their_seconds():
+    found = section_of(step(100), step(50, "compiled_blocks", compile_s=5))
+    assert found.pay_back.low == pytest.approx(100)
+    assert "after 100 steps" in sentence(
+        page_of(step(100), step(50, "compiled_blocks", compile_s=5)), "A step"
+    )
 
 
 @pytest.mark.parametrize(
-    ("name", "start"),
-    [
-        ("compiling", "Train step, compiled by block over eager: float32 "),
-        ("tf32", "Eager train step, TF32 over float32 (contexts "),
-        ("whole_or_block", "Train step, compiled as a whole over compiled by block ("),
-    ],
+    ("spread", "paid"), [(1, (20, 100)), (100, (20, 20))], ids=["faster", "as fast"]
 )
-def test_findings_on_steps_name_the_train_step(name, start):
-    assert sentence_of(name, made_up_without_whole_tf32_and_bf16()).startswith(start)
+def test_waiting_steps_are_paid_back_if_their_interval_is_above_1(spread, paid):
+    rows = [step(100), step(50, "compiled_blocks", compile_s=1)]
+    small = {"size": "0.13B", "host_ms": 99, "spread": spread}
+    rows += [step(100, **small), step(90, "compiled_blocks", compile_s=1, **small)]
+    found = section_of(*rows)
+    assert (found.pay_back.low, found.pay_back.high) == pytest.approx(paid)
 
 
-def test_share_of_a_sustained_matmul_leaves_out_host_bound_steps():
-    evidence = with_values(made_up(), {"host_ms": 1e-3}, phase="train_step")
-    assert "50.0 % of a sustained matmul in float32" in sentence_of("share_of_ceiling", evidence)
-    late = with_values(evidence, {"host_ms": 12.0}, phase="train_step", dtype="float32")
-    assert "float32" not in sentence_of("share_of_ceiling", late)
+def test_seconds_are_those_of_the_steps_that_are_paid_back():
+    rows = [step(100), step(50, "compiled_blocks", compile_s=5)]
+    rows += [step(100, batch=8), step(200, "compiled_blocks", batch=8, compile_s=50)]
+    found = section_of(*rows)
+    assert found.seconds.high == 5 and found.pay_back.high == pytest.approx(100)
 
 
-def test_whole_model_compilation_is_compared_with_per_block():
-    evidence = made_up()
-    evidence = with_rows(evidence, having(evidence.frames[ways.STEM], dtype="float32"))
-    assert ": 2.00x; its first" in sentence_of("whole_or_block", evidence)
+def test_slower_compiled_step_is_never_paid_back():
+    with pytest.raises(NotMeasured):
+        section_of(step(100), step(200, "compiled_blocks", compile_s=5)).pay_back  # noqa: B018
 
 
-def test_mixed_precision_finding_states_the_speedup_range():
-    evidence = with_times(with_times(small_gpu_evidence(), 8.0, dtype="float32"), 2.0, dtype=BF16)
-    evidence = with_times(evidence, 1.0, dtype=BF16, size="2.0B")
-    evidence = with_times(evidence, 16.0, dtype=BF16, size="small", context_length=128)
-    sentence = sentence_of("mixed_precision", evidence)
-    assert "step 0.50x to 8.00x as fast as float32 does. " in sentence
-    assert sentence.endswith("It is faster in 5 of 6 resolved comparisons.")
+@pytest.mark.parametrize(("whole_s", "stands"), [(6, True), (4, False)])
+def test_whole_model_is_named_if_it_compiles_longer(whole_s, stands):
+    rows = [
+        step(100),
+        step(50, "compiled_blocks", compile_s=5),
+        step(50, "compiled", compile_s=whole_s),
+    ]
+    said = sentence(page_of(*rows), "A step compiled by block")
+    assert ("whole model" in said) is stands
 
 
-def test_sdpa_finding_states_speedup_and_saved_memory():
-    sentence = sentence_of("attention_inside", with_sdpa(0.25, peak=0.6))
-    assert "SDPA 4.00x" in sentence and "peak memory 40.0 % lower" in sentence
+def test_waiting_steps_are_left_out_of_sentences():
+    waits = [step(100, size="0.13B"), step(50, "compiled_blocks", size="0.13B", host_ms=49)]
+    found = section_of(step(100), step(80, "compiled_blocks"), *waits)
+    assert found.over("compiled_blocks", "eager").mean == pytest.approx(1.25)
+    assert (found.waiting.k, found.waiting.n) == (1, 4)
 
 
-def test_triton_attention_is_compared_with_sdpa_in_the_model():
-    sentence = sentence_of("triton_attention_inside", with_both(2.0))
-    assert sentence == (
-        "Triton over SDPA in a bf16 autocast step (context 1024): eager 0.50x, faster in 0 of 2"
-        " resolved steps, slower in 2 of 2."
+@pytest.mark.parametrize(("host_ms", "stands"), [(44, False), (46, True)])
+def test_steps_wait_from_nine_tenths_of_the_time_on(host_ms, stands):
+    page = page_of(step(100), step(50, "compiled_blocks", host_ms=host_ms))
+    assert (sentence(page, "1 of 2 train steps wait") is not None) is stands
+
+
+def test_cpu_has_no_waiting_steps_and_no_mfu():
+    page = page_of(step(100, dtype="float32", host_ms=99), facts=planted.CPU)
+    assert "wait for the CPU" not in page.text
+    assert "MFU" not in page.text
+    assert "GPU" not in page.text
+    assert "CUDA" not in page.text
+
+
+def autocast(*ratios, sizes=("0.13B", "0.42B", "0.97B"), **values):
+    """Eager steps in float32 and, as many times as fast, under autocast."""
+    for ratio, size in zip(ratios, sizes, strict=False):
+        yield step(100, dtype="float32", size=size)
+        yield step(100 / ratio, size=size, **values)
+
+
+@pytest.mark.parametrize(
+    ("ratios", "grows"), [((2, 3, 4), True), ((2, 4, 3), False), ((2, 3), False)]
+)
+def test_larger_models_gain_more_only_if_each_does(ratios, grows):
+    found = section_of(*autocast(*ratios))
+    assert found.grows(found.in_dtype(AUTOCAST, "float32")) is grows
+
+
+@pytest.mark.parametrize(
+    ("ratios", "size"),
+    [((2, 2, 2), "small"), ((0.5, 2, 2), "medium"), ((2, 0.5, 2), "large"), ((2, 2, 0.5), None)],
+)
+def test_autocast_pays_from_the_size_after_the_last_slower_one(ratios, size):
+    assert section_of(*autocast(*ratios)).pays == [(1024, size, "large")]
+
+
+@pytest.mark.parametrize(("host_ms", "waits"), [(0.1, False), (199, True)])
+def test_cause_of_no_gain_needs_steps_that_wait(host_ms, waits):
+    assert section_of(*autocast(0.5, host_ms=host_ms)).rest_waits is waits
+
+
+def test_without_a_slower_size_no_rest_waits():
+    assert not section_of(*autocast(2, 2, 2)).rest_waits
+
+
+@pytest.mark.parametrize(("compiled", "fuses"), [((90, 50), True), ((50, 90), False)])
+def test_fusion_explains_only_a_larger_gain_in_bf16(compiled, fuses):
+    eager = [step(100, dtype=dtype) for dtype in ("float32", AUTOCAST)]
+    ours = [
+        step(ms, "compiled_blocks", dtype)
+        for ms, dtype in zip(compiled, ("float32", AUTOCAST), strict=True)
+    ]
+    assert section_of(*eager, *ours).fuses is fuses
+
+
+@pytest.mark.parametrize(
+    ("backward", "doubles"), [(16, True), (24, True), (14, False), (26, False)]
+)
+def test_backward_of_about_twice_the_forward_has_a_cause(backward, doubles):
+    found = section_of(step(10, phase="forward"), step(backward, phase="backward"))
+    assert found.backward_over_forward.low == pytest.approx(backward / 10)
+    assert found.doubles is doubles
+
+
+@pytest.mark.parametrize(("ms", "falls"), [(90, True), (5, False)])
+def test_share_of_faster_arithmetic_falls_or_the_sentence_goes(ms, falls):
+    found = section_of(step(100, dtype="float32"), step(ms))
+    assert found.mfu_falls is falls
+    assert [dtype for dtype, _ in found.best_mfu] == ["float32", AUTOCAST]
+
+
+@pytest.mark.parametrize(("peak", "saves"), [(1024, True), (2048, False)])
+def test_attention_saves_memory_if_every_peak_is_lower(peak, saves):
+    found = section_of(
+        step(100, "compiled_blocks"), step(50, "sdpa_compiled_blocks", peak_mib=peak)
     )
+    [(name, gain, saved)] = found.attention_of_blocks
+    assert (name, gain.mean) == ("sdpa", pytest.approx(2))
+    assert saved.low == pytest.approx(1 - peak / 2048)
+    assert found.saves_memory is saves
 
 
-def test_burst_tokens_per_second_are_computed_from_the_median():
-    evidence = with_times(
-        small_gpu_evidence(), 100.0, **CELL, dtype="float32", implementation=EAGER
-    )
-    line = line_of(
-        SECTION.tables[0].make(evidence)[0],
-        **{"size": "small", "context": 512},
-        implementation="eager",
-    )
-    assert line["tokens/s, burst"] == "20,500"
+def test_attention_is_compared_with_plain_of_the_same_model():
+    rows = [
+        step(100),
+        step(50, "sdpa"),
+        step(60, "compiled_blocks"),
+        step(20, "sdpa_compiled_blocks"),
+    ]
+    page = page_of(*rows)
+    cells = [
+        c.value
+        for t in page.tables
+        if t.id == "E7"
+        for col in t.columns
+        for c in col.cells
+        if c.base
+    ]
+    assert sorted(cells) == pytest.approx([2, 3])
 
 
-def test_host_bound_steps_are_counted_per_implementation():
-    evidence = with_values(made_up(), {"host_ms": 1.7}, phase="train_step")
-    evidence = with_rows(evidence, having(evidence.frames[ways.STEM], size="small"))
-    # The host time is 85 % of the eager bf16 step (2 ms) and longer than the compiled one (1 ms).
-    # All other steps take longer than 2 ms.
-    sentence = sentence_of("step_host", without_rows(evidence, implementation=WHOLE))
-    assert "3 of 18 train steps are host-bound" in sentence
-    assert sentence.endswith(
-        "after 90 % of the step. By technique: eager 0 of 9, compiled by block 3 of 9."
-    )
-    lines = SECTION.tables[0].make(evidence)
-    bf16 = next(part for part in lines if part.caption.startswith("bf16"))
-    line = line_of(bf16, context=512, implementation="eager")
-    assert line["queued (% of the step)"] == "85.0" and "Beyond 90 %" in bf16.notes
+def test_columns_of_the_device_show_once_a_row_has_them(monkeypatch):
+    before = page_of(step(100))
+    later = (*numbers("device_ms", "launches"), *texts("bound"))
+    monkeypatch.setattr(EndToEnd, "columns", EndToEnd.columns + later)
+    after = page_of(step(100, device_ms=90, launches=600, bound="device"))
+    heads = [{c.name for t in page.tables for c in t.columns} for page in (before, after)]
+    assert not {"device_ms", "launches", "bound"} & heads[0]
+    assert {"device_ms", "launches", "bound"} <= heads[1]
 
 
-def test_host_bound_count_excludes_other_models(gpu):
-    frame = gpu.frames[ways.STEM]
-    rows = having(frame, implementation=EAGER, dtype=BF16)
-    other = rows.assign(
-        implementation="gpt2", parameters=rows["parameters"] / 2, host_ms=rows["median_ms"]
-    )
-    both = with_rows(gpu, pd.concat([frame, other], ignore_index=True))
-    known = sentence_of("step_host", gpu)
-    assert re.fullmatch(
-        re.escape(known) + r" Left out: \d+ of other models \(\d+ host-bound\)\.",
-        sentence_of("step_host", both),
-    )
+def test_unsupported_dtype_is_not_compared():
+    row = step(None, status="unsupported", reason="no bf16 instructions")
+    page = page_of(step(100, dtype="float32"), row, facts=planted.CPU)
+    assert {table.id for table in page.tables} == {"E1"}
 
 
-def test_host_bound_steps_beside_a_slow_host_are_counted(gpu):
-    where = {"size": "small", "context_length": 1024, "batch": 4, "implementation": "fused_blocks"}
-    slow = sentence_of("step_host", with_values(gpu, {"host_ms": 1e6, "marks": "host"}, **where))
-    assert " 2 of them ran beside a slow host. By technique: eager " in slow
-    assert ", fused blocks 2 of " in slow
-    assert "Left out" not in slow
-    for others in ("loaded", "loaded;host"):
-        marked = with_values(gpu, {"host_ms": 1e6, "marks": others}, **where)
-        assert sentence_of("step_host", marked).endswith(" Left out: 2 marked (2 host-bound).")
+def test_failed_step_shows_its_reason_once():
+    failed = step(None, "compiled_blocks", status="oom", requested_bytes=2**31, free_bytes=2**30)
+    [table, *_] = page_of(step(100), failed).tables
+    words = [cell.words for cell in table.lines[1]]
+    assert sum("OOM" in word for word in words) == 1
 
 
-def test_sizes_without_eager_float32_are_not_compared(gpu):
-    lacking = without_rows(gpu, dtype="float32", implementation=EAGER, size=["2.0B", "3.4B"])
-    over = {t.id: t for t in SECTION.tables}["E4"].make(lacking)[0]
-    assert set(over.frame["size"]) == {"small", "medium", "large"}
+def test_peak_of_a_graph_includes_its_pool():
+    [row] = section_of(step(10, "graph", "bfloat16", pool_mib=1024)).every.frame.to_dict("records")
+    assert row["peak_gib"] == pytest.approx(3)
 
 
-@pytest.mark.slow
-def test_cpu_tables_have_no_column_of_queued_time(cpu):
-    assert not any("queued" in h for part in SECTION.tables[0].make(cpu) for h in part.frame)
-    assert "Queued" not in SECTION.tables[0].make(cpu)[0].notes
-    assert "step_host" not in {s.name for s in statements(SECTION.findings, cpu)}
+def test_other_devices_show_the_steps_that_both_have():
+    other = planted.evidence(step(200), step(9, "sdpa"), machine="other")
+    page = page_of(step(100), step(50, "compiled_blocks"), others=(other,))
+    [table] = [table for table in page.tables if table.id == "E5"]
+    assert [column.cells[0].value for column in table.columns[1:]] == [100, 200]
+    assert sentence(page, "Steps that wait for no CPU take 2.00 times as long on NVIDIA H200")
 
 
-def test_findings_are_omitted_without_their_rows():
-    evidence = cpu_evidence()
-    nothing = MachineEvidence("empty")
-    assert statements(SECTION.findings, nothing) == []
-    said = {s.name: str(s) for s in statements(SECTION.findings, evidence)}
-    assert "tf32" not in said and "attention_inside" not in said
-    assert not any("TF32" in sentence for sentence in said.values())
+def test_without_shared_steps_there_is_no_table_of_devices():
+    page = page_of(step(100), others=(planted.evidence(step(1, "sdpa"), machine="other"),))
+    assert not [table for table in page.tables if table.id == "E5"]
+
+
+def test_page_of_a_machine_without_steps_is_empty():
+    page = page_of()
+    assert not page.tables
+    assert not page.said

@@ -1,341 +1,233 @@
-"""The ladder: train steps that each add one optimization (a rung) to the step before.
+"""Sentences on the ladder follow the data: faster, slower, the same, hidden, missing."""
 
-Tests table E6, the speed-up from the first to the last rung, and the loss with bf16 weights.
-"""
-
-import math
-import re
-
-import pandas as pd
+import planted
 import pytest
-from finding_checks import assert_answers_reached
-from step_evidence import line_of, sentence_of, with_rows, with_values
-from synthetic import cpu_evidence, gpu_evidence
+from planted_steps import AUTOCAST, loss, rung, step
 
-from lmperf.reporting.evidence import MachineEvidence, having
-from lmperf.reporting.numbers import Spread, ranged, ratio, rounded, significant
-from lmperf.reporting.sections.end_to_end import (
-    SECTION,
-    ladder,
-    ladder_findings,
-    losses,
-    recipes,
-    waterfall,
-    ways,
-)
-from lmperf.reporting.sections.end_to_end.figure import labels
-from lmperf.reporting.speedup import compared
+from lmperf.reporting.sections import section
+from lmperf.reporting.sections.ladder import HIDDEN, WAITING, WORKING
+from lmperf.reporting.sections.steps import BETWEEN_GPUS, compared, steps, usual
+from lmperf.reporting.sections.ways import Way
+from lmperf.reporting.words import NotMeasured
 from lmperf.transformer.rungs import RUNGS
 
-
-def rung(name: str) -> dict[str, str]:
-    """The columns that select the rows of a rung among the train steps of end to end."""
-    found = next(rung for rung in RUNGS if rung.name == name)
-    where = {"dtype": found.dtype, "implementation": found.implementation}
-    return {**where, "phase": "train_step", "context_length": 1024}
+TF32 = RUNGS[1]
+WORDS = {rung.name: rung.name for rung in RUNGS}
 
 
-def with_rung_times_scaled(evidence: MachineEvidence, factor: float, **where) -> MachineEvidence:
-    """The evidence with the times of the rungs selected by ``where`` multiplied by ``factor``."""
-    frame = evidence.frames[ladder.STEM].copy()
-    rows = having(frame, **where).index
-    assert len(rows), where
-    for column in ("rounds_ms", "sustained_rounds_ms"):
-        frame.loc[rows, column] = [
-            ";".join(repr(float(ms) * factor) for ms in text.split(";"))
-            for text in frame.loc[rows, column]
-        ]
-    return with_rows(evidence, frame, ladder.STEM)
+def ladder(*rows, **more):
+    return section("ladder", planted.evidence(*rows, **more))
 
 
-def with_equal_rounds() -> MachineEvidence:
-    evidence = gpu_evidence()
-    frame = evidence.frames[ladder.STEM]
-    equal = dict.fromkeys(("rounds_ms", "sustained_rounds_ms"), "1.0;1.0;1.0;1.0;1.0;1.0;1.0")
-    return with_rows(evidence, frame.assign(**equal))
+def both(ms, base=100.0, **values):
+    return ladder(rung("float32", base), rung("tf32", ms, **values))
 
 
-def with_scattered_losses(**where) -> MachineEvidence:
-    """Evidence in which a rung with float32 weights has a loss of its own, only by rounding."""
-    return with_values(
-        gpu_evidence(), {"loss": 9.0}, losses.LOSS, step=100, implementation="autocast", **where
-    )
+@pytest.mark.parametrize(
+    ("ms", "verdict"), [(50.0, "faster"), (200.0, "slower"), (100.0, "same"), (104.0, "unresolved")]
+)
+def test_verdict_of_rung_follows_times(ms, verdict):
+    assert both(ms).verdict(TF32) == verdict
 
 
-CASES = {
-    "ladder": {
-        "all": gpu_evidence,
-        "some": lambda: with_rung_times_scaled(gpu_evidence(), 500, **rung("graph"), size="small"),
-        "none": lambda: with_rung_times_scaled(gpu_evidence(), 500, **rung("graph")),
-    },
-    "ladder_most": {
-        "one": gpu_evidence,
-        "by_size": lambda: with_rung_times_scaled(
-            gpu_evidence(), 0.01, **rung("graph"), size="small"
-        ),
-        "none": with_equal_rounds,
-    },
-    "ladder_loss": {
-        "near": gpu_evidence,
-        "apart": lambda: with_values(
-            gpu_evidence(),
-            {"loss": 9.0},
-            losses.LOSS,
-            size="small",
-            step=100,
-            implementation="graph",
-        ),
-        "undecided": with_scattered_losses,
-    },
-}
+def test_noisy_rung_that_waits_is_hidden():
+    assert both(50.0, spread=60.0).verdict(TF32) == HIDDEN
 
 
-@pytest.mark.slow
-def test_findings_give_every_declared_answer():
-    assert_answers_reached(ladder_findings.FINDINGS, CASES)
+def test_rung_that_waits_is_hidden():
+    assert both(50.0, waits=True).verdict(TF32) == HIDDEN
 
 
-def test_table_e6_compares_each_rung_with_the_rung_above(gpu):
-    parts = {t.id: t for t in SECTION.tables}["E6"].make(gpu)
-    assert [part.caption.split(", ", 1)[1] for part in parts] == [
-        *("size small, context 1024, batch 4", "size small, context 1024, batch 64"),
-        *("size large, context 1024, batch 4", "size large, context 1024, batch 16"),
-        *("size 3.4B, context 1024, batch 4", "size 3.4B, context 1024, batch 8"),
+def test_rung_that_is_not_compared_has_no_verdict():
+    with pytest.raises(NotMeasured):
+        both(None).verdict(TF32)
+
+
+def test_verdict_needs_most_resolved_comparisons():
+    rows = [rung("float32", 100.0, size) for size in ("0.13B", "0.42B", "0.97B")]
+    rows += [rung("tf32", 50.0, "0.13B"), rung("tf32", 100.0, "0.42B")]
+    assert ladder(*rows).verdict(TF32) == "same"
+    assert ladder(*rows, rung("tf32", 50.0, "0.97B")).verdict(TF32) == "faster"
+
+
+def test_larger_batches_count_for_a_verdict():
+    names = ("fused_loss", "fused_blocks")
+    small = [rung(name, 50.0, waits=True) for name in names]
+    large = [rung(n, ms, batch=16) for n, ms in zip(names, (200.0, 150.0), strict=True)]
+    fused = next(one for one in RUNGS if one.name == "fused_blocks")
+    assert ladder(*small).verdict(fused) == HIDDEN
+    assert ladder(*small, rung("float32", 400.0), *large).verdict(fused) == "faster"
+
+
+@pytest.mark.parametrize(
+    ("ratio", "verdict"),
+    [(BETWEEN_GPUS + 1.02, "faster"), (1.04, "unresolved"), (1 / 1.2, "slower")],
+)
+def test_steps_of_two_gpus_compare_beyond_their_difference(ratio, verdict):
+    rows = rung("float32", 100.0, gpus="GPU-2"), rung("tf32", 100.0 / ratio)
+    found = compared(planted.evidence(*rows), Way("eager", "tf32"), Way("eager", "float32"))
+    assert found["verdict"].item() == verdict
+    assert found["ratio"].item() == pytest.approx(ratio)
+
+
+def test_gain_is_of_the_whole_ladder():
+    rows = [rung("float32", 100.0, size) for size in ("0.13B", "0.97B")]
+    made = ladder(*rows, rung("graph", 10.0, "0.13B"), rung("graph", 8.0, "0.97B"))
+    assert (made.gain.low, made.gain.high) == pytest.approx((10.0, 12.5))
+    assert made.gained == ["small", "large"] and made.gains_everywhere
+
+
+def test_gain_names_sizes_with_both_ends_alone():
+    rows = rung("float32", 100.0, "0.13B"), rung("graph", 10.0, "0.13B"), rung("graph", 8.0)
+    made = ladder(*rows, rung("float32", None))
+    assert made.gained == ["small"] and not made.gains_everywhere
+
+
+def test_ladder_without_float32_has_no_gain():
+    with pytest.raises(NotMeasured):
+        _ = ladder(rung("tf32", 50.0), rung("graph", 10.0)).gain
+
+
+def test_single_rung_is_no_ladder():
+    with pytest.raises(NotMeasured):
+        _ = ladder(rung("float32", 100.0)).sizes
+
+
+@pytest.mark.parametrize(("host", "more"), [(20.0, True), (8.0, False)])
+def test_fused_blocks_take_more_cpu_time(host, more):
+    rows = rung("fused_loss", 100.0, host_ms=10.0), rung("fused_blocks", 90.0, host_ms=host)
+    assert ladder(*rows).more_cpu_time is more
+
+
+@pytest.mark.parametrize(
+    ("before", "graph", "ends"), [(True, False, True), (False, False, False), (True, True, False)]
+)
+def test_graph_ends_waiting(before, graph, ends):
+    rows = rung("bf16_weights", 30.0, waits=before), rung("graph", 10.0, waits=graph)
+    assert ladder(*rows).ends_waiting is ends
+
+
+@pytest.mark.parametrize(("copies", "cost"), [(20.0, True), (9.0, False)])
+def test_casts_cost_if_copies_take_longer_under_autocast(copies, cost):
+    def kernel(dtype, ms):
+        about = {"size": "0.97B", "dtype": dtype, "implementation": "eager", "phase": "train_step"}
+        return planted.row("profiles", table="kernel", name="memcpy", total_ms=ms, **about)
+
+    rows = kernel("float32", 10.0), kernel(AUTOCAST, copies)
+    assert ladder(rung("float32", 100.0), rung("tf32", 50.0), *rows).casts_cost is cost
+
+
+def test_casts_are_not_judged_without_profiles():
+    assert not both(50.0).casts_cost
+
+
+# The figure.
+
+
+def test_bars_are_relative_to_float32():
+    bars = both(50.0).bars(WORDS)
+    assert [(bar["line"], bar["name"], bar["y"]) for bar in bars] == [
+        ("float32", WORKING, 1.0),
+        ("tf32", WORKING, 0.5),
     ]
-    lines = parts[0].frame
-    assert list(lines["implementation"])[:2] == ["float32", "TF32"] and len(lines) == 9
-    graph = line_of(parts[0], implementation="CUDA graph")
-    assert graph["over the rung above"].startswith("1.20x (")
-    assert (
-        graph["loss (over float32)"] == "6.520"
-        and "Loss: mean of the last tenth of 100 steps" in parts[0].notes
-    )
-    frame = having(gpu.frame(ladder.STEM), size="small", batch=4)
-    for name, words in ("graph", "CUDA graph"), ("float32", "float32"):
-        line, row = line_of(parts[0], implementation=words), having(frame, **rung(name)).iloc[0]
-        mfu = row["flops"] / row["sustained_ms"] / 1e9 / 989.5
-        assert line["MFU (%)"] == significant(100 * mfu), "of bf16's peak, in every line"
-    row = having(frame, **rung("graph")).iloc[0]
-    assert graph["peak memory (GiB)"] == significant((row["peak_mib"] + 1024) / 1024)
-    assert graph["burst (ms)"].startswith(f"{significant(row['mean_ms'])} ± ")
-    assert graph["sustained (ms)"].startswith(f"{significant(row['sustained_ms'])} (")
-    assert graph["tokens/s"] == rounded(4096 / row["sustained_ms"] * 1e3)
-    assert (graph["its clock (MHz)"], graph["its power (W)"]) == ("1575", "690")
-    assert line_of(parts[1], implementation="flash attention")["over the rung above"] == "–"
-    assert "6.520" in set(parts[1].frame["loss (over float32)"]), "beside every batch"
+    assert bars[1]["end"] == "50.0 ms"
 
 
-def test_rungs_are_the_rows_of_end_to_end(gpu):
-    frame = gpu.frame(ladder.STEM)
-    found = ladder.rungs(frame)
-    assert set(found["context_length"]) == {1024} and set(found["phase"]) == {"train_step"}
-    assert set(found["size"]) == {"small", "large", "3.4B"} and len(found) == 3 * (9 + 5)
-    assert set(found["implementation"]) == {rung.name for rung in RUNGS}
-    alone = with_rows(gpu, having(frame, implementation=[ways.EAGER, ways.BLOCKS]))
-    assert ladder.rungs(alone.frame(ladder.STEM)).empty and not ladder.tables(alone)
+def test_step_that_waits_is_an_outline():
+    bars = both(50.0, waits=True).bars(WORDS)
+    assert [bar["name"] for bar in bars] == [WORKING, WAITING]
 
 
-@pytest.mark.slow
-def test_ladder_without_sustained_times_labels_its_rates_burst(gpu):
-    burst = with_values(gpu, {"sustained_ms": None}, ladder.STEM, phase="train_step")
-    header = {*{t.id: t for t in SECTION.tables}["E6"].make(burst)[0].frame}
-    assert {"burst (ms)", "tokens/s, burst", "MFU, burst (%)"} <= header
-    assert not header & {"sustained (ms)", "tokens/s", "MFU (%)"}
-    assert " % (burst). " in sentence_of("ladder", burst)
+def test_bar_of_profiled_step_has_two_parts(profiled):
+    made = both(50.0, device_ms=40.0, launches=600, bound="host")
+    assert made.shows_busy
+    *_, busy, idle = made.bars(WORDS)
+    assert (busy["name"], busy["y"], busy["end"]) == (WORKING, pytest.approx(0.4), "")
+    assert (idle["name"], idle["y"], idle["end"]) == (WAITING, pytest.approx(0.1), "50.0 ms")
 
 
-def with_gap(gpu) -> MachineEvidence:
-    """The evidence without four rungs of size small, batch 4, which are configured all the same."""
-    frame = gpu.frames[ladder.STEM]
-    names = ("compiled_blocks", "flash_attention", "fused_loss", "bf16_weights")
-    gone = [having(frame, size="small", batch=4, **rung(name)) for name in names]
-    gone = pd.concat(gone)
-    partial = with_rows(gpu, frame.drop(gone.index))
-    partial.lacking[ladder.STEM] = gone
-    return partial
+# Which steps.
 
 
-@pytest.mark.slow
-def test_rung_after_a_gap_is_not_compared_with_the_line_above(gpu):
-    table = {t.id: t for t in SECTION.tables}["E6"].make(with_gap(gpu))[0]
-    over = table.frame.set_index("implementation")["over the rung above"]
-    assert over["fused blocks"] == over["CUDA graph"] == "–" and over["bf16 autocast"] != "–"
-    assert "adds a technique to the rung before it" in table.notes
-    assert (
-        "Not measured, so without a line: compiled by block; flash attention; loss in chunks;"
-        " bf16 weights, compiled AdamW. The next line has no speed-up" in table.notes
-    )
-    assert "not measured:" not in {t.id: t for t in SECTION.tables}["E6"].make(gpu)[0].notes
+def test_usual_cell_has_most_results():
+    rows = [rung("float32", 100.0, batch=16), rung("float32", 50.0), rung("tf32", 25.0)]
+    assert {*usual(planted.evidence(*rows))["batch"]} == {4}
 
 
-def test_figure_shows_no_saving_after_a_gap(gpu):
-    partial = with_gap(gpu)
-    rows = having(waterfall.usual(partial), size="small")
-    steps = waterfall.times(partial, rows).set_index("implementation")
-    assert steps.loc[["fused_blocks", "graph"], "before"].isna().all()
-    assert not steps.loc[["fused_blocks", "graph"], "saves"].any()
-    assert steps.loc["autocast", "before"] == steps.loc["tf32", "ms"]
-    assert labels(partial, rows)["fused_blocks"] == "fused blocks"
-    assert labels(gpu, waterfall.usual(gpu))["fused_blocks"] == "+ fused blocks"
+def test_steps_lack_what_the_benchmark_does_not_declare():
+    assert steps(planted.evidence(rung("float32", 100.0)))["device_ms"].isna().all()
 
 
-def test_largest_speedup_of_a_rung_spans_no_gap(gpu):
-    partial = with_gap(gpu)
-    small = having(partial.frames[ladder.STEM], size="small", batch=4, context_length=1024)
-    partial = with_rows(partial, small)
-    assert "CUDA graph" not in sentence_of("ladder_most", partial)
+def test_steps_beside_busy_processes_stand_apart(profiled):
+    evidence = planted.evidence(rung("float32", 100.0), rung("tf32", 90.0, load="busy"))
+    assert [*steps(evidence)["rung"]] == ["float32"]
+    assert [*steps(evidence, "busy")["rung"]] == ["tf32"]
 
 
-def test_largest_speedup_needs_all_rungs_compared(gpu):
-    assert "at small, large and 3.4B: " in sentence_of("ladder_most", gpu)
-    # No job was running at this time: the GPU is unknown.
-    elsewhere = {"together": "another", "measured_at": "2027-01-01T00:00:00.000+00:00"}
-    apart = with_values(gpu, elsewhere, ladder.STEM, size="small", **rung("tf32"))
-    assert "at large and 3.4B: " in sentence_of("ladder_most", apart)
+def test_implementations_of_others_are_no_steps_of_ours():
+    rows = rung("float32", 100.0), step("0.97B", "float32", "my_model", 10.0)
+    assert [*steps(planted.evidence(*rows))["ms"]] == [100.0]
 
 
-def test_largest_speedup_is_open_where_a_larger_one_is_not_resolved(gpu):
-    marked = with_values(gpu, {"marks": "host"}, ladder.STEM, size="small", **rung("tf32"))
-    assert "at large and 3.4B: " in sentence_of("ladder_most", marked)
+def test_rung_is_compared_with_the_measured_one_before():
+    made = ladder(rung("float32", 100.0), rung("autocast", 50.0), facts=planted.CPU)
+    assert made.verdict(RUNGS[2]) == "faster"
 
 
-def test_rung_after_an_oom_rung_has_no_speedup(gpu):
-    full = {"status": "oom", "requested_bytes": 2 * 2**30, "free_bytes": 2**30, "rounds_ms": None}
-    failed = with_values(gpu, full, ladder.STEM, size="small", batch=4, **rung("autocast"))
-    part = {t.id: t for t in SECTION.tables}["E6"].make(failed)[0]
-    line = line_of(part, implementation="bf16 autocast")
-    assert line["burst (ms)"].startswith("OOM") and line["peak memory (GiB)"] == "–"
-    assert line_of(part, implementation="compiled by block")["over the rung above"] == "–"
+# Table E6.
 
 
-def test_ladder_finding_states_total_speedup_and_loss(gpu):
-    sentence = sentence_of("ladder", gpu)
-    series = (ways.Way(each.implementation, each.dtype).series for each in (RUNGS[-1], RUNGS[0]))
-    gain = compared(gpu, ladder.STEM, *series).set_index("size")["ratio"]
-    ends = ranged(Spread.of(gain), ratio)
-    assert f"makes a step {ends} as fast at small, large and 3.4B." in sentence
-    assert "% (burst)" not in sentence and sentence.endswith(
-        "within 1 % of the mean with float32 weights."
-    )
-    loss = sentence_of("ladder_loss", gpu)
-    assert "within 0.26 %" in loss and loss.endswith(
-        "of those with float32 weights, which are up to 0.05 % apart."
-    )
-    apart = sentence_of("ladder_loss", CASES["ladder_loss"]["apart"]())
-    assert re.search(r"the range \(and its width\): small \+\d+\.\d % \(0\.\d\d %\)", apart)
-    assert "bf16 weights" in sentence_of("ladder", cpu_evidence())
+def e6(*rows):
+    page = planted.page("end_to_end", planted.evidence(*rows))
+    [table] = [table for table in page.tables if table.id == "E6"]
+    return {column.name: column.cells for column in table.columns}
 
 
-def test_ladder_finding_and_table_state_a_loss_that_grows(gpu):
-    grown = with_values(
-        gpu, {"loss": 9.0}, losses.LOSS, size="3.4B", step=100, implementation="graph"
-    )
-    sentence = sentence_of("ladder", grown)
-    assert sentence.endswith("weights raise the loss after 100 steps by up to 38.4 % (3.4B).")
-    parts = {t.id: t for t in SECTION.tables}["E6"].make(grown)
-    for part in parts[-2:]:
-        line = line_of(part, implementation="CUDA graph")
-        assert line["loss (over float32)"] == "9.000 (+38.4 %)"
-    unknown = with_rows(gpu, gpu.frames[losses.LOSS].iloc[:0], losses.LOSS)
-    assert sentence_of("ladder", unknown).endswith("Its loss was not measured.")
+def gains(*rows):
+    """Technique -> speed-up over the line above."""
+    columns = e6(*rows)
+    shown = zip(columns["implementation"], columns.get("over.above", ()), strict=False)
+    return {name.value: cell.value for name, cell in shown if cell.value}
 
 
-def test_loss_in_the_range_of_float32_weights_is_not_raised(gpu):
-    """Rounding alone moves losses as far: see the runs with float32 weights."""
-
-    def with_loss(evidence, *names):
-        where = {"size": "3.4B", "step": 100, "implementation": [*names]}
-        return with_values(evidence, {"loss": 6.7}, losses.LOSS, **where)
-
-    steps = having(gpu.frames[ladder.STEM], size="3.4B")
-    above = with_loss(gpu, "bf16_weights", "graph")
-    assert losses.raises(above, "3.4B", "graph")
-    assert "bf16 weights raise the loss: 3.4B +" in losses.growth_words(above, steps)
-    assert "weights raise the loss" in sentence_of("ladder", above)
-    within = with_loss(above, "autocast")
-    assert losses.growth(within, "3.4B", "graph") > losses.NEAR
-    assert losses.growth_words(within, steps) == ""
-    assert sentence_of("ladder", within).endswith("about as far as rounding alone moves it.")
+def test_each_rung_is_compared_with_the_line_above():
+    rows = [rung("float32", 100), rung("tf32", 50), rung("autocast", 40), rung("fused_loss", 10)]
+    assert gains(*rows) == pytest.approx({"tf32": 2, "autocast": 1.25, "fused_loss": 4})
 
 
-def test_losses_on_other_tokens_are_not_compared(gpu):
-    other = {"loss": 9.0, "seed": 7}
-    mixed = with_values(gpu, other, losses.LOSS, step=100, implementation="autocast")
-    found = losses.losses(mixed).loc["3.4B"]
-    assert math.isnan(found.loc["autocast", "base"]), "one run is no reference"
-    alike = found.drop(index="autocast")
-    assert alike["base"].nunique() == 1 and alike["base"].iloc[0] < 7
-    assert sentence_of("ladder", mixed).endswith("within 1 % of the mean with float32 weights.")
-    assert "within 0.26 %" in sentence_of("ladder_loss", mixed)
-    notes = {t.id: t for t in SECTION.tables}["E6"].make(mixed)[-1].notes
-    assert "other tokens are compared among themselves" in notes
-    lone = with_values(gpu, {"seed": 7}, losses.LOSS, size="3.4B", implementation="graph")
-    assert losses.growth(lone, "3.4B", "graph") is None
+def test_failed_rung_leaves_the_next_without_a_speed_up():
+    rows = [rung("float32", 100), rung("tf32", None), rung("fused_loss", 10)]
+    assert gains(*rows) == {}
 
 
-def test_losses_of_a_second_cell_stand_for_nothing(gpu):
-    frame = gpu.frames[losses.LOSS]
-    more = having(frame, size="3.4B", implementation=["float32", "autocast"])
-    more = more.assign(context_length=64, loss=9.0)
-    both = with_rows(gpu, pd.concat([frame, more], ignore_index=True), losses.LOSS)
-    assert losses.losses(both).equals(losses.losses(gpu))
-    assert losses.loss_words(both, "3.4B") == losses.loss_words(gpu, "3.4B")
+def test_float8_is_compared_with_the_highest_rung():
+    rows = [rung("fused_blocks", 50), rung("graph", 40), rung("fp8_rowwise", 20)]
+    rows.append(rung("fp8_tensorwise", 80))
+    found = gains(*rows)
+    assert (found["fp8_rowwise"], found["fp8_tensorwise"]) == pytest.approx((2, 0.5))
+    said = {name: gain.mean for name, gain in ladder(*rows).float8}
+    assert said == pytest.approx({"fp8_rowwise": 2, "fp8_tensorwise": 0.5})
 
 
-def test_losses_that_rounding_scatters_decide_nothing():
-    small = with_scattered_losses(size="small")
-    assert losses.growth(small, "small", "graph") is None
-    assert losses.growth(small, "3.4B", "graph") is not None
-    for name in ("ladder", "ladder_loss"):
-        said = sentence_of(name, small)
-        assert re.search(
-            r" At small rounding alone changes the loss by up to \d+ %: it is no", said
-        )
-    everywhere = sentence_of("ladder", with_scattered_losses())
-    assert "was not measured" not in everywhere and "of float32's" not in everywhere
+def test_without_float8_there_is_no_sentence_on_it():
+    with pytest.raises(NotMeasured):
+        ladder(rung("graph", 40)).float8  # noqa: B018
 
 
-@pytest.mark.slow
-def test_one_run_with_float32_weights_is_no_reference(gpu):
-    frame = gpu.frames[losses.LOSS]
-    few = having(frame, implementation=["float32", "graph"])
-    few = pd.concat([having(few, size="small"), frame[frame["size"] != "small"]])
-    lone = with_rows(gpu, few, losses.LOSS)
-    lone = with_values(lone, {"loss": 9.0}, losses.LOSS, size="small", implementation="graph")
-    assert losses.growth(lone, "small", "graph") is None
-    table = {t.id: t for t in SECTION.tables}["E6"].make(lone)[0]
-    assert line_of(table, implementation="CUDA graph")["loss"] == "9.000"
-    assert "No reference: fewer than 2 runs have float32 weights." in table.notes
-    said = " At small its loss has no reference: fewer than 2 runs have float32 weights."
-    assert sentence_of("ladder", lone).endswith(said)
-    assert "small" not in sentence_of("ladder_loss", lone)
-    assert waterfall.loss_changes(lone, "small") == {"graph": "loss unclear"}
-    assert recipes.tables(lone)[1].notes.endswith(
-        "No reference at small: fewer than 2 runs have float32 weights."
-    )
+def test_cells_without_a_step_of_the_ladder_are_no_ladder():
+    rows = [rung("float32", 100), rung("autocast", 50)]
+    assert not ladder(*rows).every
+    assert len(ladder(*rows, rung("fused_loss", 10)).every) == 3
 
 
-def test_ladder_finding_states_a_loss_that_falls(gpu):
-    fallen = with_values(
-        gpu, {"loss": 6.0}, losses.LOSS, size="3.4B", step=100, implementation="graph"
-    )
-    assert sentence_of("ladder", fallen).endswith(
-        "Its loss exceeds the mean with float32 weights by at most 1 %,"
-        " and is up to 7.7 % lower (3.4B)."
-    )
+@pytest.mark.parametrize(("ms", "stands"), [(10, True), (100, False), (200, False)])
+def test_whole_ladder_is_named_if_it_is_faster(ms, stands):
+    page = planted.page("end_to_end", planted.evidence(rung("float32", 100), rung("graph", ms)))
+    whole = [said for said in page.said if said.startswith("The whole ladder")]
+    assert any("10.0 times as fast (large)" in said for said in whole) is stands
 
 
-@pytest.mark.slow
-def test_table_e6_shows_float8_steps_over_the_highest_rung():
-    evidence = gpu_evidence()
-    frame = evidence.frames[ladder.STEM]
-    graph = having(frame, implementation="graph", size="3.4B", batch=8)
-    (blocks,) = graph["sustained_rounds_ms"]
-    faster = ";".join(str(float(ms) / 1.25) for ms in blocks.split(";"))
-    float8 = graph.assign(implementation="fp8_tensorwise", sustained_rounds_ms=faster)
-    evidence = with_rows(evidence, pd.concat([frame, float8], ignore_index=True))
-    shown = [t for t in ladder.tables(evidence) if "FP8, tensorwise (torchao)" in str(t.frame)]
-    assert len(shown) == 1 and "1.25x tensorwise and 1.10x rowwise" in shown[0].notes
-    over = line_of(shown[0], implementation="FP8, tensorwise (torchao)")["over the rung above"]
-    assert over.startswith("1.25x")
-    assert [t.notes for t in ladder.tables(gpu_evidence()) if "FP8" in t.notes] == []
+def test_loss_stands_beside_its_rung():
+    losses = loss("float32", 2.0), loss("fused_loss", 2.25)
+    cells = e6(rung("float32", 100), rung("fused_loss", 50), *losses)["loss"]
+    assert [cell.words for cell in cells] == ["2.000", "2.250"]

@@ -1,331 +1,252 @@
-"""Report section on profiles: findings, kernel tables and figure.
+"""Profiles: sums by class, the steps that the first page compares, and what a sentence needs."""
 
-The head table is the one table of the section in the write-up; P1 to P4 are tables on its page.
-"""
+import json
+from pathlib import Path
 
-from dataclasses import replace
-
-import pandas as pd
+import planted
 import pytest
-import synthetic
-from finding_checks import assert_answers_reached
 
-from lmperf.reporting import pages
-from lmperf.reporting.evidence import having
-from lmperf.reporting.figures import LIGHT, themed
-from lmperf.reporting.findings import state
-from lmperf.reporting.sections import compose
-from lmperf.reporting.sections.profiles import SECTION
-from lmperf.reporting.sections.profiles.findings import FINDINGS
-from lmperf.reporting.sections.profiles.kernel_names import shortened
-from lmperf.reporting.sections.profiles.rows import CASE, by_class, kernels, usual
-from lmperf.reporting.sections.profiles.tables import PUBLISHED_TRACE, class_table, kernel_tables
+from lmperf.evidence.store import read_rows
+from lmperf.reporting.evidence import Evidence
+from lmperf.reporting.sections import section
+from lmperf.reporting.words import NotMeasured
 
-
-def confirmed(evidence, factor=1.0, **lacking):
-    """The evidence with E1 rows of all profiled cases, ``factor`` times as long as their wall time.
-
-    lacking: column -> value of the E1 rows to leave out.
-    """
-    walls = evidence.frame("profiles").drop_duplicates(CASE)[[*CASE, "wall_ms"]]
-    rows = walls.drop(columns="wall_ms").assign(status="ok", median_ms=factor * walls["wall_ms"])
-    frame = pd.concat([rows, evidence.frames["end_to_end"]]).drop_duplicates(CASE)
-    frame = frame.drop(having(frame, **lacking).index) if lacking else frame
-    return replace(evidence, frames={**evidence.frames, "end_to_end": frame})
-
-
-def with_changed_rows(change):
-    """GPU evidence with the rows of the benchmark ``profiles`` replaced by ``change(frame)``."""
-    evidence = synthetic.gpu_evidence()
-    frames = {**evidence.frames, "profiles": change(evidence.frames["profiles"].copy())}
-    return confirmed(replace(evidence, frames=frames))
-
-
-def with_kernel(part, ms, **where):
-    """A function that makes evidence in which the kernels named ``part`` take ``ms`` each."""
-
-    def change(frame):
-        rows = frame["name"].str.contains(part, regex=False, na=False)
-        for column, value in where.items():
-            rows &= frame[column] == value
-        frame.loc[rows, "total_ms"] = ms
-        return frame
-
-    return lambda: with_changed_rows(change)
-
-
-def with_columns(**columns):
-    """A function that makes evidence with these columns of the benchmark ``profiles``."""
-    return lambda: with_changed_rows(lambda frame: frame.assign(**columns))
-
-
-COMPILED = {"implementation": "compiled_blocks"}
-CASES = {
-    "softmax_share": {
-        "moves": synthetic.gpu_evidence,
-        "is": with_kernel("softmax", 0.001, table="attention"),
-    },
-    "compiled_kernels": {
-        "around": synthetic.gpu_evidence,
-        "is": with_kernel("gemm", 900.0, **COMPILED),
-    },
-    "compiled_left": {
-        "matmuls": synthetic.gpu_evidence,
-        "other": with_kernel("per_fused", 900.0, **COMPILED),
-    },
-    "compiled_launches": {
-        "fewer": synthetic.gpu_evidence,
-        "more": lambda: with_changed_rows(
-            lambda f: f.assign(instances=f["implementation"].eq("compiled_blocks") * 99 + 1)
-        ),
-    },
-    "device_idle": {
-        "waits": with_columns(wall_ms=1e4),
-        "busy": with_columns(wall_ms=1.0),
-    },
-    "matmul_rule": {"is": synthetic.gpu_evidence},
+KERNELS = {
+    "matmul": "nvjet_sm90_tst",
+    "attention": "flash_fwd_kernel",
+    "elementwise": "elementwise_kernel",
+    "reduction": "softmax_warp_forward",
+    "optimizer": "multi_tensor_apply_kernel",
+    "copy": "Memcpy DtoD",
 }
+SINGLE, AUTOCAST = "float32", "autocast_bfloat16"
+LARGE = {"size": "0.97B", "context_length": 512, "batch": 4}
+PARAMETERS = 969_411_840
 
 
-@pytest.mark.slow
-def test_findings_give_every_declared_answer():
-    assert_answers_reached(FINDINGS, CASES)
+def case(
+    dtype=SINGLE, implementation="eager", phase="train_step", wall=None, cell=LARGE, **classes
+):
+    """The kernels of a phase. classes: class -> ms of its kernel, which runs ten times."""
+    shared = {**cell, "dtype": dtype, "implementation": implementation, "phase": phase}
+    shared |= {"table": "kernel", "wall_ms": wall or sum(classes.values()), "instances": 10}
+    return [
+        planted.row("profiles", name=KERNELS[name], total_ms=ms, **shared)
+        for name, ms in classes.items()
+    ]
 
 
-# Implementation -> part of a kernel's name -> its milliseconds in a train step; others take 0 ms.
-MADE_UP = {
-    "eager": {"gemm_f32f32_f32f32_f32_tn_n_tilesize128": 40, "Memcpy": 5, "softmax": 3, "Mul": 1},
-    "compiled_blocks": {"tilesize128": 30, "per_fused": 3, "poi_fused": 1},
-}
+def attention(dtype, softmax, flops=0.02):
+    parts = {"scores": (1 - softmax, 1 - flops), "softmax": (softmax, flops)}
+    shared = {**LARGE, "dtype": dtype, "phase": "forward", "table": "attention"}
+    return [
+        planted.row("profiles", name=name, total_ms=ms, flops_share=share, **shared)
+        for name, (ms, share) in parts.items()
+    ]
 
 
-def made_up(frame):
-    steps = (frame["phase"] == "train_step") & (frame["table"] == "kernel")
-    frame.loc[steps, "total_ms"] = 0.0
-    for implementation, times in MADE_UP.items():
-        for part, ms in times.items():
-            named = frame["name"].str.contains(part, regex=False)
-            rows = steps & named & (frame["implementation"] == implementation)
-            frame.loc[rows, "total_ms"] = float(ms)
-    parts = frame["table"] == "attention"
-    frame.loc[parts, "total_ms"] = frame["name"].map({"scores": 1.0, "softmax": 3.0, "values": 1.0})
-    return frame
+def of(*cases, **facts):
+    return section("profiles", planted.evidence(*(row for rows in cases for row in rows), **facts))
+
+
+def steps(matmul=20, copy=60, last=None):
+    """A float32 step of 250 ms with 200 of matmuls, one in bf16 autocast, and a last one."""
+    made = [case(matmul=200, copy=50), case(AUTOCAST, matmul=matmul, copy=copy)]
+    if last:
+        made.append(case(AUTOCAST, "compiled_blocks", **last))
+    return of(*made)
+
+
+def test_cases_sum_kernels_by_class():
+    profiles = of(case(matmul=30, attention=5, copy=15, reduction=2, elementwise=8, wall=80))
+    step = profiles.cases.one
+    assert (step["busy"], step["wall_ms"], step["launches"]) == (60, 80, 50)
+    assert (step["moving"], step["around"], step["rest"]) == (25, 10, 30)
+    assert step["idle"] == pytest.approx(0.25) and step["matmul_share"] == 0.5
+
+
+def test_case_that_failed_keeps_its_state():
+    failed = planted.row("profiles", status="oom", phase="train_step", **LARGE)
+    profiles = of([failed], case(AUTOCAST, matmul=1))
+    assert profiles.cases.frame["state"].tolist() == ["oom", None]
+    page = planted.page("profiles", profiles.evidence)
+    (table,) = [table for table in page.tables if table.id == "P2"]
+    assert [cell.words for cell in table.columns[1].cells] == ["OOM", "1.00"]
+
+
+def test_longest_kernels_are_ranked_and_the_others_summed():
+    names = [f"elementwise_kernel_{n}" for n in range(15)]
+    shared = {**LARGE, "table": "kernel", "phase": "forward", "wall_ms": 200, "instances": 2}
+    rows = [
+        planted.row("profiles", name=name, total_ms=n + 1, max_us=n, min_us=n, **shared)
+        for n, name in enumerate(names)
+    ]
+    longest = of(rows).longest.frame
+    assert longest["total_ms"].tolist() == [*range(15, 3, -1), 6]
+    assert longest["kernel"].iloc[-1] == "3 others" and longest["rank"].isna().sum() == 1
+    assert longest["mean_us"].iloc[-1] == 1000 and longest["share"].sum() == pytest.approx(1)
 
 
 @pytest.mark.parametrize(
-    ("name", "numbers"),
+    ("matmul", "faster"), [(100, True), (400, False), (200, False), (130, True), (136, False)]
+)
+def test_matmuls_are_faster_from_one_and_a_half(matmul, faster):
+    assert steps(matmul, copy=600).matmuls_are_faster == faster
+
+
+def test_larger_share_of_matmuls_is_no_fall():
+    assert not steps(matmul=100, copy=1).matmuls_are_faster
+
+
+def test_missing_dtype_leaves_comparisons_out():
+    profiles = of(case(matmul=200, copy=50))
+    assert not profiles.moving_decides
+    with pytest.raises(NotMeasured):
+        profiles.matmuls_are_faster  # noqa: B018
+    page = planted.page("report/time", profiles.evidence)
+    assert "**Matmuls take 80 % of a step.**" in page.text and "bf16" not in page.text
+
+
+@pytest.mark.parametrize(("copy", "decides"), [(21, True), (19, False)])
+def test_moving_data_decides_below_half_of_a_bf16_step(copy, decides):
+    assert steps(matmul=20, copy=copy).moving_decides == decides
+
+
+@pytest.mark.parametrize(("copy", "helps"), [(42, True), (48, False)])
+def test_fusion_helps_by_more_than_five_points(copy, helps):
+    assert steps(20, 60, last={"matmul": 20, "copy": copy}).fusion_helps == helps
+
+
+@pytest.mark.parametrize(("copy", "shortens"), [(59, True), (61, False)])
+def test_fusion_shortens_all_but_matmuls(copy, shortens):
+    assert steps(20, 60, last={"matmul": 20, "copy": copy}).fusion_shortens == shortens
+
+
+@pytest.mark.parametrize(
+    ("forward", "optimizer", "dilutes"),
+    [(54, 10, True), (52, 10, False), (56, 4, False)],
+    ids=["dilutes", "two points", "short update"],
+)
+def test_update_dilutes_matmuls_by_three_points(forward, optimizer, dilutes):
+    step = {"matmul": 50, "copy": 50 - optimizer, "optimizer": optimizer}
+    forward = {"matmul": forward, "copy": 100 - forward}
+    profiles = of(case(**step), case(phase="forward", **forward))
+    assert profiles.update_dilutes == dilutes
+
+
+def adamw(fraction, others=0.0):
+    """A step whose AdamW has a fraction of the speed of a copy of 1,000 GB/s."""
+    ms = PARAMETERS * 28 / fraction / 1e9
+    rows = case(AUTOCAST, matmul=10, optimizer=ms)
+    rows += [rows[-1] | {"name": "multi_tensor_apply_kernel_2", "total_ms": str(others * ms)}]
+    rate = {"operation": "copy", "load": "burst", "bandwidth_gbps": 1000, "bytes": 1e9}
+    return of(rows, [planted.row("ceilings", 1.0, **rate)])
+
+
+@pytest.mark.parametrize("fraction", [0.31, 0.76, 1.04])
+def test_adamw_is_compared_with_a_copy(fraction):
+    profiles = adamw(fraction)
+    assert profiles.adamw_over_copy == pytest.approx(fraction) and profiles.adamw_bytes == 28
+
+
+@pytest.mark.parametrize(
+    ("fraction", "others"),
+    [(0.29, 0), (1.06, 0), (0.76, 0.02)],
+    ids=["slow", "fast", "two kernels"],
+)
+def test_adamw_that_is_no_copy_is_left_out(fraction, others):
+    with pytest.raises(NotMeasured):
+        adamw(fraction, others).adamw_over_copy  # noqa: B018
+
+
+@pytest.mark.parametrize(("share", "moves"), [(0.11, True), (0.09, False)])
+def test_softmax_moves_scores_above_five_times_its_flops(share, moves):
+    profiles = of(attention(SINGLE, 0.01), attention(AUTOCAST, share))
+    assert profiles.softmax_only_moves == moves and profiles.softmax_casts
+    assert profiles.softmax["share"] == pytest.approx(share)
+
+
+@pytest.mark.parametrize("machine", ["nvidia-h200", "nvidia-h100-80gb-hbm3"])
+def test_adamw_on_our_gpus_is_not_faster_than_a_copy(machine):
+    folder = Path(__file__).parents[3] / "report" / machine
+    raw = {name: read_rows(folder / f"evidence/{name}.csv") for name in ("profiles", "ceilings")}
+    facts = json.loads((folder / "machine.json").read_text())
+    assert 0.30 <= section("profiles", Evidence(machine, facts, raw)).adamw_speed <= 1.05
+
+
+def test_softmax_in_float32_casts_nothing():
+    assert not of(attention(SINGLE, 0.5)).softmax_casts
+
+
+def timed(wall, timer):
+    """A step of 100 ms of kernels with this wall time and time of the timer."""
+    step = planted.row("end_to_end", timer, implementation="eager", dtype=SINGLE, **LARGE)
+    return of(case(matmul=100, wall=wall), [step])
+
+
+@pytest.mark.parametrize(
+    ("wall", "timer", "answer"),
     [
-        ("softmax_share", "60.0 % of plain attention's forward for 2.0 % of its FLOPs"),
-        ("compiled_kernels", "matmuls from 40.0 to 30.0 ms a train step"),
-        ("compiled_kernels", "Elementwise, reductions and copies change from 10.0 to 4.00 ms"),
-        (
-            "compiled_left",
-            "Compiled by block, a train step spends 88.2 % of its kernel time in matm",
-        ),
-        ("compiled_left", "Next: softmax, norms, reductions, 8.8 %."),
-        (
-            "matmul_rule",
-            "in a train step. Here (eager): 80.0 % in bf16 autocast, 80.0 % in float32.",
-        ),
+        (109, 109, "fills"),
+        (111, 102, "waits"),
+        (200, 185, "waits"),
+        (200, 220, "waits"),
+        (200, 230, ""),
     ],
 )
-def test_findings_sum_kernel_times(name, numbers):
-    finding = next(finding for finding in FINDINGS if finding.name == name)
-    assert numbers in state(finding, with_changed_rows(made_up)).sentence
+def test_step_that_waits_needs_the_timer_within_a_tenth(wall, timer, answer):
+    page = planted.page("report/time", timed(wall, timer).evidence)
+    said = " ".join(page.said)
+    assert ("GPU time is not wall time" in said) == (answer == "waits")
+    assert ("Kernels fill at least 92 %" in said) == (answer == "fills")
 
 
-def test_step_with_most_techniques_stands_for_compiled_ones():
-    def with_sdpa(frame):
-        frame = made_up(frame)
-        rows = frame[frame["implementation"] == "compiled_blocks"]
-        rows = rows.assign(implementation="sdpa_compiled_blocks")
-        rows["total_ms"] = rows["total_ms"].where(rows["total_ms"] != 30, 2.0)
-        return pd.concat([rows, frame], ignore_index=True)
-
-    finding = next(finding for finding in FINDINGS if finding.name == "compiled_left")
-    sentence = state(finding, with_changed_rows(with_sdpa)).sentence
-    assert sentence.startswith("With SDPA, compiled by block, a train step spends 50.0 % of its")
-    assert "in one class: softmax, norms, reductions (large" in sentence
-    assert sentence.endswith("Matmuls take 33.3 %.")
-
-
-def test_findings_and_figure_are_omitted_if_all_rows_failed():
-    def failed(frame):
-        rows = frame.drop_duplicates(CASE)[CASE]
-        return rows.assign(status="oom", requested_bytes=2**31, free_bytes=2**30)
-
-    evidence = with_changed_rows(failed)
-    assert all(state(finding, evidence) is None for finding in FINDINGS)
-    assert SECTION.head(evidence) is None
-    assert SECTION.figure(evidence, None) is None
-    (table,) = class_table(evidence)
-    assert table.frame["status"].eq("OOM (asked 2.0 GiB, 1.0 GiB free)").all()
-    made = {t.id: len(t.make(evidence)) for t in SECTION.tables}
-    assert made == {"P1": 0, "P2": 1, "P3": 0, "P4": 1}
-
-
-def train_step_of(frame):
-    """The kernels of an eager float32 train step of size large."""
-    case = dict(size="large", dtype="float32", implementation="eager", phase="train_step")
-    return frame[(frame["table"] == "kernel") & (frame[list(case)] == case).all(axis=1)]
-
-
-def test_head_table_has_ms_of_a_train_step_by_class(gpu):
-    table = SECTION.head(gpu).frame
-    assert table["implementation"].tolist() == [
-        "float32, eager",
-        "bf16 autocast, eager",
-        "bf16 autocast, compiled by block",
-        "bf16 autocast, Triton",
-    ]
-    rows = train_step_of(gpu.frames["profiles"])
-    whole = table.drop(columns="implementation").astype(float).sum(axis=1)
-    assert whole[0] == pytest.approx(rows["total_ms"].sum(), rel=0.01)
-
-
-def test_table_p2_has_launches_and_idle_time():
-    evidence = with_columns(wall_ms=1e4)()
-    (table,) = class_table(evidence)
-    rows = train_step_of(evidence.frames["profiles"])
-    line = table.frame[(table.frame["size"] == "large") & (table.frame["dtype"] == "float32")]
-    line = line[line["phase"] == "train step"].iloc[0]
-    assert float(str(line["launches"]).replace(",", "")) == rows["instances"].sum()
-    assert float(line["idle (%)"]) == pytest.approx(100 - rows["total_ms"].sum() / 100, abs=0.1)
-
-
-def test_wall_time_is_withheld_where_e1_differs():
-    near, apart = confirmed(synthetic.gpu_evidence(), 1.09), confirmed(synthetic.gpu_evidence(), 2)
-    assert not by_class(near)["withheld"].any()
-    assert by_class(apart)["withheld"].all() and by_class(apart)["idle"].isna().all()
-    (table,) = class_table(apart)
-    assert table.frame["wall time (ms)"].eq("withheld").all()
-    assert "Withheld: where single calls in E1 differ" in table.notes
-    assert "Wall time is withheld there" in SECTION.head(apart).notes
-    assert "Withheld" not in class_table(near)[0].notes
-
-
-def test_wall_time_without_e1_is_shown_if_kernels_fill_it():
-    evidence = confirmed(synthetic.gpu_evidence(), size=["small", "large", "3.4B"])
-    cases = by_class(evidence)
-    assert set(cases.loc[cases["withheld"], "dtype"]) == {"autocast_bfloat16"}
-    assert set(cases.loc[~cases["withheld"], "dtype"]) == {"float32"}
-
-
-def test_no_step_is_called_busy_while_one_is_withheld():
-    evidence = confirmed(synthetic.gpu_evidence(), size=["small", "large", "3.4B"])
-    idle = next(finding for finding in FINDINGS if finding.name == "device_idle")
-    assert state(idle, evidence) is None
-
-
-def test_head_table_says_what_it_leaves_out(gpu):
-    assert "Left out" not in SECTION.head(gpu).notes
-    unknown = with_changed_rows(
-        lambda f: f.replace({"name": {"Memcpy DtoD (Device -> Device)": "mystery"}})
+def test_first_page_of_a_cpu_shows_phases_of_operators():
+    tiny = {"size": "tiny", "context_length": 128, "batch": 4}
+    phases = {"forward": 10, "backward": 20, "train_step": 35}
+    profiles = of(
+        *(case(phase=name, cell=tiny, matmul=ms, copy=1) for name, ms in phases.items()),
+        facts=planted.CPU,
     )
-    head = SECTION.head(unknown)
-    assert "Left out: kernels without a class, at most " in head.notes
-    assert len(head.columns) <= 7
+    page = planted.page("report/time", profiles.evidence)
+    (table,) = page.tables
+    assert [cell.words for cell in table.columns[0].cells] == ["forward", "backward", "train step"]
+    assert "GPU" not in page.text and "kernel" not in page.text.lower()
 
 
-def test_table_p2_shows_the_longest_kernels_and_sums_the_rest(gpu):
-    first = next(t for t in kernel_tables(gpu) if "small, float32" in t.caption)
-    step = first.frame[first.frame["phase"] == "train step"]
-    assert len(step) == 13 and step["kernel"].iloc[-1] == "4 others"
-    assert step["time (%)"].astype(float).sum() == pytest.approx(100, abs=0.6)
-    rows = kernels(gpu)
-    own = rows[(rows["size"] == "small") & (rows["dtype"] == "float32")]
-    shortest = own[own["phase"] == "train_step"].nsmallest(4, "total_ms")
-    assert float(step["total (ms)"].iloc[-1]) == pytest.approx(shortest["total_ms"].sum(), 1e-2)
-    assert step["median (µs)"].iloc[-1] == "–"
+def test_first_page_shows_steps_and_a_panel_for_each_dtype():
+    page = planted.page("report/time", steps(last={"matmul": 15, "copy": 15}).evidence)
+    (table,) = page.tables
+    assert [cell.value for cell in table.columns[1].cells] == [200, 20, 15]
+    bars = page.figures["profiles"]["data"]["values"]
+    assert {bar["panel"]: bar["line"] for bar in bars} == {
+        "float32": "eager",
+        "bf16 autocast": "compiled",
+    }
+    assert " ".join(page.figures["profiles"]["title"]["text"]) == (
+        "bf16 makes matmuls 10.0 times as fast; "
+        "compiling cuts the rest of a step from 60.0 to 15.0 ms"
+    )
+    assert next(bar["end"] for bar in bars if bar["end"]) == "250 ms busy"
 
 
-def test_table_p3_shows_softmax_share_of_time_and_of_flops(gpu):
-    (table,) = compose("profiles", gpu, drawn=False).parts["P3"]
-    line = table.frame[(table.frame["size"] == "large") & (table.frame["dtype"] == "float32")]
-    assert line["softmax: time (%)"].item() == "41.0"
-    assert line["softmax: FLOPs (%)"].item() == "2.0"
+def test_pages_without_profiles_are_empty():
+    nothing = planted.evidence(planted.row("lrpe", 1.0))
+    assert planted.page("report/time", nothing).text.strip() == ""
+    assert not planted.page("profiles", nothing).tables
 
 
-def test_only_the_published_trace_is_a_link(gpu, templates):
-    page = pages.page(gpu, compose("profiles", gpu, drawn=False), templates)
-    assert f"[{PUBLISHED_TRACE}](traces/{PUBLISHED_TRACE})" in page
-    assert page.count("](traces/") == 1
+def test_page_links_to_traces_that_are_there():
+    rows = [row | {"trace": "here.json.gz"} for row in case(matmul=1)]
+    rows += [row | {"trace": "there.json.gz"} for row in case(AUTOCAST, matmul=1)]
+    page = planted.page("profiles", planted.evidence(*rows, traces=frozenset({"here.json.gz"})))
+    assert "(traces/here.json.gz)" in page.text and "(traces/there.json.gz)" not in page.text
+    assert "nsys profile" in page.text
 
 
-def test_cpu_page_shows_operators_and_no_kernels(cpu, templates):
-    page = pages.page(cpu, compose("profiles", cpu, drawn=False), templates)
-    assert "| aten::mm |" in page and "kernel time" not in page and "nsys" not in page
-
-
-@pytest.mark.parametrize("make", [synthetic.gpu_evidence, synthetic.cpu_evidence])
-def test_figure_bars_end_at_the_wall_time_in_ms(make):
-    evidence = confirmed(make())
-    (axis,) = themed(lambda pen: SECTION.figure(evidence, pen), LIGHT).axes
-    ends = max(patch.get_x() + patch.get_width() for patch in axis.patches)
-    cases = usual(evidence)
-    assert ends == pytest.approx(cases["wall_ms"].max())
-    waits = axis.containers[-1]
-    assert [round(bar.get_width(), 6) for bar in waits.patches] == [
-        round(case.wall_ms - case.total_ms, 6)
-        for case in cases.itertuples()
-        if case.phase == "train_step" or len(set(cases["implementation"])) == 1
-    ]
-
-
-def test_figure_bar_without_wall_time_ends_with_its_kernels():
-    evidence = confirmed(synthetic.gpu_evidence(), 2)
-    (axis,) = themed(lambda pen: SECTION.figure(evidence, pen), LIGHT).axes
-    ends = max(patch.get_x() + patch.get_width() for patch in axis.patches)
-    assert ends == pytest.approx(having(usual(evidence), phase="train_step")["total_ms"].max())
-    assert "withheld" in axis.get_xlabel()
-
-
-@pytest.mark.parametrize("make", [synthetic.gpu_evidence, synthetic.cpu_evidence])
-def test_figure_and_chart_say_where_the_wall_time_is_not_known(make):
-    def words_of(evidence):
-        drawn = themed(lambda pen: SECTION.figure(evidence, pen), LIGHT)
-        ends = [text.get_text() for text in drawn.axes[0].texts if "known" in text.get_text()]
-        return ends, drawn
-
-    assert words_of(confirmed(make()))[0] == []
-    withheld = confirmed(make(), 2)
-    ends, drawn = words_of(withheld)
-    (axis,) = drawn.axes
-    assert len(ends) == len(axis.get_yticklabels())
-    edge = axis.get_window_extent().x1
-    assert all(text.get_window_extent().x1 <= edge for text in axis.texts)
-    (spec,) = SECTION.charts(withheld)
-    assert all("known" in record["value"] for record in spec["data"]["values"])
-
-
-def test_different_kernels_have_different_short_names():
-    gemm = "sm80_xmma_gemm_f32f32_f32f32_f32_{}_n_tilesize{}_stage3_warpsize2_ffma_execute_kernel"
-    names = [gemm.format(layout, tile) for layout in ("nn", "tn") for tile in ("128x64", "64x64")]
-    multiply = "void at::native::elementwise_kernel<{}, at::native::BinaryFunctor<{}, MulFunctor> >"
-    names += [multiply.format(n, t) for n in (2, 4) for t in ("float", "c10::BFloat16")]
-    names += ["void f<int, float>(int)", "void f<float, int>(int)", "aten::mul", "aten::mul_"]
-    short = shortened(names)
-    assert set(short) == set(names) and len(set(short.values())) == len(names)
-    assert short == shortened(reversed(names))
-    assert short["aten::mul"] == "aten::mul"
-    assert short[names[0]].endswith("(tilesize128x64, nn)")
-
-
-@pytest.mark.slow
-def test_stale_profiles_are_marked_in_every_table_and_sentence(gpu):
-    frame = gpu.frames["profiles"]
-    evidence = replace(gpu, frames={**gpu.frames, "profiles": frame.assign(stale=True)})
-    made = compose("profiles", evidence, drawn=False)
-    plain = {"phase", "name", "class", "rank", *CASE}
-    for name in ("P1", "P2", "P3"):
-        for table in made.parts[name]:
-            cells = [
-                cell
-                for column in table.columns
-                for cell in column.cells
-                if column.name not in plain and cell.value is not None
-            ]
-            assert cells and all(cell.marks == ("stale",) for cell in cells)
-    for statement in made.statements:
-        assert "stale" in str(statement)
-    assert not any("stale" in str(s) for s in compose("profiles", gpu, drawn=False).statements)
+@pytest.mark.parametrize(("copy", "less"), [(59, True), (61, False)])
+def test_compiling_that_leaves_matmuls_moves_less(copy, less):
+    profiles = of(
+        case(AUTOCAST, matmul=20, copy=60), case(AUTOCAST, "compiled_blocks", matmul=21, copy=copy)
+    )
+    assert profiles.compiling_moves_less == less

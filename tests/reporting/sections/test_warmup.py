@@ -1,121 +1,95 @@
-"""Report on warm-up: the first train steps of a process in table E2, compared with table E1.
+"""What the first step of a process costs, and in which part."""
 
-Table E1 has train steps timed after warm-up.
-"""
+import planted
+import pytest
+from planted_steps import step
 
-import pandas as pd
-from finding_checks import assert_answers_reached
-from step_evidence import line_of, sentence_of, with_rows, with_times, with_values
-from synthetic import cpu_evidence, gpu_evidence
+from lmperf.reporting.sections import section
+from lmperf.reporting.words import NotMeasured
 
-from lmperf.reporting.evidence import MachineEvidence, having
-from lmperf.reporting.findings import statements
-from lmperf.reporting.numbers import spread
-from lmperf.reporting.sections.end_to_end import warmup, ways
-
-EAGER, BF16 = ways.EAGER, ways.BF16
+LATER = (10.0, 20.0, 5.0)  # forward, backward, optimizer
 
 
-def with_warm_steps(factor: float) -> MachineEvidence:
-    """Evidence whose warm steps in table E2 take ``factor`` times as long as in table E1.
-
-    One GPU gave both. In E1 the steps of size small in bf16 autocast are host-bound.
-    """
-    evidence = with_times(gpu_evidence(), 100.0, implementation=EAGER)
-    evidence = with_values(evidence, {"gpus": "GPU-a"})
-    evidence = with_values(evidence, {"gpus": "GPU-a"}, warmup.STEM)
-    evidence = with_values(evidence, {"host_ms": 10.0}, implementation=EAGER)
-    evidence = with_values(
-        evidence, {"host_ms": 95.0}, implementation=EAGER, size="small", dtype=BF16
-    )
-    return with_values(evidence, {"step_ms": 100.0 * factor}, warmup.STEM)
-
-
-CASES = {
-    "first_step": {
-        "reserves": gpu_evidence,
-        "longer": cpu_evidence,
-        "not_always": lambda: with_values(cpu_evidence(), {"step_ms": 0.1}, warmup.STEM, step=1),
-    },
-    "warm_again": {
-        "near": lambda: with_warm_steps(1.05),
-        "apart": lambda: with_warm_steps(2.0),
-    },
-}
+def series(first=(110.0, 30.0, 15.0), size="0.13B", steps=15, reserved=(100, 40), **values):
+    """The rows of a process whose first step has these parts."""
+    for n in range(1, steps + 1):
+        forward, backward, optimizer = first if n == 1 else LATER
+        parts = {"forward_ms": forward, "backward_ms": backward, "optimizer_ms": optimizer}
+        memory = dict(enumerate(reserved, 1)).get(n, 0)
+        yield planted.row(
+            "warmup",
+            size=size,
+            step=n,
+            step_ms=forward + backward + optimizer,
+            reserved_mib=memory,
+            **parts | values,
+        )
 
 
-def test_findings_give_every_declared_answer():
-    assert_answers_reached(warmup.FINDINGS, CASES)
+def warmup_of(*rows):
+    return section("warmup", planted.evidence(*rows))
 
 
-def test_finding_compares_the_first_step_with_the_second(cpu):
-    first = with_values(cpu, {"step_ms": 300.0}, warmup.STEM, step=1)
-    second = with_values(first, {"step_ms": 100.0}, warmup.STEM, step=2)
-    assert "takes 3.00 times as long as the second" in sentence_of("first_step", second)
+def test_first_step_costs_what_it_takes_longer():
+    found = warmup_of(*series())
+    assert found.ratio.low == pytest.approx(155 / 35)
+    assert found.cost.low == pytest.approx(120)
+    assert found.share("forward").low == pytest.approx(100 / 120)
+    assert found.part == "forward"
 
 
-def test_finding_names_the_part_with_most_of_the_excess(gpu):
-    def first(forward, backward):
-        later = {"forward_ms": 100.0, "backward_ms": 40.0, "optimizer_ms": 10.0}
-        parts = {"forward_ms": forward, "backward_ms": backward, "optimizer_ms": 110.0}
-        return with_values(with_values(gpu, later, warmup.STEM), parts, warmup.STEM, step=1)
-
-    said = sentence_of("first_step", first(900.0, 140.0))
-    assert "The forward pass takes 80.0 % of the excess." in said
-    assert "pass takes" not in sentence_of("first_step", first(500.0, 440.0))
+def test_mean_leaves_out_the_steps_of_the_warm_up():
+    [row] = warmup_of(*series()).processes.frame.to_dict("records")
+    assert row["after_0"] == pytest.approx((155 + 9 * 35) / 10)
+    assert row["after_1"] == pytest.approx(35)
+    assert row["after_1_std"] == pytest.approx(0)
 
 
-def test_table_e2_statistics_exclude_the_warm_up_steps(gpu):
-    rows = having(gpu.frame(warmup.STEM), size="small", dtype="float32").set_index("step")
-    parts = warmup.tables(gpu)
-    line = line_of(parts[0], size="small", dtype="float32")
-    timed = rows["step_ms"].loc[2:11]
-    assert line["after 1 (ms)"] == spread(timed.mean(), timed.std())
-    assert float(line["std / mean after 0"]) > float(line["std / mean after 1"])
-    assert line_of(parts[1], size="small", dtype="float32")["step 1"] == f"{rows['step_ms'][1]:.0f}"
-    first = line_of(parts[2], size="small", dtype="float32")
-    assert first["forward (ms)"].startswith(f"{rows['forward_ms'][1]:.0f} / ")
-    assert [h for h in first.index if "reserved in step" in h][1:] == ["reserved in step 2 (MiB)"]
+@pytest.mark.parametrize("waits", [True, False])
+def test_process_waits_where_its_timed_step_does(waits):
+    process = {"dtype": "float32", "implementation": "eager"}
+    timed = step("0.13B", ms=20.0, waits=waits, **process)
+    cell = {"context_length": 1024, "batch": 4, **process}
+    [row] = warmup_of(timed, *series(**cell)).processes.frame.to_dict("records")
+    assert row["waits"] is waits
 
 
-def test_table_e2_shows_the_status_if_every_row_failed(gpu):
-    (table,) = warmup.tables(with_values(gpu, {"status": "crash"}, warmup.STEM, batch=4))
-    assert set(table.frame["status"]) == {"crash"}
+@pytest.mark.parametrize(("forward", "part"), [(25.2, "forward"), (24.8, None)])
+def test_part_explains_the_cost_from_half_of_it_on(forward, part):
+    found = warmup_of(*series(first=(forward, 30.0, 10.0)))
+    if part:
+        assert found.part == part
+    else:
+        with pytest.raises(NotMeasured):
+            found.part  # noqa: B018
 
 
-def test_custom_model_has_lines_but_changes_no_finding(gpu):
-    frame = gpu.frames[warmup.STEM]
-    both = [frame, frame.assign(implementation="mine", step_ms=3 * frame["step_ms"])]
-    after = with_rows(gpu, pd.concat(both), warmup.STEM)
-    assert "implementation" not in warmup.tables(gpu)[0].frame
-    for old, new in zip(warmup.tables(gpu), warmup.tables(after), strict=True):
-        lines = new.frame
-        assert set(lines["implementation"]) == {"eager", "mine"}
-        theirs = lines[lines["implementation"] == "eager"].drop(columns="implementation")
-        assert theirs.to_numpy().tolist() == old.frame.to_numpy().tolist()
-    before, said = (statements(warmup.FINDINGS[:1], e)[0].sentence for e in (gpu, after))
-    assert said == before
+@pytest.mark.parametrize(("larger", "of_process"), [(300.0, True), (500.0, False)])
+def test_cost_is_of_the_process_if_it_grows_less_than_the_model(larger, of_process):
+    found = warmup_of(*series(), *series(first=(larger, 20.0, 5.0), size="2.0B"))
+    assert found.growth == pytest.approx(15.5, abs=0.1)
+    assert found.is_of_the_process is of_process
 
 
-def test_warm_steps_are_compared_with_the_steps_of_table_e1():
-    assert sentence_of("warm_again", with_warm_steps(1.05)) == (
-        "Warm steps that are not host-bound take 1.05x as long in E2 as in E1."
-    )
-    sentence = sentence_of("warm_again", with_warm_steps(2.0))
-    assert "take 2.00x as long" in sentence
-    assert sentence.endswith(": 7 of 7 differ by more than 10 %."), "one is host-bound"
+@pytest.mark.parametrize(("forward", "stands"), [(11.0, True), (9.0, False)])
+def test_sentence_needs_a_longer_first_step(forward, stands):
+    page = planted.page("end_to_end", planted.evidence(*series(first=(forward, 20.0, 5.0))))
+    assert any(said.startswith("The first step") for said in page.said) is stands
 
 
-def test_warm_steps_of_another_gpu_are_not_compared():
-    evidence = with_warm_steps(1.05)
-    other = with_values(evidence, {"gpus": "GPU-b"}, warmup.STEM)
-    assert not statements(warmup.FINDINGS[1:], other)
-    one = with_values(other, {"gpus": "GPU-a", "step_ms": 110.0}, warmup.STEM, size="large")
-    assert "take 1.10x as long" in sentence_of("warm_again", one)
-    unknown = with_values(evidence, {"gpus": ""}, warmup.STEM)
-    assert not statements(warmup.FINDINGS[1:], unknown)
+@pytest.mark.parametrize(("reserved", "last"), [((100, 40), 2), ((100, 0, 8), 3), ((), None)])
+def test_last_step_that_reserved_memory(reserved, last):
+    assert warmup_of(*series(reserved=reserved)).reserving == last
 
 
-def test_warm_steps_that_may_be_host_bound_in_e2_are_not_compared():
-    evidence = with_values(with_warm_steps(1.05), {"host_ms": 60.0}, implementation=EAGER)
-    assert not statements(warmup.FINDINGS[1:], evidence)
+def test_crashed_process_has_its_status_and_no_series():
+    crashed = planted.row("warmup", size="2.0B", status="crash", step=None)
+    found = warmup_of(*series(), crashed)
+    assert list(found.processes.frame["size"]) == ["small"]
+    page = planted.page("end_to_end", planted.evidence(*series(), crashed))
+    assert "- crash" in page.text
+
+
+def test_one_step_alone_costs_nothing_known():
+    with pytest.raises(NotMeasured):
+        warmup_of(*series(steps=1)).cost  # noqa: B018

@@ -12,6 +12,8 @@ from pathlib import Path
 import pandas as pd
 
 from lmperf.names import size_words
+from lmperf.reporting.evidence import having
+from lmperf.reporting.words import NotMeasured
 
 FOLDER = Path(__file__).parent
 SOURCES = "sources"
@@ -26,6 +28,18 @@ def figures_of(stem: str) -> pd.DataFrame:
     """
     figures = pd.read_csv(FOLDER / f"{stem}.csv", dtype=str, keep_default_na=False)
     return figures.assign(size=figures["size"].map(size_words)) if "size" in figures else figures
+
+
+def figure(stem: str, **where: str) -> dict[str, str]:
+    """The first published figure of a benchmark with these values.
+
+    Raises:
+        NotMeasured: there is none.
+    """
+    found = having(figures_of(stem), **where)
+    if found.empty:
+        raise NotMeasured(f"no published figure of {stem} with {where}")
+    return found.iloc[0].to_dict()
 
 
 @cache

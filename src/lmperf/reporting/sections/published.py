@@ -1,270 +1,140 @@
-"""The page that compares published numbers with this machine's rows of the same cells.
-
-It shows the largest cell of each source, device and metric. No check depends on it.
-"""
+"""Published figures beside this machine's rows of the same cells; no check depends on them."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import reduce
+from collections.abc import Callable, Iterable
+from functools import cached_property, partial
 
 import pandas as pd
 
-from lmperf.devices import SHEETS
-from lmperf.dtypes import dtype_of
-from lmperf.names import axis_words, dtype_words, in_order, phase_words, value_words
-from lmperf.reporting import gates, marks
-from lmperf.reporting.evidence import MachineEvidence, groups, having
-from lmperf.reporting.numbers import counted, finite, fixed, rounded, significant
+from lmperf.benchmarks import load
+from lmperf.names import axis_words, in_order, value_words
+from lmperf.reporting.evidence import having
 from lmperf.reporting.published import STEMS, cell_of, figures_of, sources
+from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
-from lmperf.reporting.tables import TableGroup, from_frame, keys_of
-from lmperf.results import STALE, Cell, Table
-from lmperf.workflow import IS_PACKAGED
+from lmperf.reporting.words import fixed, sig
 
-# Only a checkout has these files at a place that a page can link to.
-LINK = None if IS_PACKAGED else "../../src/lmperf/reporting/published"
-# Metric of a published number -> column of our rows, unit, and function that formats the value.
+# Quantity of a published figure -> our column, its unit and form.
 MEASURED = {
-    "time": ("median_ms", " ms", significant),
-    "memory before backward": ("saved_mib", " MiB", significant),
-    "memory": ("saved_mib", " MiB", significant),
-    "peak memory": ("peak_mib", " MiB", significant),
-    "sum": ("value", "", fixed),
-}
-# (benchmark, metric, phase) -> how our number differs in meaning from the published one.
-HERE = {
-    ("attention", "memory", "backward"): "when is not stated; here before the backward",
-    ("memory", "peak memory", "forward"): "the forward here is without gradients",
+    "time": ("ms", "ms", sig),
+    "memory before backward": ("saved_mib", "MiB", sig),
+    "memory": ("saved_mib", "MiB", sig),
+    "peak memory": ("peak_mib", "MiB", sig),
+    "sum": ("value", "", partial(fixed, places=4)),
 }
 # Columns that say how large a cell is; the first one with values is used.
 WORK = ("flops", "bytes", "predicted_mib")
-# Of several published implementations of a cell, the table shows the first of these, if any,
-# else the first in reading order.
+# Of implementations of one cell the first of these is shown, else the first in reading order.
 FIRST = ("triton", "eager")
-MOST = 20
+SHOWN = ["key", "signs", "waits"]  # what tables show of our rows beside numbers
 NOT_STATED = "not stated"
-# Device as a source names it -> its fastest variant with a data sheet.
-DEVICES = {
-    "H100": "H100 80GB HBM3",
-    "H100 80 GB": "H100 80GB HBM3",
-    "A100 40 GB": "A100-SXM4-40GB",
-}
 
 
-def beside(evidence: MachineEvidence) -> list[Table]:
-    """The table of published numbers: per source, device and metric the largest measured cell."""
-    matched = {stem: _matched(evidence, stem) for stem in STEMS}
-    lines = [
-        _line(stem, found)
-        for stem, rows in matched.items()
-        for _, found in rows.groupby(["source", "device", "metric"])
-    ]
-    impossible = sum(int(_impossible(rows).notna().sum()) for rows in matched.values())
-    cannot = (
-        f" {counted(impossible, 'time')} cannot be as printed (in ms where no unit is stated):"
-        " a rate above the data sheet of the device would follow."
-    )
-    note = (
-        "The table shows the largest such cell of each source, device and quantity. Times here are"
-        f" medians. {_negative()}{cannot if impossible else ''} All published figures:"
-        f" {', '.join(f'[{stem}]({LINK}/{stem}.csv)' if LINK else stem for stem in STEMS)}."
-    )
-    table = pd.DataFrame(lines[:MOST])
-    caption = "The largest cells that were published"
-    made = from_frame(caption, table, note, right=[], folds=False)
-    return [made] if lines else []
+class Published(Section):
+    """For each benchmark the largest published cells that this machine measured as well."""
 
+    @cached_property
+    def by_topic(self) -> list[tuple[str, Rows, Callable[[float], str]]]:
+        """(title of a benchmark, its lines, the form of our numbers) where there are lines."""
+        found = [(load(stem).title, self._lines(stem)) for stem in STEMS]
+        return [(title, lines, _form(lines)) for title, lines in found if lines]
 
-def counts(evidence: MachineEvidence) -> list[Table]:
-    """The table of how many published figures have a row here, and why the others have none."""
-    lines = []
-    for stem in STEMS:
-        figures, found = figures_of(stem), len(_matched(evidence, stem))
-        stated = (figures[cell_of(figures)] != "").all(axis=1)
-        known = figures["metric"].isin(list(MEASURED))
-        other = int((stated & ~known).sum())
-        lines.append(
+    def _lines(self, stem: str) -> Rows:
+        """The largest cell of each source, device and quantity; all cells that have no size."""
+        matched, cell = self._matched(stem), cell_of(figures_of(stem))
+        of = ["source", "device", "metric", *(cell if not matched["work"].any() else ())]
+        largest = []
+        for _, rows in matched.groupby(of, sort=False):
+            same_cell = (rows[cell] == rows.iloc[0][cell]).all(axis=1)
+            largest.append(rows[same_cell].drop_duplicates("phase"))
+        lines = pd.concat(largest) if largest else matched
+        return self.rows(stem).kept(lines.assign(**_words(lines, cell)))
+
+    def _matched(self, stem: str) -> pd.DataFrame:
+        """The published figures whose cell has a row here, the largest cell first.
+
+        `here`: this machine's number. Cells of equal work are ordered by implementation (as in
+        FIRST), then by dtype, the last in reading order first.
+        """
+        figures, rows = figures_of(stem), self.rows(stem).valid.frame
+        keys = [*cell_of(figures), "phase"]
+        if not {*keys} <= {*rows.columns}:
+            return figures.iloc[:0].assign(work=0.0)
+        work = next((rows[name] for name in WORK if name in rows and rows[name].notna().any()), 0.0)
+        numbers = {metric: rows[name] for metric, (name, *_) in MEASURED.items() if name in rows}
+        ours = rows[SHOWN].assign(work=work, **numbers, **rows[keys].map(_text))
+        both = figures.merge(ours.drop_duplicates(keys, keep="last"), on=keys)
+        here = [row.get(row["metric"]) for _, row in both.iterrows()]
+        both = both.assign(here=pd.Series(here, both.index, dtype=float)).dropna(subset=["here"])
+        names = [*FIRST, *in_order("implementation", both["implementation"])]
+        numerics = both.get("dtype", pd.Series("", both.index))
+        ranks = pd.DataFrame(
             {
-                "benchmark": stem,
-                "figures": len(figures),
-                "found": found,
-                "vague": int((~stated).sum()),
-                "quantity": other,
-                "no_row": int((stated & known).sum()) - found,
+                "work": both["work"],
+                "name": -both["implementation"].map(names.index),
+                "numerics": numerics.map(in_order("dtype", numerics).index),
             }
         )
-    table = pd.DataFrame(lines)
-    total = table.drop(columns="benchmark").sum()
-    note = (
-        f"Of {total['figures']:,} published figures {total['found']:,} have a row here,"
-        f" {total['figures'] - total['found']:,} have none."
-    )
-    headers = {
-        "found": "with a row here",
-        "vague": "cell not stated in full",
-        "quantity": "quantity not measured here",
-        "no_row": "cell not measured here",
-    }
-    return [from_frame("Published figures and rows", table, note, headers=headers)]
+        return both.loc[ranks.sort_values([*ranks], ascending=False, kind="stable").index]
+
+    @property
+    def sources(self) -> Rows:
+        """A line for each source with its devices and number of figures."""
+        every = pd.concat([figures_of(stem)[["source", "device"]] for stem in STEMS])
+        return self.table_rows(
+            {
+                "source": one.source,
+                "author": one.author or NOT_STATED,
+                "title": one.title,
+                "device": "; ".join(_devices(having(every, source=one.source))) or NOT_STATED,
+                "figures": len(having(every, source=one.source)),
+            }
+            for one in sources().itertuples()
+        )
 
 
-def source_table(_: MachineEvidence) -> list[Table]:
-    """The table of sources: author, title, devices and number of figures of each."""
-    every = pd.concat([figures_of(stem)[["source", "device"]] for stem in STEMS])
-    lines = [
-        {
-            "source": one.source,
-            "author": one.author or NOT_STATED,
-            "title": one.title,
-            "device": "; ".join(_devices(own := having(every, source=one.source))) or NOT_STATED,
-            "figures": len(own),
-        }
-        for one in sources().itertuples()
-    ]
-    note = "The title of a write-up is its first heading."
-    headers = {"device": "devices"}
-    return [from_frame("Where the figures come from", pd.DataFrame(lines), note, headers=headers)]
-
-
-def _devices(figures: pd.DataFrame) -> list[str]:
-    return sorted(set(figures["device"]) - {NOT_STATED})
-
-
-def _matched(evidence: MachineEvidence, stem: str) -> pd.DataFrame:
-    """The published numbers whose cell this machine measured, the largest cell first.
-
-    Column ``here`` holds this machine's number. Cells of equal work are ordered by implementation
-    (as in ``FIRST``), then by dtype, the last in reading order first.
-    """
-    figures, frame = figures_of(stem), evidence.frame(stem)
-    keys = [*cell_of(figures), "phase"]
-    if frame is None or not set(keys) <= set(frame.columns):
-        return figures.iloc[:0]
-    frame = frame[gates.shown(frame)]
-    numbers = {m: frame[c] for m, (c, *_) in MEASURED.items() if c in frame}
-    numbers["flops"] = frame.get("flops", pd.Series(None, frame.index, float))
-    work = next((frame[name] for name in WORK if name in frame and frame[name].notna().any()), 0.0)
-    known = {"key": keys_of(frame), "marks": marks.names_of(frame)}
-    ours = frame[keys].map(_text).assign(**numbers, work=work, **known)
-    both = figures.merge(ours.drop_duplicates(keys, keep="last"), on=keys).sort_values(keys)
-    here = [row.get(row["metric"]) for _, row in both.iterrows()]
-    both = both.assign(here=pd.Series(here, both.index, dtype=float)).dropna(subset=["here"])
-    names = [*FIRST, *in_order("implementation", both["implementation"])]
-    numerics = both.get("dtype", pd.Series("", both.index))
-    ranks = pd.DataFrame({"work": both["work"], "name": -both["implementation"].map(names.index)})
-    ranks["numerics"] = numerics.map(in_order("dtype", numerics).index)
-    return both.loc[ranks.sort_values(list(ranks), ascending=False, kind="stable").index]
-
-
-def _impossible(rows: pd.DataFrame) -> pd.Series:
-    """TFLOP/s of the published times that exceed their device's data sheet; NaN for all others.
-
-    rows: from ``_matched``. A time without a unit is read as milliseconds.
-    """
-    if rows.empty or "dtype" not in rows:
-        return pd.Series(float("nan"), rows.index)
-    times = pd.to_numeric(rows["value"], errors="coerce").where(rows["metric"] == "time")
-    ms = times * rows["unit"].map({"s": 1e3, "ms": 1.0, "": 1.0})
-    rates = rows["flops"] / ms / 1e9
-    return rates.where((ms > 0) & (rates > rows.apply(_peak, axis=1)))
-
-
-def _peak(row: pd.Series) -> float:
-    """TFLOP/s of the data sheet of a figure's device in its numerics; infinite if unknown."""
-    sheet = SHEETS.get(DEVICES.get(row["device"], ""))
-    known = sheet.tflops if sheet else {}
-    return known.get(dtype_of(row["dtype"]).matmul, float("inf"))
-
-
-def _cannot_be(rows: pd.DataFrame) -> str:
-    """A remark on the rate that would follow from a time that cannot be; else empty."""
-    rates = _impossible(rows).dropna()
-    if rates.empty:
-        return ""
-    row = rows.loc[rates.index[0]]
-    unit = "" if row["unit"] else " as ms"
-    return (
-        f"{row['value']}{unit} cannot be: it would be {rounded(rates.iloc[0])} TFLOP/s, the data"
-        f" sheet has {significant(_peak(row))} in {dtype_words(dtype_of(row['dtype']).matmul)}"
-    )
+def _form(lines: Rows) -> Callable[[float], str]:
+    return MEASURED[lines.frame["metric"].iloc[0]][2]
 
 
 def _text(value) -> str:
-    """The value of an axis as the CSV files of published numbers write it."""
+    """The value of an axis as the CSV files of published figures write it."""
     whole = isinstance(value, float) and value.is_integer()
     return str(int(value)) if whole else str(value)
 
 
-def _line(stem: str, rows: pd.DataFrame) -> dict[str, str]:
-    """A line of the table: the first cell of the rows, with all its phases."""
-    cell, first = cell_of(figures_of(stem)), rows.iloc[0]
-    rows = rows[(rows[cell] == first[cell]).all(axis=1)].drop_duplicates("phase")
-    rows = pd.concat([part for _, part in groups(rows, "phase")])
-    _, unit, form = MEASURED[first["metric"]]
-    phases = " / ".join(map(phase_words, rows["phase"]))
-    named = [phases] if first["metric"] == "time" else [first["metric"], phases]
-    notes = [part for note in rows["note"] for part in note.split("; ")]
-    notes += [HERE.get((stem, first["metric"], phase), "") for phase in rows["phase"]]
-    device = "" if first["device"] == NOT_STATED else f", {first['device']}"
+def _words(lines: pd.DataFrame, cell: list[str]) -> dict[str, Iterable[str]]:
+    """The columns of a line that are words: its device, cell, quantity and published value."""
+    units = {
+        metric: f"{metric} ({unit})" if unit else metric
+        for metric, (_, unit, _) in MEASURED.items()
+    }
+    rows = [row for _, row in lines.iterrows()]
     return {
-        "benchmark": stem,
-        "cell": ", ".join(filter(None, (_words(name, first[name]) for name in cell))),
-        "quantity": ", ".join(named if len(rows) > 1 else named[:1]),
-        "source": first["source"] + device,
-        "published": _printed(rows["value"], first["unit"]),
-        "here": replace(
-            _here(rows["here"].tolist(), form, unit, first["key"]),
-            marks=_marks(rows["marks"], first["metric"]),
-        ),
-        "remark": "; ".join(filter(None, dict.fromkeys([*notes, _cannot_be(rows)]))),
+        "device": lines["device"].replace(NOT_STATED, ""),
+        "cell": [
+            ", ".join(filter(None, (_axis(name, row[name]) for name in cell))) for row in rows
+        ],
+        "quantity": [units[row["metric"]] for row in rows],
+        "published": [_printed(row["value"], row["unit"]) for row in rows],
     }
 
 
-def _here(values: list[float], form, unit: str, key: str | None) -> Cell:
-    """A table cell with this machine's number for each phase, joined by a slash.
-
-    key: the key of the row of the first number.
-    """
-    first, second, *_ = *map(finite, values), None
-    return Cell(" / ".join(map(form, values)) + unit, first, second=second, row=key)
-
-
-def _marks(names: pd.Series, metric: str) -> tuple[str, ...]:
-    """All marks of rows with a time; of rows with another quantity, only that of stale rows."""
-    found = reduce(marks.both, names)
-    return found if metric == "time" else tuple(name for name in found if name == STALE)
-
-
-def _printed(values: pd.Series, unit: str) -> str:
-    """The published values as text with their unit; seconds become milliseconds."""
-    if unit == "s":
-        values, unit = [significant(1e3 * float(value)) for value in values], "ms"
-    number = any(value[-1].isdigit() for value in values)
-    return " / ".join(values) + (f" {unit}" if unit and number else "")
-
-
-def _words(name: str, value: str) -> str:
-    """The name and value of an axis in words; empty for a flag that is false."""
+def _axis(name: str, value: str) -> str:
+    """An axis of a cell in words; nothing for a flag that is false."""
     if name in ("implementation", "dtype"):
         return value_words(name, value)
     flags = {"True": axis_words(name), "False": ""}
     return flags.get(value, f"{axis_words(name)} {value}" if value.isdigit() else value)
 
 
-def _negative() -> str:
-    """A sentence on the most negative published time, which subtraction produced."""
-    times = having(figures_of("warmup"), metric="time", unit="s")
-    milliseconds = 1e3 * times["value"].astype(float)
-    least = times.loc[milliseconds.idxmin()]
-    cell = f"{least['source']}, {least['size']}, context {least['context_length']}"
-    time = f"a {phase_words(least['phase'])} of {significant(milliseconds.min())} ms ({cell})"
-    return f"Times obtained by subtraction can be impossible: {time}."
+def _printed(value: str, unit: str) -> str:
+    """A published value with its unit, as it was printed; seconds become milliseconds."""
+    if unit == "s":
+        return f"{sig(1e3 * float(value))} ms"
+    return f"{value} {unit}" if unit and value[-1].isdigit() else value
 
 
-TABLES = (
-    TableGroup("", "Sources", source_table),
-    TableGroup("", "Published figures beside this machine's", beside),
-    TableGroup("", "Figures with and without a row here", counts),
-)
-SECTION = Section((), None, TABLES, None, STEMS, "Published figures", 90, in_write_up=False)
+def _devices(figures: pd.DataFrame) -> list[str]:
+    return sorted({*figures["device"]} - {NOT_STATED})

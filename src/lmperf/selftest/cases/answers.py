@@ -1,6 +1,6 @@
 """Cases that return results without doing the work, or that work outside the timed interval."""
 
-from lmperf.reporting.numbers import percent
+from lmperf.reporting.words import percent
 from lmperf.selftest.case import Case, Session
 from lmperf.selftest.cases.results import DIFFERS
 from lmperf.selftest.expectations import Marked, Perhaps, Withheld

@@ -1,1 +1,0 @@
-"""Compare two results row by row: ``lmperf diff OLD NEW``."""

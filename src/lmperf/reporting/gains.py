@@ -1,0 +1,240 @@
+"""Speed-ups of rows over others, and what a sentence may say of them.
+
+`pairs` estimates and judges every pair of rows; `lmperf.statistics` has the mathematics. `Gain`
+says several pairs as one: its words follow from the verdicts, so no template words a comparison.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import suppress
+from itertools import permutations
+
+import numpy as np
+import pandas as pd
+
+from lmperf.benchmarks import load
+from lmperf.evidence.plausible import EVENT_STEP_MS
+from lmperf.names import in_order
+from lmperf.reporting.evidence import WITHHELD, Evidence, having, parts, same_width
+from lmperf.reporting.results import EMPTY
+from lmperf.reporting.words import Count, NotMeasured, Range, listed, name, range_, ratio
+from lmperf.statistics import (
+    FALSE_DISCOVERY,
+    FASTER,
+    LEAST_FLOOR,
+    SAME,
+    SLOWER,
+    UNRESOLVED,
+    Ratio,
+    adjusted,
+    medians,
+    paired,
+    unpaired,
+    verdict,
+)
+
+PRECISE = 0.10  # an unresolved speed-up known to this much takes part in a mean
+
+
+def pairs(evidence: Evidence, stem: str, ours: Mapping, base: Mapping) -> pd.DataFrame:
+    """The rows of `ours` that have a row of `base` in the same cell, indexed like the rows.
+
+    ours, base: values of the columns in which the two sides differ.
+
+    Adds ratio, low, high, n (rounds), floor, verdict, holds and signs (of both rows), and `why`:
+    the words in place of a ratio. Two steps with times back to back from one GPU are compared by
+    these, other rows if they were timed in turn. A step that waited for the CPU is compared but
+    never judged. False discovery is controlled over all pairs.
+    """
+    key = ("pairs", stem, *sorted(ours.items()), *sorted(base.items()))
+    return evidence.once(key, lambda: _pairs(evidence, stem, ours, base))
+
+
+def _pairs(evidence: Evidence, stem: str, ours: Mapping, base: Mapping) -> pd.DataFrame:
+    rows = evidence.rows(stem)
+    keys = [column for column in load(stem).identity if column not in ours]
+    mine, theirs = (having(rows, **side)[keys].reset_index() for side in (ours, base))
+    found = mine.merge(theirs, "inner", keys, suffixes=("", "_base"))
+    # Labels of the rows of a benchmark are their places.
+    sides = found["index"].to_numpy(), found["index_base"].to_numpy()
+    mine, theirs = (rows.take(side) for side in sides)
+    both = pd.concat([mine, theirs.set_axis(mine.index).add_suffix("_base")], axis=1)
+    ok = both["state"].isna() & both["state_base"].isna()
+    is_step = (both["phase"] == "train_step") & ok
+    lasting = is_step & both[["sustained_ms", "sustained_ms_base"]].notna().all(axis=1)
+    lasting &= both["gpus"].notna() & (both["gpus"] == both["gpus_base"])
+    lasting &= both["environment"] == both["environment_base"]
+    times = evidence.rounds(stem, "rounds_ms")
+    counts = [(~np.isnan(times[side])).sum(axis=1) for side in sides]
+    in_turn = ok & ~lasting & (both["together"] == both["together_base"]) & (counts[0] == counts[1])
+    found = pd.concat(
+        [
+            _ratios(evidence.rounds(stem, "sustained_rounds_ms"), *sides, lasting, unpaired),
+            _ratios(times, *sides, in_turn, paired),
+        ]
+    ).reindex(both.index)
+    unsound = ~(both["holds"] & both["holds_base"]) | both["waits"] | both["waits_base"]
+    p = adjusted(found["p"].mask(unsound))
+    floor = both[["floor", "floor_base"]].max(axis=1).clip(lower=found["step"])
+    numbers = Ratio(*(found[column].to_numpy() for column in ("ratio", "low", "high", "p", "n")))
+    said = verdict(numbers, floor.to_numpy(), p <= FALSE_DISCOVERY, unsound.to_numpy())
+    states = zip(both["state"], both["state_base"], strict=True)
+    withheld = [not {a, b}.isdisjoint(WITHHELD) for a, b in states]
+    both["why"] = np.where(ok, "not compared", np.where(withheld, "withheld", EMPTY))
+    both["signs"] = [
+        tuple(dict.fromkeys((*a, *b)))
+        for a, b in zip(both["signs"], both["signs_base"], strict=True)
+    ]
+    return both.assign(
+        **found[["ratio", "low", "high", "n"]],
+        floor=floor,
+        waits=both["waits"] | both["waits_base"],
+        holds=both["holds"] & both["holds_base"],
+        verdict=pd.Series(said, both.index, dtype=object).where(found["ratio"].notna()),
+    )
+
+
+def _ratios(times, mine, theirs, compared: pd.Series, estimate) -> pd.DataFrame:
+    """The ratios of the pairs that are compared, of matrices of times by round."""
+    sides = same_width(*(_filled(times[of[compared.to_numpy()]]) for of in (theirs, mine)))
+    found = estimate(*sides)
+    step = EVENT_STEP_MS / np.fmin(*map(medians, sides))
+    columns = dict(zip(("ratio", "low", "high", "p", "n"), vars(found).values(), strict=True))
+    return pd.DataFrame(columns | {"step": step}, compared.index[compared], dtype=float)
+
+
+def _filled(times: np.ndarray) -> np.ndarray:
+    """The matrix without the columns on the right that have no time."""
+    return times[:, : max((~np.isnan(times)).sum(axis=1), default=0) or 1]
+
+
+class Gain:
+    """Speed-ups of several cells as one: `str` words them, `>` and `<` hold for each interval.
+
+    A step that waits for the CPU takes no part.
+    Raises NotMeasured unless most of the pairs hold and are resolved or at least precise.
+    """
+
+    def __init__(self, timed: pd.DataFrame):
+        there = timed["ratio"].notna() | (timed["why"] == "withheld")
+        self.timed = timed[there & ~timed["waits"]]
+        self.rows = usable(self.timed)
+        if self.rows.empty or 2 * len(self.rows) < len(self.timed):
+            raise NotMeasured("fewer than half of the comparisons hold")
+
+    def where(self, **axes) -> Gain:
+        """The speed-ups of the rows with these values; a list means any of them."""
+        return Gain(having(self.timed, **axes))
+
+    def by(self, axis: str) -> list[tuple]:
+        """(value of an axis, its gain), for those of which something can be said."""
+        return [(value, Gain(part)) for (value,), part in parts(self.timed, axis) if _says(part)]
+
+    def __iter__(self):
+        """The phases in words with their gains."""
+        return iter([(name(phase), gain) for phase, gain in self.by("phase")])
+
+    @property
+    def mean(self) -> float:
+        """The geometric mean over cells."""
+        return float(np.exp(np.log(self.rows["ratio"]).mean()))
+
+    @property
+    def range(self) -> Range:
+        return Range.of(self.rows["ratio"])
+
+    @property
+    def cells(self) -> Count:
+        return Count(len(self.rows), len(self.timed))
+
+    @property
+    def verdict(self) -> str:
+        """That of all rows; else whether the mean exceeds the mean of their noise floors."""
+        if len(said := {*self.rows["verdict"]}) == 1:
+            return said.pop()
+        floor = np.exp(np.log1p(self.rows["floor"].clip(lower=LEAST_FLOOR)).mean()) - 1
+        return verdict(Ratio(*[self.mean] * 3, np.nan, len(self.rows)), floor)
+
+    @property
+    def is_faster(self) -> bool:
+        return self.verdict == FASTER
+
+    @property
+    def is_slower(self) -> bool:
+        return self.verdict == SLOWER
+
+    @property
+    def is_same(self) -> bool:
+        return self.verdict == SAME
+
+    def counted(self, verdict: str) -> Count:
+        """How many of the resolved comparisons have a verdict."""
+        resolved = self.rows[self.rows["verdict"] != UNRESOLVED]
+        return Count(int((resolved["verdict"] == verdict).sum()), len(resolved))
+
+    @property
+    def faster(self) -> Count:
+        return self.counted(FASTER)
+
+    @property
+    def slower(self) -> Count:
+        return self.counted(SLOWER)
+
+    def faster_from(self, axis: str) -> float | None:
+        """The value of an axis from which on every resolved comparison is faster; None: nowhere."""
+        rows = self.rows[self.rows["verdict"] != UNRESOLVED]
+        steady = (rows["verdict"] == FASTER).groupby(rows[axis]).all()[::-1].cummin()[::-1]
+        return steady.index[steady].min() if steady.any() else None
+
+    def __gt__(self, bound: float) -> bool:
+        return bool((self.rows["low"] > bound).all())
+
+    def __lt__(self, bound: float) -> bool:
+        return bool((self.rows["high"] < bound).all())
+
+    def __str__(self) -> str:
+        cells = range_(self.range, "ratio")
+        if self.verdict == UNRESOLVED:
+            raise NotMeasured("unresolved")
+        if self.verdict == SAME:
+            return f"on par ({cells})"
+        return f"{ratio(self.mean)} ({cells})" if len(self.rows) > 1 and " to " in cells else cells
+
+
+def usable(timed: pd.DataFrame) -> pd.DataFrame:
+    """The pairs that hold and are resolved, or known to within PRECISE."""
+    width = np.fmax(timed["high"] / timed["ratio"], timed["ratio"] / timed["low"]) - 1
+    known = (timed["verdict"] != UNRESOLVED) | ((width <= PRECISE) & ~timed["waits"])
+    return timed[timed["holds"] & known]
+
+
+def _says(part: pd.DataFrame) -> bool:
+    with suppress(NotMeasured):
+        return Gain(part).verdict != UNRESOLVED
+    return False
+
+
+def fastest(evidence: Evidence, stem: str, rows: pd.DataFrame, *group: str) -> str:
+    """Which implementation is the fastest in how many groups of rows, in words."""
+    rows, wins, cases = rows[rows["state"].isna()], Counter(), 0
+    beats = {name: set() for name in in_order("implementation", rows["implementation"])}
+    for one, other in permutations(beats, 2):
+        found = pairs(evidence, stem, {"implementation": one}, {"implementation": other})
+        beats[one] |= {(label, other) for label in found.index[found["verdict"] == FASTER]}
+    for _, part in parts(rows, *group):
+        best, cases = part.loc[part["tflops"].idxmax()], cases + 1
+        others = {*part["implementation"]} - {best["implementation"]}
+        if part["holds"].all() and all(
+            (best.name, one) in beats[best["implementation"]] for one in others
+        ):
+            wins[name(best["implementation"])] += 1
+    if not wins:
+        return "No implementation is measurably the fastest"
+    (first, most), *rest = wins.most_common()
+    if most == cases:
+        return f"{first} is the fastest"
+    open_ = [f"{cases - wins.total()} on par or unresolved"] if wins.total() < cases else []
+    rest = listed([*(f"{who} in {n}" for who, n in rest), *open_])
+    return f"{first} is the fastest in {most} of {cases} cases, {rest}"

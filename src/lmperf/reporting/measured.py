@@ -1,0 +1,136 @@
+"""Rows that were measured now, for a terminal: times, speed-ups with verdicts, failed checks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pandas as pd
+
+from lmperf.benchmark import Benchmark, Timed
+from lmperf.evidence.plausible import KIND
+from lmperf.names import STATUSES, axis_words, implementation_words, in_order, value_words
+from lmperf.reporting.evidence import Evidence
+from lmperf.reporting.foreign import plain
+from lmperf.reporting.gains import pairs
+from lmperf.reporting.reproduced import RESULTS
+from lmperf.reporting.results import DERIVED, HIGHER, LOWER, Cell, Table
+from lmperf.reporting.tables import Quantity, cells, made, number, speedup, status, text, time
+from lmperf.reporting.words import count, error, sig
+from lmperf.statistics import FASTER, SLOWER
+
+# With more implementations, a table compares each of them with one baseline only.
+MOST_BASES = 4
+# With more observations, such as kernels, a table has a line for each case only.
+MOST_LINES = 40
+# State of a row -> its words in a list of failures.
+FAILED = STATUSES | {"failed_check": "gate failed, withheld", "impossible": f"{KIND}, withheld"}
+TENSORS = {
+    "error_out": "output",
+    "error_lse": "logsumexp",
+    "error_dq": "dQ",
+    "error_dk": "dK",
+    "error_dv": "dV",
+}
+
+
+def tables(evidence: Evidence, benchmark: Benchmark, over: str | None = None) -> list[Table]:
+    """A table for each phase with times, rates, errors and speed-ups over other implementations.
+
+    over: the only baseline; None: each implementation, or of more than MOST_BASES the project's
+        first one.
+    """
+    stem, rows = benchmark.stem, evidence.rows(benchmark.stem)
+    rows.attrs["stem"] = stem
+    cell = [*(axis.name for axis in benchmark.axes), "implementation"]
+    # Of a single case the implementation stands in the line, the axes in the caption.
+    cell = cell if len(rows[cell].drop_duplicates()) > 1 else cell[::-1]
+    if not isinstance(benchmark, Timed):
+        return [*_observed(evidence, benchmark, rows, [*cell, "phase"])]
+    measured = in_order("implementation", rows["implementation"])
+    own = [name for name in measured if benchmark.implementation(name).origin == "project"]
+    bases = measured if len(measured) <= MOST_BASES else [*own, *measured][:1]
+    columns = [
+        time(),
+        *([number("host_ms", "host", unit="ms")] if rows["host_ms"].notna().any() else []),
+        number("tflops", unit="TFLOP/s", better=HIGHER, role=DERIVED),
+        number("bandwidth_gbps", unit="GB/s", better=HIGHER, role=DERIVED),
+        *(_over(stem, base) for base in ([over] if over else bases)),
+        *_errors(rows),
+    ]
+    return [*made(evidence, rows, cell, columns, ["phase"])]
+
+
+def _over(stem: str, base: str) -> Quantity:
+    """A column with the speed-ups of all other implementations over one, with their verdicts."""
+
+    def make(evidence: Evidence, rows: pd.DataFrame) -> pd.Series:
+        found: dict[int, Cell] = {}
+        for name in rows["implementation"].unique():
+            if name != base:
+                both = pairs(evidence, stem, {"implementation": name}, {"implementation": base})
+                both = both[both.index.isin(rows.index)]
+                found |= {row.Index: _with_verdict(speedup(row)) for row in both.itertuples()}
+        return pd.Series(found, dtype=object)
+
+    header = f"over {value_words('implementation', base)}"
+    return Quantity(header, f"over.{base}", make, better=HIGHER, role=DERIVED)
+
+
+def _with_verdict(cell: Cell) -> Cell:
+    says_it = cell.verdict in (FASTER, SLOWER)
+    return replace(cell, words=f"{cell.words} {cell.verdict}") if says_it else cell
+
+
+def _errors(rows: pd.DataFrame) -> list[Quantity]:
+    """Columns with the errors of each row, also of those that failed their check."""
+
+    def column(name: str, header: str, words: str = "{value}", **second) -> Quantity:
+        def make(_, rows: pd.DataFrame) -> pd.Series:
+            return cells(
+                rows.assign(state=None, words="", signs=None), name, error, words, **second
+            )
+
+        return Quantity(header, name, make, better=LOWER)
+
+    bound = {"words": "{value} / {second}", "second": ("error_bound", error)}
+    tensors = [(name, f"error of {of}") for name, of in TENSORS.items() if name in rows]
+    return [column("max_error", "largest error / bound", **bound), *(column(*of) for of in tensors)]
+
+
+def _observed(evidence: Evidence, benchmark: Benchmark, rows: pd.DataFrame, case: list[str]):
+    if len(rows) > MOST_LINES:
+        cases = rows.drop_duplicates(case)
+        cases.attrs = rows.attrs
+        return made(evidence, cases, case, [status()])
+    names = RESULTS.get(benchmark.stem, [column.name for column in benchmark.columns])
+    results = [
+        text(name) if benchmark.kinds[name] is str else number(name, axis_words(name))
+        for name in names
+    ]
+    columns = [status(), *results, *_errors(rows)]
+    return made(evidence, rows, [*case, *benchmark.index], columns)
+
+
+def failures(rows: pd.DataFrame) -> str:
+    """A line for each reason why rows have no result: how many there are, the most frequent first.
+
+    Rows that ran out of memory are left out: their cells say how much they asked for.
+    """
+    failed = rows[rows["state"].notna() & (rows["state"] != "oom")]
+    reasons = pd.Series([_reason(row) for row in failed.to_dict("records")], dtype=object)
+    keys = [failed[name].reset_index(drop=True) for name in ("state", "implementation")]
+    counts = reasons.groupby([*keys, reasons]).size().sort_values(ascending=False, kind="stable")
+    lines = []
+    for (state, name, why), n in counts.items():
+        what = f"{FAILED.get(state, state)}, {implementation_words(name)}"
+        lines.append(f"- {what} ({count(n, 'row')}): {plain(why)}")
+    return "\n".join(lines)
+
+
+def _reason(row: Mapping) -> str:
+    if row["state"] == "impossible":
+        return f"{sig(row['ms'])} ms"
+    if isinstance(row["reason"], str):
+        return row["reason"]
+    return f"error {error(row['max_error'])}, bound {error(row['error_bound'])}"

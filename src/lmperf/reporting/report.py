@@ -1,0 +1,127 @@
+"""The files of a report: write-up, pages and figures of a machine, and the overview of all."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+
+from lmperf.evidence import despite
+from lmperf.evidence.project import Project
+from lmperf.evidence.review import review
+from lmperf.evidence.reviewed import Review
+from lmperf.reporting import figures
+from lmperf.reporting.evidence import Evidence, traces_in
+from lmperf.reporting.files import replace_files
+from lmperf.reporting.pages import REPORT, page_names, pages_of, title
+from lmperf.reporting.render import Page
+from lmperf.reporting.selftest import read_selftest
+from lmperf.reporting.site import Site, with_history
+from lmperf.reporting.words import count
+
+WRITE_UP, FIGURES = f"{REPORT}.md", "figures"
+
+
+def evidence_of(project: Project, machine: str) -> Evidence:
+    """The evidence of a machine, compared with today's code and configuration.
+
+    Raises:
+        UserError: `report/` has no evidence of this machine.
+    """
+    found = review(project, machine)
+    folder = project.report_directory / machine
+    more = {"selftest": read_selftest(folder), "traces": traces_in(folder)}
+    return Evidence.reviewed(found, anyway=_permissions(found), **more)
+
+
+def _permissions(found: Review) -> str:
+    """What is wrong with rows that are published all the same, and why; empty without any."""
+    wrong, at_work = list(found.of_rows()), found.at_work
+    said = [
+        (despite.words(wrong), despite.reason_for(found.facts, wrong)),
+        (f"{count(at_work.number, 'row')} measured at work", at_work.allowed),
+    ]
+    return ". ".join(f"{what}; {why}" for what, why in said if why)
+
+
+def evidences(project: Project) -> list[Evidence]:
+    """The evidence of every machine that has rows; first this one, then by numbers of rows."""
+    found = [evidence_of(project, machine) for machine in project.machines_with_evidence()]
+    found = [evidence for evidence in found if evidence.stems]
+    here = project.machine.slug
+    return sorted(found, key=lambda one: (one.machine != here, -one.row_count))
+
+
+def files_of_machine(project: Project, machine: str) -> dict[str, str]:
+    """File name -> text of all files in `report/<machine>`."""
+    evidence = evidence_of(project, machine)
+    made = pages_of(evidence, project.own_templates)
+    files = {f"{name}.md": page.text for name, page in made.items()}
+    return files | figure_files(made.values())
+
+
+def figure_files(made: Iterable[Page]) -> dict[str, str]:
+    """File name -> SVG of the figures of pages, in both themes; none without vl-convert."""
+    if not figures.is_installed():
+        return {}
+    return {
+        f"{FIGURES}/{name}-{theme}.svg": svg
+        for page in made
+        for name, spec in page.figures.items()
+        for theme, svg in figures.svgs(spec).items()
+    }
+
+
+def files_of_overview(project: Project) -> dict[str, str]:
+    """File name -> text of the files in `report`: write-up of this machine, and of all machines."""
+    here, found, own = project.machine.slug, evidences(project), project.own_templates
+    this = next((one for one in found if one.machine == here), None)
+    if this is None:
+        text = unmeasured(project, found, own)
+    else:
+        this.others = [one for one in found if one is not this]
+        titles = {name: title(name, own) for name in page_names(own, this)}
+        page = Page(REPORT, this, own=own, root=f"{this.link}/")
+        text = page.render(pages=titles, overview=True)
+    files = {WRITE_UP: text}
+    if len(found) > 1:
+        first, *rest = found
+        first.others = rest
+        files["machines.md"] = Page("machines", first, own=own).render()
+    return files
+
+
+def site_of(project: Project) -> Site:
+    """What the site of all machines is made from; the first page is that of this machine."""
+    found = evidences(project)
+    for first in found[:1]:
+        first.others = found[1:]
+    values = partial(with_history, project.root)
+    return Site(found, project.report_directory, project.own_templates, values)
+
+
+def unmeasured(project: Project, found: list[Evidence], own: Path | None) -> str:
+    """The write-up of a machine without evidence: how to measure, and what others have."""
+    nobody = Evidence(project.machine.slug, {}, others=found)
+    return Page("unmeasured", nobody, own=own).render(can_measure=project.can_measure)
+
+
+def render_machine(project: Project, machine: str) -> Path:
+    """Write `report/<machine>/report.md`, its pages and figures; return the write-up's path."""
+    directory = project.report_directory / machine
+    files = files_of_machine(project, machine)
+    globs = ["*.md", *([f"{FIGURES}/*.svg"] if figures.is_installed() else [])]
+    replace_files(directory, files, globs)
+    return directory / WRITE_UP
+
+
+def render_overview(project: Project) -> Path:
+    """Write `report/report.md`, the write-up of this machine; return its path."""
+    replace_files(project.report_directory, files_of_overview(project), ("*.md",))
+    return project.report_directory / WRITE_UP
+
+
+def leads(text: str) -> list[str]:
+    """The bold sentences of a write-up that open a paragraph; captions of tables are bold, too."""
+    return re.findall(r"^\*\*([^*\n]+)\*\*(?!\n\n\|)", text, re.MULTILINE)

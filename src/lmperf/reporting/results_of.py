@@ -1,0 +1,125 @@
+"""Results to compare: the evidence of a machine, from a folder or a Git revision.
+
+A user names a result by a folder (`report/<machine>` or a copy of it), by `MACHINE@REV` (as
+committed at a Git revision), or by the name of a machine in `report/`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from lmperf.benchmarks import load, stems
+from lmperf.errors import UserError
+from lmperf.evidence.as_read import as_read
+from lmperf.evidence.facts import FILE, Facts, empty, facts_in
+from lmperf.evidence.plan import former_names
+from lmperf.evidence.store import EVIDENCE, DamagedEvidence, read_rows
+from lmperf.reporting import foreign
+from lmperf.reporting.evidence import Evidence
+
+REPORT = "report"
+
+
+def read_result(name: str, root: Path = Path()) -> Evidence:
+    """The evidence of this name (see the module) in the project at ``root``.
+
+    Raises:
+        UserError: there is no such result, or its evidence is damaged.
+    """
+    with folder_of(name, root) as folder:
+        evidence = evidence_in(folder, name)
+        damage = [*evidence.damaged.values(), *(unreadable(evidence, of) for of in evidence.raw)]
+        for why in filter(None, damage):
+            raise UserError(f"{name}: {foreign.plain(why)}")
+        if not evidence.raw:
+            raise UserError(f"{name}: no evidence: there is no {folder / EVIDENCE}/*.csv")
+    return evidence
+
+
+def evidence_in(folder: Path, name: str) -> Evidence:
+    """The evidence in a folder under a name; its `damaged` says which files cannot be read."""
+    raw, damaged = {}, {}
+    try:
+        facts = _facts(folder)
+    except DamagedEvidence as damage:
+        facts, damaged["machine"] = empty(folder.name), str(damage)
+    for stem in stems():
+        try:
+            rows = read_rows(folder / EVIDENCE / f"{stem}.csv", former_names(load(stem)))
+        except DamagedEvidence as damage:
+            damaged[stem] = str(damage).replace(f"{folder}/", "")
+        else:
+            raw |= {stem: [as_read(row) for row in rows]} if rows else {}
+    return Evidence(name, facts, raw, damaged=damaged)
+
+
+def unreadable(evidence: Evidence, stem: str) -> str:
+    """Why the rows of a benchmark cannot be parsed, as a text where a number should be; or ""."""
+    try:
+        evidence.rows(stem)
+    except ValueError as error:
+        return f"{stem}.csv: {error}"
+    return ""
+
+
+def _facts(folder: Path) -> Facts:
+    path = folder / FILE
+    return facts_in(path, path.read_bytes()) if path.exists() else empty(folder.name)
+
+
+@contextlib.contextmanager
+def folder_of(name: str, root: Path = Path()) -> Iterator[Path]:
+    """Yield the folder of a result; that of a Git revision is temporary.
+
+    Raises:
+        UserError: there is no such result.
+    """
+    machine, at, revision = name.partition("@")
+    if Path(name).is_dir():
+        yield Path(name)
+    elif at:
+        with tempfile.TemporaryDirectory() as temporary:
+            _extract(root, revision, f"{REPORT}/{machine}", Path(temporary))
+            yield Path(temporary) / REPORT / machine
+    elif (root / REPORT / name).is_dir():
+        yield root / REPORT / name
+    else:
+        raise UserError(f"{name} is neither a directory nor a machine with evidence in {REPORT}")
+
+
+def _extract(root: Path, revision: str, path: str, into: Path) -> None:
+    """Write the evidence below a path as it was committed at a revision."""
+    if not revision or revision.startswith("-"):
+        raise UserError(f"{path}@{revision}: {revision or 'nothing'!r} is not a revision")
+    wanted = (f"{path}/{EVIDENCE}", f"{path}/{FILE}")
+    try:
+        content = git(root, "archive", "--format=tar", revision, "--", *wanted)
+    except UserError as error:
+        raise UserError(f"{path} at {revision}: not committed there ({error})") from None
+    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+        # Skip links: they could point outside the folder.
+        for member in filter(tarfile.TarInfo.isfile, archive):
+            target = into / member.name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(archive.extractfile(member).read())
+
+
+def git(root: Path, *arguments: str) -> bytes:
+    """The output of a Git command in a repository.
+
+    Raises:
+        UserError: it failed, or Git cannot be run.
+    """
+    try:
+        done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True)
+    except OSError as error:
+        raise UserError(f"git cannot be run: {error.strerror}") from None
+    if done.returncode:
+        raise UserError(" ".join(done.stderr.decode(errors="replace").split()))
+    return done.stdout

@@ -1,0 +1,178 @@
+"""Rows of evidence as templates speak of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import pandas as pd
+
+from lmperf.benchmarks import load
+from lmperf.errors import UserError
+from lmperf.reporting.evidence import Evidence, having, only, ordered, parts
+from lmperf.reporting.gains import Gain, fastest, pairs
+from lmperf.reporting.words import Count, NotMeasured, Range
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of one benchmark. What they say rests on those that hold; of none, they say nothing.
+
+    Attributes:
+        stem: the benchmark; empty for lines that are no rows of evidence.
+    """
+
+    evidence: Evidence
+    stem: str
+    frame: pd.DataFrame
+
+    @classmethod
+    def of(cls, evidence: Evidence, stem: str, frame: pd.DataFrame | None = None) -> Rows:
+        """The rows of a benchmark, or a frame that was made from them."""
+        return cls(evidence, stem, evidence.rows(stem) if frame is None else frame)
+
+    def __bool__(self) -> bool:
+        """Whether there is a row."""
+        return not self.frame.empty
+
+    def __len__(self) -> int:
+        return len(self.frame)
+
+    def where(self, **axes) -> Rows:
+        """The rows with these values; a list means any of them.
+
+        Raises:
+            UserError: the benchmark has no such axis or value, such a slip would drop a sentence.
+        """
+        for axis, value in axes.items():
+            self._check(axis, value)
+        return self.kept(having(self.frame, **axes))
+
+    def kept(self, frame: pd.DataFrame) -> Rows:
+        """Rows of the same benchmark with another frame."""
+        return Rows(self.evidence, self.stem, frame)
+
+    def worded(self, **macros: Callable[[pd.Series], str]) -> Rows:
+        """The rows with columns of text: what macros of a template say of each row."""
+        rows = [row for _, row in self.frame.iterrows()]
+        said = {name: [_said(macro, row) for row in rows] for name, macro in macros.items()}
+        return self.kept(self.frame.assign(**said))
+
+    def _check(self, axis: str, value) -> None:
+        if axis not in self.frame and self.frame.columns.size:
+            raise UserError(f"{self.stem or 'the table'} has no column {axis}")
+        benchmark = load(self.stem) if self.stem else None
+        if benchmark is None or axis not in benchmark.identity:
+            return
+        grids = [grid for of in benchmark.grids.values() for grid in of]
+        known = {v for grid in grids for v in grid.get(axis, ())} | {*self.frame[axis]}
+        known |= {*self.evidence.rows(self.stem)[axis]}
+        known |= {*benchmark.phases} if axis == "phase" else set()
+        known |= {c for one in benchmark.axes if one.name == axis for c in one.choices}
+        known |= {one.name for one in benchmark.implementations}
+        if axis == "size":
+            from lmperf.names import size_words
+
+            known |= {size_words(one) for one in known}
+        values = value if isinstance(value, list | tuple) else [value]
+        if not known.issuperset(values):
+            raise UserError(f"{self.stem} has no rows with {axis}={value}")
+
+    @cached_property
+    def valid(self) -> Rows:
+        """The rows that have a result."""
+        return self.kept(self.frame[self.frame["state"].isna()])
+
+    @property
+    def drawn(self) -> pd.DataFrame:
+        """The frame of the rows that a figure can show.
+
+        Raises:
+            NotMeasured: there is none.
+        """
+        if self.valid.frame.empty:
+            raise NotMeasured(f"no rows of {self.stem} have a result")
+        return self.valid.frame
+
+    @cached_property
+    def sound(self) -> pd.DataFrame:
+        """The frame of the rows on which a sentence may rest.
+
+        Raises:
+            NotMeasured: there is none.
+        """
+        rows = self.frame[self.frame["holds"]] if "holds" in self.frame else self.frame
+        if rows.empty:
+            raise NotMeasured(f"no rows of {self.stem} hold")
+        return rows
+
+    @property
+    def one(self) -> pd.Series:
+        """The only row that holds.
+
+        Raises:
+            NotMeasured: there is none, or there are several.
+        """
+        if len(self.sound) != 1:
+            raise NotMeasured(f"{len(self.sound)} rows of {self.stem} hold, not one")
+        return self.sound.iloc[0]
+
+    def least(self, column: str) -> pd.Series:
+        """Of the rows that hold the one with the least value of a column."""
+        return self.sound.loc[self.sound[column].idxmin()]
+
+    def by(self, *axes: str) -> list[tuple]:
+        """(value, ..., rows) for each combination of values, in reading order."""
+        every = parts(self.frame, *axes)
+        return [(*values, self.kept(part)) for values, part in every]
+
+    def values(self, axis: str) -> list:
+        """The values of an axis in reading order."""
+        return [value for value, _ in self.by(axis)]
+
+    def over(self, base: str | None = None, **axes) -> Gain:
+        """The speed-ups of these rows over others of the same cells.
+
+        Args:
+            base: the implementation to compare with; by default the same.
+            axes: further values in which the other rows differ, as ``dtype="float32"``.
+        """
+        other = ({"implementation": base} if base else {}) | axes
+        ours = {axis: self.only(axis) for axis in other}
+        found = pairs(self.evidence, self.stem, ours, other)
+        return Gain(found[found.index.isin(self.frame.index)])
+
+    def fastest(self, *group: str) -> str:
+        """Which implementation is the fastest in how many groups, in words."""
+        return fastest(self.evidence, self.stem, self.frame, *group)
+
+    def range(self, expression: str) -> Range:
+        """The range of an expression over columns, such as ``flops / bytes``."""
+        return Range.of(self.sound.eval(expression))
+
+    def median(self, expression: str) -> float:
+        """The median of an expression over columns."""
+        return self.range(expression).middle
+
+    def only(self, axis: str):
+        """The value that all rows share.
+
+        Raises:
+            NotMeasured: there is none.
+        """
+        return only(self.frame[axis])
+
+    def until(self, condition: str, axis: str) -> float | str | None:
+        """The last value of an axis up to which a condition holds in every row; or None."""
+        holds = self.sound.eval(condition).groupby(self.sound[axis]).all()
+        holds = holds.reindex(ordered(axis, self.sound[axis])).cummin()
+        return holds.index[holds][-1] if holds.any() else None
+
+    def count(self, condition: str) -> Count:
+        """In how many rows a condition over columns holds."""
+        return Count(int(self.frame.eval(condition).sum()), len(self.frame))
+
+
+def _said(macro: Callable[[pd.Series], str], row: pd.Series) -> str | None:
+    return " ".join(macro(row).split()) or None

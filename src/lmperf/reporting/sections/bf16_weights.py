@@ -1,0 +1,106 @@
+"""Train steps with bf16 weights: what they gain over float32 weights."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import pandas as pd
+
+from lmperf.reporting.evidence import having, matching, sorted_for_reading
+from lmperf.reporting.rows import Rows
+from lmperf.reporting.sections import Section, predicate, section
+from lmperf.reporting.sections.steps import FUSED_NARROW, GRAPH_NARROW, SDPA, compared
+from lmperf.reporting.sections.ways import Way
+from lmperf.reporting.sections.what_to_run import WhatToRun, in_reading_order
+from lmperf.reporting.words import NotMeasured, Range
+from lmperf.statistics import FASTER
+
+GROWS = 1.03  # a larger batch gains nothing unless it makes so many times as many tokens a second
+
+
+class Bf16Weights(Section):
+    """Steps with bf16 weights in the cells of `what_to_run`."""
+
+    @cached_property
+    def run(self) -> WhatToRun:
+        return section("what_to_run", self.evidence)
+
+    @cached_property
+    def way(self) -> Way:
+        """How steps with bf16 weights run: as a graph, if that was measured."""
+        known = {*self.run.valid["way"]}
+        for way in (GRAPH_NARROW, FUSED_NARROW):
+            if way in known:
+                return way
+        raise NotMeasured("no step was measured with bf16 weights")
+
+    @property
+    def is_graph(self) -> bool:
+        return self.way == GRAPH_NARROW
+
+    @cached_property
+    def steps(self) -> Rows:
+        """The steps with bf16 weights and their `loss`.
+
+        loss_float32: that of float32. low, high: the range with float32 weights.
+        """
+        rows = self.run.valid[self.run.valid["way"] == self.way]
+        losses = section("losses", self.evidence).every.frame
+        losses = losses.assign(rung=losses["implementation"])
+        found = matching(rows, losses, ["size", "rung"])[["loss", "low", "high"]]
+        own = having(losses, rung="float32").groupby("size")["loss"].mean()
+        rows = rows.join(found).assign(loss_float32=rows["size"].map(own))
+        return self.rows("", in_reading_order([rows]))
+
+    @property
+    def gains(self) -> bool:
+        """Whether bf16 weights are faster than the best step with float32 weights at some size."""
+        best = self.run.wide.sort_values("ms").drop_duplicates("size")
+        found = [self._over(Way(*base), rows["size"]) for base, rows in best.groupby("way")]
+        return any((of["verdict"] == FASTER).any() for of in found)
+
+    def _over(self, base: Way, sizes) -> pd.DataFrame:
+        """bf16 weights beside another way, at some sizes."""
+        found = compared(self.evidence, self.way, base)
+        return found[found.index.isin(self.run.valid.index) & found["size"].isin(sizes)]
+
+    @cached_property
+    def over_sdpa(self) -> pd.DataFrame:
+        """bf16 weights beside SDPA, compiled, at the sizes from which on neither step waits."""
+        found = self._over(SDPA, self.run.sizes)
+        late = found.loc[found["waits"], "size"]
+        last = max([self.run.sizes.index(size) for size in late], default=-1)
+        found = found[found["size"].isin(self.run.sizes[last + 1 :])]
+        if found.empty:
+            raise NotMeasured("bf16 weights and SDPA wait for the CPU, or were not measured")
+        return sorted_for_reading(found, ["size"])
+
+    @property
+    def over_sdpa_range(self) -> Range:
+        return Range.of(self.over_sdpa["ratio"])
+
+    def over_sdpa_is(self, verdict: str) -> bool:
+        """Whether a comparison with SDPA, compiled, has this verdict at all of its sizes."""
+        return bool((self.over_sdpa["verdict"] == verdict).all())
+
+    @property
+    def memory_over_sdpa(self) -> Range:
+        return Range.of(self.over_sdpa["peak_gib"] / self.over_sdpa["peak_gib_base"])
+
+    @predicate
+    def halves_memory(self) -> bool:
+        """Whether bf16 weights take 0.4 to 0.6 of the memory at all of its sizes."""
+        return self.memory_over_sdpa.low >= 0.4 and self.memory_over_sdpa.high <= 0.6
+
+    @property
+    def growing(self) -> pd.DataFrame:
+        """The steps with bf16 weights whose larger batch makes more tokens a second.
+
+        Raises:
+            NotMeasured: no size has two batches.
+        """
+        rows = self.run.larger[self.run.larger["way"] == self.way]
+        if rows.empty:
+            raise NotMeasured("no larger batch was measured with bf16 weights")
+        before = matching(rows, self.steps.frame, ["size"])["tokens_s"]
+        return sorted_for_reading(rows[rows["tokens_s"] > GROWS * before], ["size"])

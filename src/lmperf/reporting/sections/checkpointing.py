@@ -1,0 +1,171 @@
+"""Activation checkpointing (Y6): calculations of the template of memory.
+
+The predicted peaks are computed from the cells, so that a step that runs out of memory has one.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import NamedTuple
+
+import pandas as pd
+
+from lmperf.benchmarks import load
+from lmperf.dtypes import dtype_of
+from lmperf.names import in_order
+from lmperf.reporting.evidence import having
+from lmperf.reporting.gains import Gain
+from lmperf.reporting.rows import Rows
+from lmperf.reporting.sections import Section
+from lmperf.reporting.words import NotMeasured
+from lmperf.transformer.memory import FLOAT32, Footprint, predicted_memory
+from lmperf.transformer.sizes import SIZES, ModelSize, canonical
+
+STEM, NONE, EACH, STEP = "checkpointing", "eager", "checkpoint_1", "train_step"
+MIB = 2**20
+MIB_IN_GIB = 1024
+LESS = 0.99
+SIZE_OF = {size.short: size for size in SIZES.values()}
+# A forward takes about a third of a step, and recomputing runs it a second time.
+COST_OF_A_FORWARD = (0.20, 0.60)
+
+
+class Saved(NamedTuple):
+    """What checkpoints of a number of layers save at the largest size.
+
+    Attributes:
+        none, with_them, nested: peaks in GiB; `none` is predicted unless it fits. nested: NaN if
+            not measured.
+        layer: MiB that a layer keeps for its backward; input: MiB of its input.
+        compared: the number of sizes of checkpoints of which this one needs least memory.
+    """
+
+    size: str
+    context: int
+    implementation: str
+    layers: int
+    none: float
+    fits: bool
+    with_them: float
+    nested: float
+    layer: float
+    input: float
+    compared: int
+
+    @property
+    def nested_saves(self) -> bool:
+        return self.nested < LESS * self.with_them
+
+
+class Cost(NamedTuple):
+    """By how much a step with checkpoints is longer than without, at a size at which both fit."""
+
+    size: str
+    longer: float
+
+    @property
+    def is_a_forward(self) -> bool:
+        """Whether the cost is about that of a second forward."""
+        low, high = COST_OF_A_FORWARD
+        return low <= self.longer <= high
+
+
+class Checkpointing(Section):
+    """Train steps by the size of the checkpoints, with their predicted peaks."""
+
+    each_layer = EACH
+
+    @cached_property
+    def every(self) -> Rows:
+        """The rows with `predicted_mib`, `difference` and what they are compared with, `base`."""
+        rows = self.evidence.rows(STEM)
+        known = {one.name for one in load(STEM).implementations}
+        rows = rows[rows["implementation"].isin(known)]
+        predicted = [self._predicted(row) / MIB for _, row in rows.iterrows()]
+        base = [None if n == NONE else {"implementation": NONE} for n in rows["implementation"]]
+        rows = rows.assign(predicted_mib=pd.Series(predicted, rows.index, dtype=float), base=base)
+        return self.rows(STEM, rows.assign(difference=rows["peak_mib"] / rows["predicted_mib"] - 1))
+
+    @property
+    def device(self) -> str:
+        return self.evidence.environment.get("kind") or "cpu"
+
+    def _predicted(self, row: pd.Series) -> int:
+        options = _options(row)
+        return predicted_memory(
+            _size(row),
+            int(row["context_length"]),
+            int(row["batch"]),
+            row["dtype"],
+            STEP,
+            self.device,
+            segment=options["layers"],
+            nested=options.get("nested", False),
+        )["peak"]
+
+    def saved(self, implementation: str = "") -> Saved:
+        """What checkpoints save at the largest size; by default those with the least peak.
+
+        Raises:
+            NotMeasured: no such step was measured.
+        """
+        known = self.every.valid.frame.dropna(subset=["peak_mib"])
+        nested = known["implementation"].map(lambda name: name.startswith("nested")).astype(bool)
+        plain = known[~nested & (known["implementation"] != NONE)]
+        if implementation:
+            plain = having(plain, implementation=implementation)
+        if plain.empty:
+            raise NotMeasured("no checkpoints were measured")
+        size = in_order("size", plain["size"])[-1]
+        plain, nested = having(plain, size=size), having(known[nested], size=size)
+        best = plain.loc[plain["peak_mib"].idxmin()]
+        cell = best[["size", "context_length", "batch", "dtype"]]
+        none = having(self.every.frame, implementation=NONE, **cell)
+        if none.empty:
+            raise NotMeasured("the step without checkpoints has no row")
+        none = none.iloc[0]
+        operand = dtype_of(dtype_of(best["dtype"]).autocast or "float32").bytes
+        shape = Footprint(
+            _size(best), int(best["context_length"]), int(best["batch"]), operand, self.device, 0
+        )
+        fits = none["state"] is None and none["peak_mib"] == none["peak_mib"]
+        return Saved(
+            size,
+            int(best["context_length"]),
+            best["implementation"],
+            _options(best)["layers"],
+            (none["peak_mib"] if fits else none["predicted_mib"]) / MIB_IN_GIB,
+            fits,
+            best["peak_mib"] / MIB_IN_GIB,
+            nested["peak_mib"].min() / MIB_IN_GIB,
+            (shape.attention_saved() + shape.feed_forward_saved()) / MIB,
+            FLOAT32 * shape.stream / MIB,
+            len(plain),
+        )
+
+    def cost(self, implementation: str) -> Cost:
+        """By how much these checkpoints make a step longer, at the largest size with both.
+
+        Raises:
+            NotMeasured: no two such steps can be compared, or they show no difference.
+        """
+        rows = self.every.where(implementation=implementation)
+        timed = rows.over(NONE).rows
+        size = in_order("size", timed["size"])[-1]
+        gain: Gain = rows.where(size=size).over(NONE)
+        if not gain.is_slower:
+            raise NotMeasured("checkpoints do not make the step longer")
+        return Cost(size, 1 / gain.mean - 1)
+
+    @property
+    def largest_model(self) -> pd.Series:
+        """The fastest step of the leaderboard's model that recomputes every block."""
+        return self.rows("leaderboard").where(implementation="recompute_all").least("ms")
+
+
+def _options(row: pd.Series) -> dict:
+    return load(STEM).implementation(row["implementation"]).options
+
+
+def _size(row: pd.Series) -> ModelSize:
+    return SIZE_OF.get(row["size"]) or SIZES[canonical(row["size"])]

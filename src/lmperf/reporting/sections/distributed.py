@@ -1,0 +1,166 @@
+"""Several GPUs: the tables of the template of this name. `several_gpus` has the sentences."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import pandas as pd
+
+from lmperf.names import in_order
+from lmperf.reporting.evidence import having
+from lmperf.reporting.results import TIME
+from lmperf.reporting.rows import Rows
+from lmperf.reporting.sections import Section, overlap, ranks_memory
+from lmperf.reporting.sections.overlap import LEDGER, matched
+from lmperf.reporting.sections.ranks_memory import MEMORY
+from lmperf.reporting.tables import Quantity, number
+from lmperf.reporting.words import NotMeasured
+
+STEM = "distributed"
+ONE, COMPILED = "one_rank", "_compiled"
+HOOKS, DDP, SHARDED, STATE = "overlapped", "ddp", "fully_sharded", "sharded_optimizer"
+# The strategies of the first table.
+HEAD = (ONE, HOOKS, DDP, SHARDED, "fsdp2")
+FROM_LEDGER = ["communication_ms", "hidden_share", "longer"]
+
+
+def plain(name: str) -> str:
+    """The name of a strategy without the suffix of its compiled variant."""
+    return name.removesuffix(COMPILED)
+
+
+def one_rank(name: str) -> str:
+    """The step of one rank, compiled if a strategy is."""
+    return ONE + COMPILED if name.endswith(COMPILED) else ONE
+
+
+class Distributed(Section):
+    """Steps by strategy. The first table has one cell: see `cell`."""
+
+    lanes = overlap.LANES
+
+    @cached_property
+    def steps(self) -> Rows:
+        """All steps, with the peak of a rank and what the ledger says of each (D2).
+
+        base: the step of one rank, which others are compared with.
+        """
+        steps = self.rows(STEM)
+        beside = matched(self.ledger.frame, steps.frame)[FROM_LEDGER].astype(float)
+        peak = ranks_memory.peaks_gib(self.evidence, steps.frame)
+        at = steps.frame["batch"].map("batch {:g}".format)
+        base = [
+            None if plain(name) == ONE else {"implementation": one_rank(name), "ranks": 1}
+            for name in steps.frame["implementation"]
+        ]
+        return steps.kept(steps.frame.assign(peak=peak, at=at, base=base, **beside))
+
+    @property
+    def in_buckets(self) -> Rows:
+        """The steps whose gradients are reduced in buckets of a given size (D4)."""
+        names = self.steps.frame["implementation"].astype(str)
+        return self.steps.kept(self.steps.frame[names.str.startswith("bucket_")])
+
+    @cached_property
+    def ledger(self) -> Rows:
+        return self.rows(LEDGER, overlap.ledger(self.evidence))
+
+    @cached_property
+    def memory(self) -> Rows:
+        return self.rows(MEMORY, ranks_memory.with_predictions(self.evidence))
+
+    @property
+    def traces(self) -> list[str]:
+        """The traces of profiled steps that are published with the report."""
+        return sorted(self.evidence.traces & {*self.ledger.frame["trace"].dropna()})
+
+    def interval(self, name: str, header: str = "") -> Quantity:
+        """A time of the ledger with its interval."""
+        ends = {end: f"{name}_{end}_ms" for end in ("low", "high")}
+        return number(f"{name}_ms", header or name, unit="ms", role=TIME, **ends)
+
+    def component(self, name: str) -> Quantity:
+        """A component of a rank's memory: predicted / measured."""
+        return number(f"predicted_{name}_mib", name, unit="MiB", second=f"{name}_mib")
+
+    @cached_property
+    def _several(self) -> pd.DataFrame:
+        """The valid steps on several ranks: compiled ones, if there are any."""
+        rows = self.steps.valid.frame
+        rows = rows[rows["ranks"] > 1]
+        if rows.empty:
+            raise NotMeasured("no step on several ranks")
+        compiled = rows["implementation"].str.endswith(COMPILED)
+        return rows[compiled] if compiled.any() else rows
+
+    @property
+    def is_compiled(self) -> bool:
+        return self._several["implementation"].str.endswith(COMPILED).any()
+
+    @property
+    def suffix(self) -> str:
+        """Of the names of the strategies in the first table."""
+        return COMPILED if self.is_compiled else ""
+
+    @cached_property
+    def cell(self) -> dict:
+        """The cell of the first table: the largest size, on most ranks."""
+        rows, found = self._several, {}
+        for axis in ("size", "context_length", "dtype", "ranks"):
+            found[axis] = in_order(axis, rows[axis])[-1]
+            rows = having(rows, **{axis: found[axis]})
+        return found
+
+    @property
+    def ranks(self) -> int:
+        return int(self.cell["ranks"])
+
+    @cached_property
+    def _batches(self) -> list[int]:
+        names = [family + self.suffix for family in HEAD]
+        rows = having(self._several, implementation=names, **self.cell)
+        if rows.empty:
+            raise NotMeasured("no strategy of the first table ran")
+        return sorted(int(batch) for batch in rows["batch"].unique())
+
+    @property
+    def few(self) -> int:
+        """The smallest batch of the first table."""
+        return self._batches[0]
+
+    @property
+    def many(self) -> int:
+        """The largest batch of the first table."""
+        return self._batches[-1]
+
+    @property
+    def batches(self) -> list[str]:
+        return [f"batch {batch}" for batch in dict.fromkeys((self.few, self.many))]
+
+    def within(self, rows: Rows, **where) -> Rows:
+        """The rows in the cell of the first table, with these further values."""
+        return rows.kept(having(rows.frame, **{**self.cell, **where}))
+
+    def of(self, *names: str) -> Rows:
+        """The steps of implementations in the cell of the first table, also those of one rank."""
+        where = {"ranks": [1, self.ranks], "batch": [self.few, self.many]}
+        return self.within(self.steps, implementation=names, **where)
+
+    @cached_property
+    def head(self) -> Rows:
+        """The rows of the first table, at its smallest and its largest batch."""
+        return self.of(*(family + self.suffix for family in HEAD))
+
+    @property
+    def timelines(self) -> dict[str, pd.DataFrame]:
+        return overlap.timelines(self.evidence, {**self.cell, "batch": self.few})
+
+    @property
+    def spans(self) -> list[dict]:
+        """The bars of the figure of two steps."""
+        return list(overlap.span_records(self.timelines))
+
+    @property
+    def drawn(self) -> pd.Series:
+        """The row of the ledger of the step with hooks in that figure."""
+        return self.within(self.ledger, batch=self.few, implementation=HOOKS).one

@@ -1,0 +1,306 @@
+"""End to end: selections of rows and calculations of the template of this name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cached_property
+from itertools import pairwise
+
+import pandas as pd
+
+from lmperf.names import in_order
+from lmperf.reporting.evidence import having, parts
+from lmperf.reporting.gains import Gain, pairs
+from lmperf.reporting.rows import Rows
+from lmperf.reporting.sections import Section
+from lmperf.reporting.sections.external import another_model
+from lmperf.reporting.sections.ways import (
+    AUTOCAST,
+    BLOCKS,
+    CELL,
+    EAGER,
+    FLOAT32,
+    STEM,
+    STEP,
+    TF32,
+    WHOLE,
+    WORDS,
+    Way,
+    at_both,
+    beside,
+    of_steps,
+    ways_of,
+)
+from lmperf.reporting.tables import Quantity
+from lmperf.reporting.words import Count, NotMeasured, Range
+
+COMPARED = ("forward", "backward", STEP)
+COMPILED = (WHOLE, BLOCKS)
+# How a model is run -> plain attention, SDPA and Triton in a model that is run so.
+ATTENTIONS = {
+    EAGER: (EAGER, "sdpa", "triton"),
+    WHOLE: (WHOLE, "sdpa_compiled", "triton_compiled"),
+    BLOCKS: (BLOCKS, "sdpa_compiled_blocks", "triton_compiled_blocks"),
+}
+USUAL_CONTEXT = 1024
+Comparison = tuple[Way, list[Way]]
+
+
+class EndToEnd(Section):
+    """Forward, backward and train steps by size, context, batch, dtype and implementation."""
+
+    words, half, cell = WORDS, AUTOCAST, "size context_length batch"
+
+    @cached_property
+    def every(self) -> Rows:
+        return self.rows(STEM)
+
+    @cached_property
+    def ours(self) -> pd.DataFrame:
+        """The rows of our model."""
+        return self.every.frame[~another_model(self.every.frame)]
+
+    @cached_property
+    def steps(self) -> pd.DataFrame:
+        """The train steps of our model."""
+        return having(self.ours, phase=STEP)
+
+    def of_steps(self, columns: Sequence[Quantity]) -> list[Quantity]:
+        return of_steps(columns)
+
+    # Tables that compare one way with others.
+
+    def comparisons(self, bases: Sequence[Way], compares) -> list[Comparison]:
+        """Each base with the ways that are not unsupported and that ``compares(base, way)``."""
+        found = ways_of(self.ours[self.ours["state"] != "unsupported"])
+        made = [(base, [way for way in found if compares(base, way)]) for base in bases]
+        return [(base, others) for base, others in made if base in found and others]
+
+    @cached_property
+    def compiled(self) -> list[Comparison]:
+        """Eager beside compiled in the same dtype; float32 beside compiled in TF32 as well."""
+
+        def compares(base: Way, way: Way) -> bool:
+            dtypes = [base.dtype, *([TF32] if base.dtype == FLOAT32 else [])]
+            return way.implementation in COMPILED and way.dtype in dtypes
+
+        bases = [way for way in ways_of(self.ours) if way.implementation == EAGER]
+        return self.comparisons(bases, compares)
+
+    @cached_property
+    def dtypes(self) -> list[Comparison]:
+        """float32 beside every other dtype with float32 weights, for the same implementation."""
+
+        def compares(base: Way, way: Way) -> bool:
+            return way.implementation == base.implementation and way.dtype in (TF32, AUTOCAST)
+
+        bases = [way for way in ways_of(self.ours) if way.dtype == FLOAT32]
+        return self.comparisons(bases, compares)
+
+    def at_both(self, base: Way, others: list[Way]) -> Rows:
+        rows = having(self.ours, phase=list(COMPARED))
+        return self.every.kept(at_both(rows, base, others))
+
+    def beside(self, base: Way, others: list[Way]) -> list[Quantity]:
+        return beside(base, others)
+
+    @cached_property
+    def attentions(self) -> Rows:
+        """Steps with plain and with another attention; `model`: how the model is run.
+
+        base: plain attention in that model, which others are compared with.
+        """
+        found = []
+        for model, names in ATTENTIONS.items():
+            rows = having(self.steps, implementation=names)
+            for _, part in parts(rows, "dtype", *CELL):
+                if part["implementation"].nunique() > 1:
+                    plain = {"implementation": model}
+                    base = [None if name == model else plain for name in part["implementation"]]
+                    found.append(part.assign(model=model, base=base))
+        nothing = self.steps.iloc[:0].assign(model="")
+        return self.every.kept(pd.concat(found) if found else nothing)
+
+    # What the sentences say.
+
+    def compared(self, ours: dict, base: dict) -> pd.DataFrame:
+        """The train steps with some values, with their speed-ups over a base; our model's."""
+        found = pairs(self.evidence, STEM, ours, base)
+        return found[found.index.isin(self.steps.index)]
+
+    def _run_as(self, implementation: str, base: str) -> pd.DataFrame:
+        return self.compared({"implementation": implementation}, {"implementation": base})
+
+    def over(self, implementation: str, base: str) -> Gain:
+        """The speed-ups of an implementation."""
+        return Gain(self._run_as(implementation, base))
+
+    def in_dtype(self, dtype: str, base: str, **where) -> Gain:
+        """The speed-ups of a dtype in eager steps."""
+        steps = self.every.kept(self.steps)
+        return steps.where(implementation=EAGER, dtype=dtype, **where).over(EAGER, dtype=base)
+
+    @property
+    def waiting(self) -> Count:
+        """How many of the timed train steps wait for the CPU."""
+        timed = self.steps[self.steps["state"].isna()]
+        return Count(int(timed["waits"].sum()), len(timed))
+
+    @property
+    def waiting_graphs(self) -> Count:
+        """How many of the timed steps that are CUDA graphs wait for the CPU."""
+        rows = having(self.steps[self.steps["state"].isna()], implementation="graph")
+        if rows.empty:
+            raise NotMeasured("no CUDA graph")
+        return Count(int(rows["waits"].sum()), len(rows))
+
+    @cached_property
+    def context(self) -> int:
+        """The context at which most sizes have a step; of equals the nearest to USUAL_CONTEXT."""
+        timed = self.steps[self.steps["state"].isna()]
+        if timed.empty:
+            raise NotMeasured("no train step")
+        sizes = timed.groupby("context_length")["size"].nunique()
+        most = sizes[sizes == sizes.max()].index
+        return int(min(most, key=lambda context: (abs(context - USUAL_CONTEXT), context)))
+
+    @cached_property
+    def compiling(self) -> str:
+        """How the sentences compile: by block; the whole model if no other was timed."""
+        timed = self.steps["implementation"][self.steps["state"].isna()]
+        return BLOCKS if BLOCKS in timed.values else WHOLE
+
+    @cached_property
+    def _repaid(self) -> pd.DataFrame:
+        """Compiled steps beside eager ones, where the interval of the ratio lies above 1.
+
+        Also steps that wait for the CPU, which have no verdict.
+        """
+        found = self._run_as(self.compiling, EAGER)
+        return found[found["holds"] & (found["low"] > 1)]
+
+    @property
+    def pay_back(self) -> Range:
+        """Steps after which compiling has paid back the seconds of its first calls."""
+        found = self._repaid
+        return Range.of(1e3 * found["compile_s"] / (found["ms_base"] - found["ms"]))
+
+    @property
+    def seconds(self) -> Range:
+        """Seconds of the first calls of the compiled models of `pay_back`."""
+        return Range.of(self._repaid["compile_s"])
+
+    @property
+    def whole_cost(self) -> Range:
+        """How many times as long the first calls of a whole model take as those by block."""
+        found = self._run_as(WHOLE, BLOCKS)
+        return Range.of(found["compile_s"] / found["compile_s_base"])
+
+    @cached_property
+    def pays(self) -> list[tuple[int, str | None, str]]:
+        """For each context the size from which on autocast is faster than float32, and the largest.
+
+        Faster: the interval of the ratio lies above 1, also where a step waits. None: at no size.
+        """
+        found = []
+        for (context,), part in parts(self._autocast, "context_length"):
+            sizes = in_order("size", part["size"])
+            faster = (part["low"] > 1).groupby(part["size"]).all()
+            from_on = [s for i, s in enumerate(sizes) if faster[sizes[i:]].all()]
+            found.append((context, from_on[0] if from_on else None, sizes[-1]))
+        return found
+
+    @property
+    def rest_waits(self) -> bool:
+        """Whether every step that autocast does not make faster waits for the CPU."""
+        rest = self._autocast[~(self._autocast["low"] > 1)]
+        return not rest.empty and bool(rest["waits"].all())
+
+    @cached_property
+    def _autocast(self) -> pd.DataFrame:
+        """Eager steps under autocast with their speed-ups over float32."""
+        found = self.compared(Way(EAGER, AUTOCAST).axes, Way(EAGER, FLOAT32).axes)
+        found = found[found["ratio"].notna()]
+        if found.empty:
+            raise NotMeasured("autocast is not compared with float32")
+        return found
+
+    def grows(self, gain: Gain) -> bool:
+        """Whether each of three or more sizes gains more than the smaller one."""
+        means = [of.mean for _, of in gain.by("size")]
+        return len(means) > 2 and all(a < b for a, b in pairwise(means))
+
+    @cached_property
+    def best_mfu(self) -> list[tuple[str, float]]:
+        """The best MFU of an eager step by dtype, of cells that all dtypes have and none waits."""
+        rows = having(self.steps, implementation=EAGER, dtype=[FLOAT32, TF32, AUTOCAST])
+        rows = rows[rows["holds"] & ~rows["waits"]]
+        wide = rows.pivot_table("mfu", CELL, "dtype").dropna()
+        if wide.empty or len(wide.columns) < 2:
+            raise NotMeasured("no cell has the MFU of two dtypes")
+        rates = {dtype: self.evidence.sheet_tflops(dtype) for dtype in wide}
+        return [(dtype, wide[dtype].max()) for dtype in sorted(wide, key=rates.__getitem__)]
+
+    @property
+    def mfu_falls(self) -> bool:
+        """Whether a dtype with faster arithmetic reaches a smaller share of it, each time."""
+        shares = [share for _, share in self.best_mfu]
+        return all(a > b for a, b in pairwise(shares))
+
+    @cached_property
+    def backward_over_forward(self) -> Range:
+        """The backward's time over the forward's, of eager models that do not wait."""
+        rows = having(self.ours, implementation=EAGER, phase=["forward", "backward"])
+        rows = rows[rows["holds"] & ~rows["waits"]]
+        wide = rows.pivot_table("ms", [*CELL, "dtype"], "phase").dropna()
+        if wide.columns.size < 2:
+            raise NotMeasured("no forward and backward of one model")
+        return Range.of(wide["backward"] / wide["forward"])
+
+    @property
+    def doubles(self) -> bool:
+        """Whether the backward takes about twice as long: it has two matmuls for each."""
+        low, _, high = self.backward_over_forward
+        return bool(low > 1.5 and high < 2.5)
+
+    def memory_saved(self, implementation: str, base: str) -> Range:
+        """By which fraction an implementation lowers the peak of a step."""
+        found = self._run_as(implementation, base)
+        found = found[found["holds"]]
+        return Range.of(1 - found["peak_gib"] / found["peak_gib_base"])
+
+    @property
+    def attention_of_blocks(self) -> list[tuple[str, Gain, Range]]:
+        """Each other attention in models compiled by block, beside plain attention there.
+
+        Its name, the speed-ups and the fraction by which it lowers the peak.
+
+        Raises:
+            NotMeasured: none was timed there.
+        """
+        timed = set(self.steps["implementation"][self.steps["state"].isna()])
+        names = zip(ATTENTIONS[EAGER][1:], ATTENTIONS[BLOCKS][1:], strict=True)
+        found = [
+            (name, self.over(way, BLOCKS), self.memory_saved(way, BLOCKS))
+            for name, way in names
+            if way in timed
+        ]
+        if not found:
+            raise NotMeasured("no other attention was timed")
+        return found
+
+    @property
+    def saves_memory(self) -> bool:
+        """Whether each other attention lowers the peak of every step."""
+        return bool(min(saved.low for *_, saved in self.attention_of_blocks) > 0)
+
+    @property
+    def fuses(self) -> bool:
+        """Whether compiling gains more under autocast than in float32."""
+        gains = dict(self.over(self.compiling, EAGER).by("dtype"))
+        known = FLOAT32 in gains and AUTOCAST in gains
+        return known and gains[AUTOCAST].mean > gains[FLOAT32].mean
+
+    def steps_rounded_up(self, values: Range) -> Range:
+        return Range(*(math.ceil(value) for value in values))

@@ -1,0 +1,217 @@
+"""External implementations: custom ones of the user, and peers (`lmperf.peers`).
+
+Neither the benchmark nor `lmperf.names` knows the name of an external implementation. What is
+calculated here needs no page: `Compared.tables` gives the tables alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import pandas as pd
+
+from lmperf.benchmark import Timed
+from lmperf.benchmarks import load
+from lmperf.names import IMPLEMENTATIONS, in_order
+from lmperf.reporting import tables
+from lmperf.reporting.evidence import Evidence, having
+from lmperf.reporting.gains import Gain, pairs
+from lmperf.reporting.results import Table
+from lmperf.reporting.rows import Rows
+from lmperf.reporting.sections import Section
+from lmperf.reporting.sections.ways import WORDS, observed
+from lmperf.reporting.tables import Quantity, number, over, text, time
+from lmperf.reporting.words import Count, NotMeasured, Range, error, name
+
+# Phases that contain all others: a sentence is about the first one that was timed.
+WHOLE = ("train_step", "forward_backward")
+
+
+class External(Section):
+    """The external implementations of some benchmarks."""
+
+    def of(self, *stems: str) -> list[Compared]:
+        """One for each benchmark and external implementation in it."""
+        return [
+            Compared(self.evidence, stem, name)
+            for stem in stems
+            for name in external_names(self.evidence, stem)
+        ]
+
+
+def external_names(evidence: Evidence, stem: str) -> list[str]:
+    """Sorted names of the external implementations among the rows of a timed benchmark."""
+    benchmark = load(stem)
+    if not isinstance(benchmark, Timed):
+        return []
+    grids = (grid for grids in benchmark.grids.values() for grid in grids)
+    known = {*(one.name for one in benchmark.implementations), *IMPLEMENTATIONS}
+    known |= {name for grid in grids for name in grid["implementation"]}
+    return sorted(set(evidence.rows(stem)["implementation"]) - known)
+
+
+def another_model(rows: pd.DataFrame) -> pd.Series:
+    """Whether each row's model has another number of parameters than ours of that size."""
+    if "parameters" not in rows:
+        return pd.Series(False, rows.index)
+    ours = having(rows, implementation="eager").groupby("size")["parameters"].max()
+    known = rows["size"].map(ours)
+    return known.notna() & rows["parameters"].notna() & (rows["parameters"] != known)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """An external implementation in a benchmark, beside all others there.
+
+    Attributes:
+        stem: the benchmark.
+        name: of the implementation.
+    """
+
+    evidence: Evidence
+    stem: str
+    name: str
+
+    @cached_property
+    def frame(self) -> pd.DataFrame:
+        return self.evidence.rows(self.stem)
+
+    @cached_property
+    def rows(self) -> Rows:
+        """Its rows, of phases in which it was not only unsupported."""
+        mine = having(self.frame, implementation=self.name)
+        ran = mine["state"] != "unsupported"
+        return Rows(self.evidence, self.stem, mine[ran.groupby(mine["phase"]).transform("any")])
+
+    @property
+    def lines(self) -> str:
+        """The axes of the benchmark."""
+        return " ".join(axis.name for axis in load(self.stem).axes)
+
+    @cached_property
+    def others(self) -> list[str]:
+        """The other implementations in reading order: ours; external ones if there is none."""
+        timed = self.frame[self.frame["state"].isna()]
+        names = [n for n in in_order("implementation", timed["implementation"]) if n != self.name]
+        external = external_names(self.evidence, self.stem)
+        return [name for name in names if name not in external] or names
+
+    @property
+    def columns(self) -> list[Quantity]:
+        """Its time, its speed-ups over each other one, and its error beside the bound."""
+        header, bound = "largest error / bound", "error_bound"
+        worst = number("max_error", header, error, better="lower", second=bound)
+        gains = [over(self.name, one, f"over {self.named(one)}") for one in self.others]
+        gains = [replace(one, note="") for one in gains]
+        return [time(self.name, "time"), *gains, observed(worst)]
+
+    def named(self, implementation: str) -> str:
+        """An implementation in words."""
+        return self.words.get(implementation) or str(name(implementation))
+
+    @property
+    def words(self) -> dict[str, str]:
+        """Every implementation of a model is PyTorch."""
+        return WORDS if "size" in self.frame else {}
+
+    @property
+    def note(self) -> str:
+        return f"Speed-ups: in the same numerics; above one, {self.name} is faster."
+
+    @property
+    def failed(self) -> Rows:
+        """Its rows whose check failed; their errors are shown, their times are not."""
+        rows = having(self.frame, implementation=self.name, state="failed_check")
+        return Rows(self.evidence, self.stem, rows.assign(state=None, words="", check="failed"))
+
+    @property
+    def failed_columns(self) -> list[Quantity]:
+        return [
+            number("max_error", "largest error", error, better="lower"),
+            number("error_bound", "bound", error),
+            text("reason"),
+        ]
+
+    def tables(self) -> Iterator[Table]:
+        """Its tables: times and speed-ups by phase, then the errors of rows that failed."""
+        for rows, columns, split, what, note in (
+            (self.rows, self.columns, ["phase"], f"times of {self.name}", self.note),
+            (self.failed, self.failed_columns, [], f"failed checks of {self.name}", ""),
+        ):
+            frame = rows.frame
+            frame.attrs["stem"] = self.stem
+            lines = [*self.lines.split(), *([] if split else ["phase"])]
+            more = {"words": self.words}
+            yield from tables.made(self.evidence, frame, lines, columns, split, what, note, **more)
+
+    # What a sentence says.
+
+    @cached_property
+    def phases(self) -> list[str]:
+        """The phases of the sentence: a whole step if it was timed, else all."""
+        timed = self.rows.valid.frame
+        found = in_order("phase", timed["phase"])
+        return next(([phase] for phase in WHOLE if phase in found), found)
+
+    @cached_property
+    def fastest(self) -> tuple[str, Gain, Count]:
+        """The fastest of the other implementations, the speed-ups over it, and of how many cells.
+
+        One that can be judged in less than half as many cells as another does not count.
+
+        Raises:
+            NotMeasured: too few comparisons can be judged.
+        """
+        found = []
+        for other in self.others:
+            ways = ({"implementation": name} for name in (self.name, other))
+            timed = having(pairs(self.evidence, self.stem, *ways), phase=self.phases)
+            with suppress(NotMeasured):
+                gain = Gain(timed[~timed["waits"]])
+                found.append((other, gain, Count(gain.cells.k, int(timed["ratio"].notna().sum()))))
+        most = max((judged.k for *_, judged in found), default=0)
+        known = [one for one in found if 2 * one[2].k >= most]
+        if not known:
+            raise NotMeasured(f"{self.name} is not compared")
+        return min(known, key=lambda one: one[1].mean)
+
+    @property
+    def is_another_model(self) -> bool:
+        """Whether its model has another number of parameters than ours."""
+        return bool(another_model(self.frame)[self.rows.frame.index].any())
+
+    @property
+    def flops_share(self) -> Range:
+        """Its FLOPs over those of our model in the same cells."""
+        keys = [name for name in load(self.stem).identity if name != "implementation"]
+        ours = having(self.frame, implementation="eager")[[*keys, "flops"]]
+        both = self.rows.frame.merge(ours, on=keys, suffixes=("", "_ours"))
+        return Range.of(both["flops"] / both["flops_ours"])
+
+    @property
+    def entry(self) -> str:
+        """The module and function that the machine's file names for it; empty if unknown."""
+        found = [
+            (facts.get("implementations") or {}).get(f"{self.stem}.{self.name}")
+            for facts in self.evidence.environments.values()
+        ]
+        return next((one for one in reversed(found) if one), "")
+
+    @property
+    def why(self) -> list[str]:
+        """Why rows have no time, each reason once; empty if all have one."""
+        without = self.frame[self.frame["state"].notna()]
+        without = having(without, implementation=self.name)
+        reasons = without["reason"].where(without["reason"].notna(), "").astype(str)
+        said = [
+            f"{words} ({reason})" if reason else words
+            for words, reason in zip(without["words"], reasons, strict=True)
+        ]
+        return list(dict.fromkeys(said))
+
+    @property
+    def without_time(self) -> bool:
+        return self.rows.valid.frame.empty

@@ -1,0 +1,486 @@
+"""FlashAttention-2: rows and calculations of its page and of its part of the first page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import cached_property, reduce
+from importlib.resources import files
+from itertools import product
+
+import numpy as np
+import pandas as pd
+
+from lmperf.benchmarks import load
+from lmperf.names import dtype_words, in_order, phase_words
+from lmperf.reporting import tables
+from lmperf.reporting.evidence import LAUNCH_BOUND, having, parts, sorted_for_reading
+from lmperf.reporting.gains import Gain, pairs, usable
+from lmperf.reporting.rows import Rows
+from lmperf.reporting.sections import Section
+from lmperf.reporting.tables import TO_MEASURE, Quantity, number, text
+from lmperf.reporting.words import Count, NotMeasured, Range, error
+from lmperf.statistics import UNRESOLVED
+
+STEM, CHECK, PROFILES = "flash_attention", "flash_attention_check", "profiles"
+PLAIN, HALF = "eager", "bfloat16"
+# The best peer first; SDPA without a backend is what a machine without a GPU has.
+PEERS = ("sdpa_cudnn", "sdpa_flash", "sdpa_efficient", "flex", "sdpa")
+BACKENDS = ("sdpa_cudnn", "sdpa_flash", "sdpa_efficient")
+FASTEST = "the fastest SDPA backend"
+PHASES = ("forward", "backward", "forward_backward")
+SHAPE = ["batch", "heads", "seq_len", "d_head"]
+CELL = ["dtype", "seq_len", "d_head", "mask", "batch", "heads", "cuda_graph"]
+LONG = 2048  # one head of a shorter sequence is launch-bound or leaves most SMs idle
+NARROW = 64  # d_head of the small and medium models
+SEVERAL = 4  # fewer shapes say nothing about others
+NEAR_CEILING = 0.5  # below this share of the peak matmul, neither FLOPs nor bytes bind
+# What errors are compared with: plain attention, or without it the fallback SDPA backend.
+REFERENCES = {PLAIN: "plain PyTorch", "sdpa_efficient": "SDPA efficient"}
+TENSORS = {"out": "output", "lse": "logsumexp", "dq": "dQ", "dk": "dK", "dv": "dV"}
+
+
+class FlashAttention(Section):
+    """Our kernel beside its peers: on one head, on a filled grid, in other shapes.
+
+    The write-up shows the filled grid, or one head where no grid was measured, in one dtype:
+    `shown`. Of these rows it shows the longest causal ones of the widest head first: `longest`.
+    """
+
+    plain, peers, phases = PLAIN, PEERS, PHASES
+    fastest = FASTEST
+
+    @cached_property
+    def every(self) -> Rows:
+        """All rows, with ``kind``: head (one head), graph (one head as a CUDA graph), grid, other.
+
+        A row of kind other has one of the shapes that the benchmark declares as such.
+        """
+        rows = self.evidence.rows(STEM)
+        is_other = pd.MultiIndex.from_frame(rows[SHAPE]).isin(load(STEM).stated["other_shapes"])
+        kinds = {"graph": rows["cuda_graph"].eq(True), "other": is_other, "grid": rows["heads"] > 1}
+        kind = np.select([*kinds.values()], [*kinds], "head")
+        return self.rows(STEM, rows.assign(kind=kind))
+
+    @cached_property
+    def ours(self) -> str:
+        """Our implementation: Triton, or without a GPU the tiled PyTorch version."""
+        return "triton" if "triton" in self.every.frame["implementation"].values else "tiled"
+
+    @cached_property
+    def kind(self) -> str:
+        """The kind of rows that the write-up shows: grid, or head where no grid has a result."""
+        return "grid" if "grid" in self._results["kind"].values else "head"
+
+    @cached_property
+    def dtype(self) -> str:
+        """The dtype that the write-up shows: bf16, or the first with a result."""
+        dtypes = self._results["dtype"]
+        return HALF if HALF in dtypes.values else dtypes.iloc[0]
+
+    @cached_property
+    def _results(self) -> pd.DataFrame:
+        if not self.every.valid:
+            raise NotMeasured("FlashAttention was not measured")
+        return self.every.valid.frame
+
+    @cached_property
+    def dtype_names(self) -> dict[str, str]:
+        """Our kernel computes a float32 product as three of float16, PyTorch in IEEE float32."""
+        return {"float32": "float32*"} if self.ours == "triton" else {}
+
+    @cached_property
+    def dtype_name(self) -> str:
+        return self.dtype_names.get(self.dtype, dtype_words(self.dtype))
+
+    @cached_property
+    def shown(self) -> Rows:
+        """The rows of the write-up, of all implementations."""
+        return self.every.where(kind=self.kind, dtype=self.dtype)
+
+    @cached_property
+    def shown_ours(self) -> Rows:
+        return self.shown.where(implementation=self.ours)
+
+    @cached_property
+    def longest(self) -> Rows:
+        """Of the rows of the write-up the longest causal ones of the widest head."""
+        causal = self.shown.where(mask="causal")
+        ours = causal.where(implementation=self.ours).valid.frame
+        if ours.empty:
+            raise NotMeasured("our kernel has no causal row")
+        widest = having(ours, d_head=ours["d_head"].max())
+        return causal.where(d_head=widest["d_head"].iloc[0], seq_len=widest["seq_len"].max())
+
+    @cached_property
+    def peer(self) -> str:
+        """The best peer that ran.
+
+        Raises:
+            NotMeasured: none ran.
+        """
+        there = self.shown.valid.frame["implementation"].values
+        found = next((name for name in PEERS if name in there), None)
+        if found is None:
+            raise NotMeasured("no peer of our kernel ran")
+        return found
+
+    def gain(self, phase: str) -> Gain:
+        """The speed-up of our kernel over the best peer in the longest rows of a phase."""
+        return self.longest.where(implementation=self.ours, phase=phase).over(self.peer)
+
+    def is_undecided(self, phase: str) -> bool:
+        """Whether our kernel was compared with the best peer, but neither is beyond noise."""
+        sides = ({"implementation": name} for name in (self.ours, self.peer))
+        found = pairs(self.evidence, STEM, *sides)
+        found = found[found.index.isin(self.longest.where(phase=phase).frame.index)]
+        found = found[found["ratio"].notna()]
+        return len(found) > 0 and bool((found["verdict"] == UNRESOLVED).all())
+
+    def rate(self, phase: str, implementation: str) -> float:
+        """The rate of the longest row of a phase, in `unit`."""
+        longest = self.longest.where(implementation=implementation, phase=phase).one
+        return longest["tflops"] * self.scale
+
+    @cached_property
+    def scale(self) -> int:
+        """Of `unit` in a TFLOP/s: 1,000 where no curve of the first page reaches 1 TFLOP/s."""
+        return 1 if self._first_curves["tflops"].max() >= 1 else 1000
+
+    @property
+    def unit(self) -> str:
+        return {1: "TFLOP/s", 1000: "GFLOP/s"}[self.scale]
+
+    @cached_property
+    def gains_of_shapes(self) -> dict[str, Gain]:
+        """Phase -> speed-ups over the best peer in the shapes that are compared in every phase.
+
+        Raises:
+            NotMeasured: these are fewer than SEVERAL.
+        """
+        cell = [*SHAPE, "causal"]
+        gains = {phase: self.shown_ours.where(phase=phase).over(self.peer) for phase in PHASES}
+        rows = {phase: gain.rows.set_index(cell, drop=False) for phase, gain in gains.items()}
+        common = reduce(pd.Index.intersection, (of.index for of in rows.values()))
+        if len(common) < SEVERAL:
+            raise NotMeasured(f"{len(common)} shapes are compared in every phase")
+        return {
+            phase: Gain(of[of.index.isin(common)].reset_index(drop=True))
+            for phase, of in rows.items()
+        }
+
+    @cached_property
+    def contestants(self) -> Rows:
+        """The rows of the first page's table: of `longest`, ours first, then the fastest.
+
+        Plain PyTorch is the last one. If it was not measured, it has a line that says so.
+        """
+        rows = self.longest.frame
+        rows = rows[rows["implementation"] != "sdpa_efficient"]  # the slowest of three backends
+        both = having(rows, phase="forward_backward").set_index("implementation")["ms"]
+        place = rows["implementation"].map(both).mask(rows["implementation"] == PLAIN, np.inf)
+        place = place.mask(rows["implementation"] == self.ours, 0)
+        rows = rows.iloc[place.argsort(kind="stable")]
+        if not (rows["implementation"] == PLAIN).any():
+            lacking = {"implementation": PLAIN, "phase": PHASES[0], "words": TO_MEASURE}
+            rows = pd.concat([rows, pd.DataFrame([{**lacking, "state": "no_row", "signs": ()}])])
+        return self.table_rows(rows.to_dict("records"))
+
+    @cached_property
+    def one_head(self) -> Rows:
+        """One narrow head at the length of `longest`, both phases: ours and plain PyTorch."""
+        length = self.longest.only("seq_len")
+        found = self.every.where(kind="head", dtype=self.dtype, mask="causal")
+        return found.where(d_head=NARROW, seq_len=length, phase="forward_backward")
+
+    @cached_property
+    def is_faster_than_plain(self) -> bool:
+        """Whether our kernel is measurably faster than plain PyTorch on that head."""
+        with suppress(NotMeasured):
+            return self.one_head.where(implementation=self.ours).over(PLAIN).is_faster
+        return False
+
+    @cached_property
+    def is_smaller_than_plain(self) -> bool:
+        """Whether our kernel needs less memory than plain PyTorch on that head."""
+        with suppress(NotMeasured):
+            ours, plain = (self.of_one_head(name) for name in (self.ours, PLAIN))
+            return ours["peak_mib"] < plain["peak_mib"]
+        return False
+
+    def of_one_head(self, implementation: str) -> pd.Series:
+        return self.one_head.where(implementation=implementation).one
+
+    @cached_property
+    def uses_gluon(self) -> bool:
+        """Whether long sequences in 16 bits ran our kernels in Gluon: Triton 3.6 on Hopper.
+
+        The longest cells of a filled grid have enough tiles for both of them, so that the
+        backward is the fused kernel.
+        """
+        device, triton = (str(self.evidence.environment.get(n)) for n in ("device", "triton"))
+        is_hopper = any(name in device for name in ("H100", "H200"))
+        long_and_many = self.kind == "grid" and self.dtype in ("float16", HALF)
+        return is_hopper and triton.startswith("3.6.") and long_and_many
+
+    @cached_property
+    def sdpa_chooses_cudnn(self) -> bool:
+        """Whether a profiled step with SDPA ran a kernel of cuDNN."""
+        kernels = self.rows(PROFILES).frame
+        kernels = kernels[kernels["implementation"].str.startswith("sdpa")]
+        return bool(kernels["name"].str.contains("cudnn.*sdpa", na=False).any())
+
+    @cached_property
+    def backward_over_forward(self) -> dict[str, float]:
+        """Medians over cells of the backward's time, FLOPs and rate over the forward's."""
+        columns = {"time": "median_ms", "flops": "flops", "rate": "tflops"}
+        cell = [*SHAPE, "causal"]
+        wide = self.shown_ours.sound.pivot_table([*columns.values()], cell, "phase").dropna()
+        forward, backward = (wide.xs(phase, axis=1, level="phase") for phase in PHASES[:2])
+        middle = (backward / forward).median()
+        return {name: middle[column] for name, column in columns.items()}
+
+    @cached_property
+    def backward_share(self) -> float:
+        """The share of the backward in the time of both phases."""
+        over = self.backward_over_forward["time"]
+        return over / (1 + over)
+
+    @property
+    def backward_dominates(self) -> bool:
+        return self.backward_share > 0.5
+
+    @cached_property
+    def intensity(self) -> Range:
+        """FLOPs per byte."""
+        return self.shown_ours.range("flops / bytes")
+
+    @property
+    def balance(self) -> float:
+        """FLOPs per byte at which the device balances."""
+        return self.evidence.balance(self.dtype)
+
+    @property
+    def is_far_from_ceiling(self) -> bool:
+        return self.shown_ours.range("share").high < NEAR_CEILING
+
+    @property
+    def is_compute_bound(self) -> bool:
+        return self.intensity.low > self.balance
+
+    @property
+    def is_memory_bound(self) -> bool:
+        return self.intensity.high < self.balance
+
+    @cached_property
+    def host_rows(self) -> Rows:
+        """One head in bf16, d_head 64, with its host times, also as a CUDA graph."""
+        kinds = ["head", "graph"]
+        return self.every.where(kind=kinds, dtype=HALF, d_head=NARROW, phase=list(PHASES[:2]))
+
+    @cached_property
+    def launch_bound(self) -> list[tuple[str, str, float | None]]:
+        """Implementation, phase and the length up to which launching takes longer than running.
+
+        That must hold with the host at its best speed as well. Of our kernel and the best peer.
+        """
+        rows = self.host_rows.where(kind="head", implementation=[self.ours, self.peer])
+        return [
+            (name, phase, part.until(LAUNCH_BOUND, "seq_len"))
+            for name, phase, part in rows.by("implementation", "phase")
+        ]
+
+    @cached_property
+    def host_medians(self) -> Rows:
+        """Median host time over the cells of the filled grid in bf16, by implementation, phase."""
+        grid = self.every.where(kind="grid", dtype=HALF).frame
+        of = grid.groupby(["implementation", "phase"], sort=False)["host_ms"].median()
+        return self.rows(STEM, of.reset_index())
+
+    @cached_property
+    def over_plain(self) -> Gain:
+        """The speed-ups of one head, forward and backward, over plain PyTorch."""
+        ours = self.every.where(kind="head", implementation=self.ours, phase=list(PHASES[:2]))
+        return ours.over(PLAIN)
+
+    @cached_property
+    def other_shapes(self) -> Gain:
+        """The speed-ups of both phases over the best peer in the other shapes."""
+        ours = self.every.where(kind="other", implementation=self.ours, phase="forward_backward")
+        return ours.over(self.peer)
+
+    @cached_property
+    def leaderboard_ms(self) -> float:
+        """Both phases in the cell of a public leaderboard."""
+        shape = dict(zip(SHAPE, load(STEM).stated["leaderboard"], strict=True))
+        rows = self.every.where(implementation=self.ours, phase="forward_backward", kind="other")
+        return rows.kept(having(rows.frame, **shape)).median("median_ms")
+
+    @property
+    def back_to_back(self) -> Rows:
+        return self.every.kept(self.every.frame[self.every.frame["sustained_ms"].notna()])
+
+    def beside_peers(self, quantity) -> list[Quantity]:
+        return tables.beside(quantity, self.ours, *PEERS)
+
+    @cached_property
+    def means(self) -> Rows:
+        """For each dtype, work, phase and peer: the speed-ups of all cells as ``gain`` (F2)."""
+        found = {
+            peer: pairs(
+                self.evidence, STEM, {"implementation": self.ours}, {"implementation": peer}
+            )
+            for peer in PEERS
+        }
+        found[FASTEST] = over_the_fastest([found[name] for name in BACKENDS])
+        ours, lines = having(self.every.frame, implementation=self.ours), []
+        for dtype in in_order("dtype", ours["dtype"]):
+            for (work, part), phase in product(works(having(ours, dtype=dtype)), PHASES):
+                rows = having(part, phase=phase)
+                line = {"dtype": dtype, "work": work, "phase": phase}
+                line["cells"] = int(rows["holds"].sum())
+                for peer, of in found.items():
+                    with suppress(NotMeasured):
+                        gain = Gain(of[of.index.isin(rows.index)])
+                        lines.append({**line, "implementation": peer, "gain": gain})
+        return self.table_rows(lines)
+
+    @cached_property
+    def errors(self) -> Rows:
+        """The largest errors of our kernel over the phases of a cell, with PyTorch's (F4)."""
+        rows = self.every.frame[self.every.frame["error_bound"].notna()]
+        rows = rows.assign(failed=rows["state"].eq("failed_check"))
+        tensors = [f"error_{name}" for name in TENSORS if f"error_{name}" in rows]
+        columns = [*tensors, "max_error", "error_bound", "failed"]
+        worst = rows.groupby(["implementation", *CELL], sort=False)[columns].max()
+        worst = worst.reset_index("implementation")
+        theirs = pd.concat([having(worst, implementation=name) for name in REFERENCES])
+        theirs = theirs[~theirs.index.duplicated()].add_suffix("_theirs")
+        found = having(worst, implementation=self.ours).join(theirs).reset_index()
+        found["compared_with"] = found["implementation_theirs"].map(REFERENCES)
+        found["gate"] = np.where(found["failed"].eq(True), "failed", "passed")
+        found["grid"] = found["heads"] > 1
+        order = ("grid", "cuda_graph", "seq_len", "d_head", "mask")
+        return self.every.kept(sorted_for_reading(found, order))
+
+    def error_columns(self, *tensors: str) -> list[Quantity]:
+        """The error of each tensor, beside PyTorch's if known, and the worst one with its bound."""
+        return [
+            *map(_error_column, tensors),
+            number("max_error", "error of the worst tensor", error, better="lower"),
+            number("error_bound", "its bound", error),
+            text("gate", "check"),
+        ]
+
+    @cached_property
+    def tests(self) -> Rows:
+        """The kernel tests with ``gate``: passed, failed, or why there is no result."""
+        tests = self.rows(CHECK).frame
+        gate = tests["words"].replace("", "passed").mask(tests["state"] == "failed_check", "failed")
+        nothing = {f"error_{name}_theirs": np.nan for name in TENSORS}
+        return self.rows(CHECK, tests.assign(gate=gate, **nothing))
+
+    @property
+    def tests_passed(self) -> Count:
+        """How many of the kernel tests that ran have passed."""
+        ran = self.tests.where(status=["ok", "failed_check"])
+        if not ran:
+            raise NotMeasured("no kernel test ran")
+        return ran.count("gate == 'passed'")
+
+    @property
+    def failed_checks(self) -> Count:
+        """How many of the rows that were compared with float64 failed."""
+        rows = self.every.frame
+        rows = rows[rows["error_bound"].notna() | rows["state"].eq("failed_check")]
+        return Count(int(rows["state"].eq("failed_check").sum()), len(rows))
+
+    @cached_property
+    def tf32(self) -> Gain:
+        """The speed-ups of our kernel in TF32 over float32, forward and backward."""
+        sides = ({"implementation": self.ours, "dtype": dtype} for dtype in ("tf32", "float32"))
+        return Gain(having(pairs(self.evidence, STEM, *sides), phase=list(PHASES[:2])))
+
+    @cached_property
+    def tf32_errors(self) -> Range:
+        """How many times as large the errors in TF32 are as those in float32."""
+        tensors = [f"error_{name}" for name in ("out", "dq", "dk", "dv")]
+        found = self.errors.frame.set_index(CELL)[tensors]
+        tf32, float32 = (found.xs(dtype, level="dtype") for dtype in ("tf32", "float32"))
+        return Range.of((tf32 / float32.reindex(tf32.index)).stack())
+
+    @property
+    def float32_is_better(self) -> bool:
+        """Whether TF32 is slower in most comparisons and never more exact."""
+        slower = self.tf32.slower
+        return 2 * slower.k > slower.n and self.tf32_errors.low >= 1
+
+    @cached_property
+    def curves(self) -> pd.DataFrame:
+        """Forward and backward rates of the write-up's rows, with their intervals."""
+        rows = self.shown.where(phase=list(PHASES[:2])).valid.frame
+        low, high = (rows["flops"] / rows[f"{end}_ms"] / 1e9 for end in ("high", "low"))
+        rows = rows.assign(tflops_low=low, tflops_high=high)
+        return sorted_for_reading(rows, ("phase", "d_head", "mask", "implementation", "seq_len"))
+
+    @cached_property
+    def _first_curves(self) -> pd.DataFrame:
+        return having(self.curves, mask="causal", d_head=self.longest.only("d_head"))
+
+    @cached_property
+    def first_curves(self) -> pd.DataFrame:
+        """Those of the first page, causal and of the widest head, with their `rate` in `unit`."""
+        rows, scale = self._first_curves, self.scale
+        ends = {f"rate_{end}": rows[f"tflops_{end}"] * scale for end in ("low", "high")}
+        return rows.assign(rate=rows["tflops"] * scale, **ends)
+
+    @cached_property
+    def further_curves(self) -> pd.DataFrame:
+        """All others.
+
+        Raises:
+            NotMeasured: there is none.
+        """
+        rows = self.curves.drop(self.first_curves.index)
+        if rows.empty:
+            raise NotMeasured("the first page shows all curves")
+        return rows
+
+    @cached_property
+    def further_gains(self) -> Gain:
+        """The speed-ups over the best peer in the shapes of `further_curves`."""
+        ours = having(self.further_curves, implementation=self.ours)
+        return self.every.kept(ours).over(self.peer)
+
+    def panel(self, row) -> str:
+        return f"{phase_words(row['phase'])}, d_head {row['d_head']}, {row['mask']}"
+
+    def published(self, source: str) -> dict[str, str]:
+        """The first published figure of a source."""
+        path = files("lmperf.reporting.published") / f"{STEM}.csv"
+        figures = pd.read_csv(path, dtype=str, keep_default_na=False)
+        return having(figures, source=source).iloc[0].to_dict()
+
+
+def works(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """The lines of F2: the name of some work with its rows."""
+    grid, head = having(rows, kind="grid"), having(rows, kind="head")
+    yield "filled grid", grid
+    yield from ((f"filled grid, d_head {d}", part) for (d,), part in parts(grid, "d_head"))
+    yield f"one head, from length {LONG} on", head[head["seq_len"] >= LONG]
+    yield f"one head, below length {LONG}", head[head["seq_len"] < LONG]
+    yield "one head, as a CUDA graph", having(rows, kind="graph")
+
+
+def over_the_fastest(backends: list[pd.DataFrame]) -> pd.DataFrame:
+    """Of each cell the speed-up over the fastest backend; none unless all of them are usable."""
+    known = pd.concat(map(usable, backends)).sort_values("ratio", kind="stable")
+    timed = pd.concat(of[of["ratio"].notna() | (of["why"] == "withheld")] for of in backends)
+    lacking = timed.index.value_counts().sub(known.index.value_counts(), fill_value=0)
+    known = known[~known.index.duplicated()]
+    return known[known.index.isin(lacking.index[lacking == 0])]
+
+
+def _error_column(tensor: str) -> Quantity:
+    column = f"error_{tensor}"
+    return number(column, TENSORS[tensor], error, better="lower", second=f"{column}_theirs")

@@ -1,0 +1,224 @@
+"""The ladder (E6): train steps, each of which adds one technique to the step before it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from itertools import pairwise
+
+import pandas as pd
+
+from lmperf.names import in_order
+from lmperf.reporting.evidence import having, parts, sorted_for_reading
+from lmperf.reporting.gains import Gain, pairs
+from lmperf.reporting.results import EMPTY
+from lmperf.reporting.rows import Rows
+from lmperf.reporting.sections import Section, predicate, section
+from lmperf.reporting.sections.kernels import COPY, class_of
+from lmperf.reporting.sections.steps import WAYS, all_steps, compared, steps, usual
+from lmperf.reporting.sections.ways import AUTOCAST, CELL, STEM, STEP
+from lmperf.reporting.words import NotMeasured, Range, absent, sig
+from lmperf.statistics import FASTER, SAME, SLOWER, UNRESOLVED
+from lmperf.transformer.rungs import FLOAT8, RUNGS, STEPS_ALONE, Rung
+
+HIDDEN = "hidden"
+# Parts of a bar: time in which the device works, and in which it waits for the CPU.
+WORKING, WAITING = "busy", "waiting for the CPU"
+ALONE = [rung.name for rung in RUNGS if rung.implementation in STEPS_ALONE]
+
+
+class Ladder(Section):
+    """The rungs at the context and batch of each size, and what each of them gains."""
+
+    highest = RUNGS[-1].name
+
+    # Table E6: the rungs of all cells, with steps in float8 over the highest one.
+
+    @cached_property
+    def every(self) -> Rows:
+        """The rungs, under their names as `implementation`, of cells with a step of the ladder.
+
+        Adds `loss`, and `base`: the way of the line above; of float8 that of the highest rung.
+        """
+        rows = all_steps(self.evidence)
+        rows = rows[rows["rung"].notna()]
+        is_alone = rows["rung"].isin(ALONE).groupby([rows[axis] for axis in CELL])
+        rows = rows[is_alone.transform("any")]
+        bases = pd.concat([pd.Series(dtype=object), *map(_bases, parts(rows, *CELL))])
+        sheet = self.evidence.sheet_tflops(AUTOCAST)
+        rows = rows.assign(implementation=rows["rung"], mfu=rows["tflops"] / sheet, base=bases)
+        losses = section("losses", self.evidence).of_rungs
+        return self.rows(STEM).kept(rows.join(losses, on=["size", "implementation"]))
+
+    def over(self, rung: str, base: str) -> Gain:
+        """The speed-ups of a rung over another one, of these cells."""
+        found = pairs(self.evidence, STEM, WAYS[rung].axes, WAYS[base].axes)
+        return Gain(found[found.index.isin(self.every.frame.index)])
+
+    @property
+    def float8(self) -> list[tuple[str, Gain]]:
+        """Each float8 recipe that was timed, with its speed-ups over the highest rung.
+
+        Raises:
+            NotMeasured: there is none.
+        """
+        there = {*self.every.frame["implementation"]}
+        if not (names := [one.name for one in FLOAT8 if one.name in there]):
+            raise NotMeasured("no float8 step was timed")
+        return [(name, self.over(name, self.highest)) for name in names]
+
+    # The first page: one cell of each size.
+
+    @cached_property
+    def frame(self) -> pd.DataFrame:
+        """The rungs, under their names as `implementation`, if there is more than one."""
+        rows = usual(self.evidence)
+        rows = rows[rows["rung"].notna()]
+        if rows.loc[rows["state"].isna(), "rung"].nunique() < 2:
+            raise NotMeasured("the ladder was not measured")
+        return sorted_for_reading(rows.assign(implementation=rows["rung"]), ["implementation"])
+
+    @property
+    def sizes(self) -> list[str]:
+        return in_order("size", self.frame["size"])
+
+    @cached_property
+    def rungs(self) -> list[Rung]:
+        """The rungs with a result, the lowest first."""
+        known = {*self.frame.loc[self.frame["state"].isna(), "rung"]}
+        return [rung for rung in RUNGS if rung.name in known]
+
+    def lines(self, because: Callable[[Rung], str]) -> Rows:
+        """A row for each rung and size, with the reason for the gain of its rung in words."""
+        rows = self.frame[self.frame["rung"].isin([rung.name for rung in self.rungs])]
+        words = {rung.name: " ".join(because(rung).split()) or EMPTY for rung in self.rungs}
+        return self.rows("", rows.assign(because=rows["rung"].map(words)))
+
+    def _compared(self, ours: Rung, base: Rung) -> pd.DataFrame:
+        return compared(self.evidence, WAYS[ours.name], WAYS[base.name])
+
+    # What the whole ladder gains.
+
+    @cached_property
+    def _whole(self) -> pd.DataFrame:
+        whole = self._compared(self.rungs[-1], self.rungs[0])
+        whole = whole[whole.index.isin(self.frame.index)]
+        if whole.empty or self.rungs[0] != RUNGS[0]:
+            raise NotMeasured("no size has both ends of the ladder")
+        return whole
+
+    @property
+    def gain(self) -> Range:
+        return Range.of(self._whole["ratio"])
+
+    @property
+    def gained(self) -> list[str]:
+        """The sizes that have both ends of the ladder."""
+        return in_order("size", self._whole["size"])
+
+    @property
+    def gains_everywhere(self) -> bool:
+        return self.gained == self.sizes
+
+    # What a rung gains over the one before it.
+
+    def over_previous(self, rung: Rung) -> pd.DataFrame:
+        """The steps of a rung beside those of the measured rung before it, at their context."""
+        before = {later: former for former, later in pairwise(self.rungs)}
+        if rung not in before:
+            raise NotMeasured(f"no rung before {rung.name}")
+        found = self._compared(rung, before[rung])
+        return having(found, context_length=[*self.frame["context_length"].unique()])
+
+    def verdict(self, rung: Rung) -> str:
+        """faster, slower or same: of most resolved comparisons; HIDDEN: all of its steps wait.
+
+        Larger batches count, too. Raises NotMeasured without a comparison.
+        """
+        found = self.over_previous(rung)
+        if found.empty:
+            raise NotMeasured(f"{rung.name} was not measured beside the rung before it")
+        if found["waits"].all():
+            return HIDDEN
+        counts = found["verdict"].value_counts()
+        resolved = sum(counts.get(one, 0) for one in (FASTER, SLOWER, SAME))
+        most = next((one for one in (FASTER, SLOWER) if 2 * counts.get(one, 0) > resolved), SAME)
+        return most if resolved else UNRESOLVED
+
+    @predicate
+    def more_cpu_time(self) -> bool:
+        """Whether fused blocks keep the CPU busy for longer at most sizes."""
+        found = self.over_previous(next(rung for rung in RUNGS if rung.name == "fused_blocks"))
+        return (found["host_ms"] > found["host_ms_base"]).mean() > 0.5
+
+    @predicate
+    def ends_waiting(self) -> bool:
+        """Whether a rung before the graph waits somewhere, but the graph nowhere."""
+        found = self.over_previous(RUNGS[-1])
+        return found["waits"].any() and not steps(self.evidence)["waits"][found.index].any()
+
+    @predicate
+    def casts_cost(self) -> bool:
+        """Whether profiled steps copy for longer under bf16 autocast than in float32."""
+        kernels = having(self.evidence.rows("profiles"), table="kernel", phase=STEP)
+        kernels = having(kernels, implementation="eager")
+        kernels = kernels[kernels["name"].map(class_of) == COPY]
+        spent = kernels.groupby([*CELL, "dtype"])["total_ms"].sum().unstack("dtype")
+        if not {"float32", AUTOCAST}.issubset(spent):
+            return False
+        spent = spent[["float32", AUTOCAST]].dropna()
+        return len(spent) and (spent[AUTOCAST] > spent["float32"]).all()
+
+    def rate(self, dtype: str) -> float | None:
+        """TFLOP/s of the fastest matmul back to back, else None."""
+        rate = self.evidence.peak(dtype, "sustained")
+        return None if absent(rate) else rate
+
+    # The figure.
+
+    @predicate
+    def shows_busy(self) -> bool:
+        """Whether it is known of a step how long the GPU is busy."""
+        return self.frame["device_ms"].notna().any()
+
+    @predicate
+    def waits(self) -> bool:
+        """Whether a rung waits for the CPU."""
+        return self.frame["waits"].any()
+
+    def bars(self, words: dict[str, str]) -> list[dict]:
+        """Bars relative to float32, in panels of a size.
+
+        words: name of a rung -> name of its bar.
+        """
+        return [record for row in self._relative() for record in _bar(row, words[row["rung"]])]
+
+    def _relative(self) -> Iterator[dict]:
+        for size in self.gained:
+            rows = having(self.frame[self.frame["state"].isna()], size=size)
+            base = having(rows, rung=RUNGS[0].name)["ms"].iloc[0]
+            yield from rows.assign(relative=rows["ms"] / base).to_dict("records")
+
+
+def _bases(cell: tuple[tuple, pd.DataFrame]) -> pd.Series:
+    """Of each step of a cell the axes of the step that it is compared with, or None."""
+    _, rows = cell
+    above = in_order("implementation", rows["rung"])
+    above = [None, *(name for name in above if name not in {one.name for one in FLOAT8})]
+    base = dict(pairwise(above[::-1])) | {one.name: RUNGS[-1].name for one in FLOAT8}
+    return rows["rung"].map(lambda name: WAYS[base[name]].axes if base[name] else None)
+
+
+def _bar(row: dict, line: str) -> Iterator[dict]:
+    """The parts of a bar. A step that waits is an outline if its busy time is not known."""
+    share = row["device_ms"] / row["ms"]
+    if absent(share):
+        share = 0.0 if row["waits"] else 1.0
+    lengths = {WORKING: min(share, 1.0), WAITING: max(1 - share, 0.0)}
+    drawn = [name for name, length in lengths.items() if length > 0]
+    for name in drawn:
+        length = lengths[name] * row["relative"]
+        end = f"{sig(row['ms'])} ms" if name == drawn[-1] else ""
+        value = f"{sig(lengths[name] * row['ms'])} ms"
+        bar = {"panel": row["size"], "line": line, "name": name}
+        yield {**bar, "y": length, "value": value, "end": end}

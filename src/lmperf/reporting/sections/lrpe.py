@@ -1,0 +1,314 @@
+"""md_lrpe_cosine: rows and calculations of its page and of its part of the first page."""
+
+from __future__ import annotations
+
+import math
+from contextlib import suppress
+from functools import cached_property
+
+import pandas as pd
+
+from lmperf.names import in_order, phase_words, value_words
+from lmperf.reporting.evidence import LAUNCH_BOUND, WITHHELD, having, parts, sorted_for_reading
+from lmperf.reporting.gains import Gain, pairs
+from lmperf.reporting.rows import Rows
+from lmperf.reporting.sections import Section
+from lmperf.reporting.tables import Quantity, number, over, text, time
+from lmperf.reporting.words import Count, NotMeasured, Range, error
+
+STEM, CHECK = "lrpe", "lrpe_check"
+COPY, OURS, CACHED = "copy", "triton", "triton_cached"
+# The lead, which is compared with the others, is the first of these that has a result.
+LEADS = (OURS, "compiled", "eager")
+ORDER = (COPY, OURS, CACHED, "eager", "compiled")  # of the columns
+PHASES = ("forward", "backward")
+LARGE = 0.25  # shapes of fewer positions, as a part of the most, may be launch-bound
+NEAR = 0.02  # copies of two runs differ by as much
+WELL_NEAR = 0.90  # of the speed of a copy; nothing but fewer bytes could gain much
+BOUND_BY_BYTES = 0.5  # below this share of a copy's speed, bytes do not bind
+ERRORS = {
+    "out": "output",
+    "dx": "dX",
+    "angle": "angle",
+    "norm": "length kept",
+    "inverse": "backward inverts",
+    "difference": "difference alone",
+}
+
+
+class Lrpe(Section):
+    """The lead implementation beside a copy of the same bytes and beside the others."""
+
+    ours, cached, order = OURS, CACHED, ORDER
+
+    @cached_property
+    def every(self) -> Rows:
+        """All rows with further columns.
+
+        axes, positions (without extra tokens), large; gbps: rate of the bytes that must be moved;
+        copy_percent, copy_low, copy_high: percent of the speed of the copy of the same bytes, with
+        its interval; closed_mib: predicted peak.
+        """
+        rows = self.evidence.rows(STEM)
+        lengths = rows["shape"].str.split("x")
+        positions = lengths.map(lambda each: math.prod(map(int, each))).astype(float)
+        others = [n for n in in_order("implementation", rows["implementation"]) if n != COPY]
+        shares = [self._over(name, COPY)[["ratio", "low", "high"]] for name in others]
+        share = 100 * pd.concat([pd.DataFrame(columns=["ratio"], dtype=float), *shares])
+        share = share.rename(columns={"ratio": "percent"}).add_prefix("copy_")
+        forward = rows["phase"] == "forward"
+        closed = rows["predicted_forward_mib"].where(forward, rows["predicted_backward_mib"])
+        return self.rows(
+            STEM,
+            rows.assign(
+                axes=lengths.map(len),
+                positions=positions,
+                large=positions >= LARGE * positions.max(),
+                gbps=rows["bytes"] / rows["ms"] / 1e6,
+                closed_mib=closed,
+            ).join(share),
+        )
+
+    def _over(self, name: str, base: str) -> pd.DataFrame:
+        return pairs(self.evidence, STEM, {"implementation": name}, {"implementation": base})
+
+    @cached_property
+    def leads(self) -> list[str]:
+        """The lead, then those that it is compared with.
+
+        Raises:
+            NotMeasured: none has a result.
+        """
+        there = self.every.valid.frame["implementation"].values
+        found = [name for name in LEADS if name in there]
+        if not found:
+            raise NotMeasured("md_lrpe_cosine was not measured")
+        return found
+
+    @property
+    def lead(self) -> str:
+        return self.leads[0]
+
+    @property
+    def peer(self) -> str:
+        """The next implementation.
+
+        Raises:
+            NotMeasured: there is none.
+        """
+        if len(self.leads) < 2:
+            raise NotMeasured("there is no second implementation")
+        return self.leads[1]
+
+    @cached_property
+    def dtype(self) -> str:
+        """The dtype that sentences are about: the last one in reading order."""
+        if not self.every:
+            raise NotMeasured("md_lrpe_cosine was not measured")
+        return in_order("dtype", self.every.frame["dtype"])[-1]
+
+    @cached_property
+    def shown(self) -> Rows:
+        """The rows in this dtype."""
+        return self.every.where(dtype=self.dtype)
+
+    @cached_property
+    def large(self) -> Rows:
+        return self.shown.where(large=True)
+
+    @cached_property
+    def least_positions(self) -> int:
+        """The fewest positions of a large shape."""
+        return int(self.large.range("positions").low)
+
+    @property
+    def has_small(self) -> bool:
+        return bool(self.shown.where(large=False))
+
+    @cached_property
+    def largest(self) -> Rows:
+        """The rows of the first page: most positions, then fewest axes and extra tokens."""
+        rows = self.shown.frame
+        for axis, of in (("positions", max), ("axes", min), ("extra_tokens", min)):
+            rows = rows[rows[axis] == of(rows[axis], default=None)]
+        return self.shown.kept(rows)
+
+    def over(self, rows: Rows, ours: str, base: str) -> Gain:
+        """The speed-ups of one implementation over another in some rows."""
+        return rows.where(implementation=ours).over(base)
+
+    @cached_property
+    def share(self) -> Range:
+        """The speed of the lead relative to a copy in the rows of the first page."""
+        return self.over(self.largest, self.lead, COPY).range
+
+    @property
+    def is_near_copy(self) -> bool:
+        return self.share.low >= WELL_NEAR
+
+    @property
+    def is_far_from_copy(self) -> bool:
+        return self.share.high < BOUND_BY_BYTES
+
+    @cached_property
+    def large_share(self) -> Gain:
+        """The speed of the lead relative to a copy, for large shapes."""
+        return self.over(self.large, self.lead, COPY)
+
+    @property
+    def is_as_fast_as_copy(self) -> bool:
+        share = self.large_share.range
+        return share.low >= 1 - NEAR and share.high <= 1 + NEAR
+
+    @property
+    def is_memory_bound(self) -> bool:
+        return self.large_share.range.low > BOUND_BY_BYTES
+
+    @cached_property
+    def compiled_is_slower(self) -> bool:
+        """Whether compiled PyTorch is slower than our kernel in the forward of the first page."""
+        with suppress(NotMeasured):
+            return self.over(self.largest.where(phase="forward"), OURS, "compiled").is_faster
+        return False
+
+    @cached_property
+    def compiled_is_compute_bound(self) -> bool:
+        """Whether arithmetic limits the compiled forward: it is far from the speed of a copy."""
+        with suppress(NotMeasured):
+            forward = self.largest.where(phase="forward")
+            return self.over(forward, "compiled", COPY).mean < BOUND_BY_BYTES
+        return False
+
+    @cached_property
+    def caching(self) -> Gain:
+        """The speed-ups of cached angles over computing them again, in the first page's rows."""
+        return self.over(self.largest, CACHED, OURS)
+
+    @property
+    def caching_is_slower(self) -> bool:
+        """In both passes."""
+        return self.caching.slower.k == len(PHASES)
+
+    @property
+    def caching_is_faster(self) -> bool:
+        """In both passes."""
+        return self.caching.faster.k == len(PHASES)
+
+    @cached_property
+    def large_caching(self) -> Gain:
+        return self.over(self.large, CACHED, OURS)
+
+    @cached_property
+    def caching_memory(self) -> Range:
+        """The peak with cached angles over that without, minus 1, for large shapes."""
+        cell = ["shape", "extra_tokens", "phase"]
+        wide = self.large.sound.pivot_table("peak_mib", cell, "implementation")
+        wide = wide.reindex(columns=[CACHED, OURS])
+        return Range.of(wide[CACHED] / wide[OURS] - 1)
+
+    @cached_property
+    def launch_bound(self) -> list[tuple[str, int]]:
+        """Phase and the positions up to which every launch of the lead takes longer than the run.
+
+        Raises:
+            NotMeasured: that holds nowhere.
+        """
+        rows = self.shown.where(implementation=self.lead)
+        until = [(phase, part.until(LAUNCH_BOUND, "positions")) for phase, part in rows.by("phase")]
+        found = [(phase, int(positions)) for phase, positions in until if positions]
+        if not found:
+            raise NotMeasured("no launch takes longer than the run")
+        return found
+
+    @cached_property
+    def curves(self) -> pd.DataFrame:
+        """The rows of the figure: fewest axes and extra tokens, with the intervals of their rates.
+
+        Raises:
+            NotMeasured: all have the same number of positions.
+        """
+        rows = self.shown.valid.frame
+        for axis in ("axes", "extra_tokens"):
+            rows = rows[rows[axis] == rows[axis].min()]
+        if rows["positions"].nunique() < 2:
+            raise NotMeasured("there is no curve")
+        low, high = (rows["bytes"] / rows[f"{end}_ms"] / 1e6 for end in ("high", "low"))
+        rows = rows.assign(gbps_low=low, gbps_high=high)
+        return sorted_for_reading(rows, ("phase", "implementation", "positions"))
+
+    @cached_property
+    def curve_shares(self) -> Gain:
+        """The speed of the lead relative to a copy, for the large shapes of the figure."""
+        return self.over(self.shown.kept(having(self.curves, large=True)), self.lead, COPY)
+
+    def panel(self, row) -> str:
+        return phase_words(row["phase"])
+
+    def speed_columns(self) -> list[Quantity]:
+        """Time and share of a copy of each implementation, rates and speed-ups of the lead (L1)."""
+        made = []
+        for name in ORDER:
+            words = value_words("implementation", name)
+            made.append(time(name))
+            if name in (COPY, self.lead):
+                made.append(number("gbps", words, unit="GB/s", better="higher", of=name))
+            if name != COPY:
+                made.append(share_of_copy(name, words))
+        lead = value_words("implementation", self.lead)
+        for peer in self.leads[1:]:
+            header = f"{lead} over {value_words('implementation', peer)}"
+            made.append(over(self.lead, peer, header))
+        return made
+
+    def memory_columns(self) -> list[Quantity]:
+        """The peak of each implementation, measured and predicted (L2)."""
+        kinds = {"peak_mib": "{}", "closed_mib": "{}, closed form"}
+        return [
+            number(column, header.format(value_words("implementation", name)), unit="MiB", of=name)
+            for name in ORDER
+            for column, header in kinds.items()
+        ]
+
+    @cached_property
+    def host_rows(self) -> Rows:
+        """The rows with the fewest extra tokens."""
+        return self.shown.where(extra_tokens=self.shown.frame["extra_tokens"].min())
+
+    @cached_property
+    def gates(self) -> Rows:
+        """A line for each implementation and dtype: the largest errors of the timed rows."""
+        return self._errors(self.every.frame)
+
+    @cached_property
+    def tests(self) -> Rows:
+        """The same of the kernel tests."""
+        return self._errors(self.rows(CHECK).frame)
+
+    def _errors(self, rows: pd.DataFrame) -> Rows:
+        rows = rows[rows["error_bound"].notna() | rows["state"].isin(WITHHELD)]
+        rows = rows.assign(bound=rows["max_error"] / rows["error_bound"])
+        columns = [*(f"error_{name}" for name in ERRORS), "bound"]
+        return self.table_rows(
+            {
+                "implementation": name,
+                "dtype": dtype,
+                **part[columns].max(),
+                "passed": str(Count(int(part["state"].isna().sum()), len(part))),
+            }
+            for (name, dtype), part in parts(rows, "implementation", "dtype")
+        )
+
+    def error_columns(self) -> list[Quantity]:
+        return [
+            *(number(f"error_{name}", words, error) for name, words in ERRORS.items()),
+            number("bound", "largest share of its bound", "percent"),
+            text("passed"),
+        ]
+
+
+def share_of_copy(name: str, words: str) -> Quantity:
+    """A column ``95.3 % (95.2-95.5)``: the speed relative to a copy of the same bytes."""
+    shown = {"of": name, "words": "{value} % ({low}-{high})"}
+    shown["note"] = "% of copy: the median of the ratios of rounds."
+    ends = {"low": "copy_low", "high": "copy_high"}
+    return number("copy_percent", words, "fixed", "% of copy", "higher", **shown, **ends)

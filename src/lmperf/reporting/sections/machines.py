@@ -1,0 +1,169 @@
+"""Several machines side by side: what they are, and times of the cells that they share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from itertools import combinations, product
+
+import numpy as np
+import pandas as pd
+
+from lmperf.benchmark import Timed
+from lmperf.benchmarks import load, stems
+from lmperf.reporting.evidence import Evidence, having
+from lmperf.reporting.rows import Rows
+from lmperf.reporting.sections import Section
+from lmperf.reporting.tables import Quantity, across
+from lmperf.reporting.words import EMPTY
+
+STEPS, CEILINGS = "end_to_end", "ceilings"
+COMPUTE, MEMORY, NEITHER = "compute", "memory", "neither"
+EXPLAINED = 0.5  # FLOPs and bytes that explain a smaller share of the time do not bound a row
+
+
+class Machines(Section):
+    """This machine, then the others."""
+
+    @cached_property
+    def every(self) -> list[Evidence]:
+        return [self.evidence, *self.evidence.others]
+
+    @cached_property
+    def names(self) -> list[str]:
+        return [one.machine for one in self.every]
+
+    @cached_property
+    def facts(self) -> Rows:
+        """A line for each machine."""
+        return self.table_rows(map(facts_of, self.every))
+
+    @cached_property
+    def ceilings(self) -> Rows:
+        """A line for each operation, numerics, kind of load and machine."""
+        return self.table_rows(line for one in self.every for line in ceilings(one))
+
+    @cached_property
+    def steps(self) -> Rows:
+        """The train steps whose cells at least two machines have, of no single benchmark."""
+        frame = having(shared(self.every, STEPS), phase="train_step")
+        return Rows(self.evidence, "", frame)
+
+    @property
+    def cell(self) -> str:
+        """The axes of a train step."""
+        return " ".join(name for name in load(STEPS).identity if name != "phase")
+
+    @cached_property
+    def ratios(self) -> Rows:
+        """A line for each two machines, benchmark with common cells, and what bounds these."""
+        return self.table_rows(ratios(self.every))
+
+    def beside(self, quantity: Quantity) -> list[Quantity]:
+        """A quantity of each machine."""
+        return across("machine", self.names, quantity)
+
+
+def facts_of(evidence: Evidence) -> dict[str, object]:
+    """What a machine is, and how much was measured on it."""
+    facts = evidence.environment
+    device = facts.get("device") or facts.get("cpu_model") or EMPTY
+    gpus = facts.get("devices") or 1
+    return {
+        "machine": f"[{evidence.machine}]({evidence.link}/report.md)",
+        "device": f"{gpus} x {device}" if gpus > 1 else device,
+        "torch": facts.get("torch") or EMPTY,
+        "triton": facts.get("triton") or EMPTY,
+        "measured": str(facts.get("measured_at") or EMPTY)[:10],
+        "rows": sum(map(len, evidence.raw.values())),
+    }
+
+
+def ceilings(evidence: Evidence) -> Iterator[dict]:
+    """The best rates of a machine beside those of its data sheet."""
+    for (operation, dtype, load_), rate in evidence.ceilings.items():
+        is_matmul = operation == "matmul"
+        bandwidth = evidence.sheet.bandwidth_gbps if evidence.sheet else np.nan
+        yield {
+            "operation": operation,
+            "dtype": dtype,
+            "load": load_,
+            "unit": "TFLOP/s" if is_matmul else "GB/s",
+            "machine": evidence.machine,
+            "rate": rate,
+            "sheet": evidence.sheet_tflops(dtype) if is_matmul else bandwidth,
+        }
+
+
+def shared(machines: Sequence[Evidence], stem: str) -> pd.DataFrame:
+    """The rows of a benchmark whose cells at least two of the machines have."""
+    rows = pd.concat([one.rows(stem).assign(machine=one.machine) for one in machines])
+    found = rows.groupby([*load(stem).identity], dropna=False)["machine"].transform("nunique")
+    return rows[found > 1].reset_index(drop=True)
+
+
+def ratios(machines: Sequence[Evidence]) -> Iterator[dict]:
+    """How many times as fast the first of two machines is, by benchmark and what bounds its rows.
+
+    The faster machine of a benchmark is first.
+    """
+    timed = [stem for stem in stems() if stem != CEILINGS and isinstance(load(stem), Timed)]
+    for sides, stem in product(combinations(machines, 2), timed):
+        found = compared(*sides, stem)
+        if mean(found["ratio"]) < 1:
+            sides = sides[::-1]
+            found = compared(*sides, stem)
+        for bound, part in found.groupby("bound"):
+            yield {
+                "machines": " over ".join(one.machine for one in sides),
+                "benchmark": load(stem).title,
+                "bound": bound,
+                "cells": len(part),
+                "mean": mean(part["ratio"]),
+                "least": part["ratio"].min(),
+                "most": part["ratio"].max(),
+                "sheets": mean(part["sheets"]),
+            }
+
+
+def mean(ratios: pd.Series) -> float:
+    """The geometric mean; NaN for no ratio."""
+    return float(np.exp(np.log(ratios.astype(float)).mean()))
+
+
+def compared(one: Evidence, other: Evidence, stem: str) -> pd.DataFrame:
+    """The rows of the first machine in cells that the second one measured, too.
+
+    Rows that waited for the CPU or were measured under load are left out. Adds `ratio`, the time of
+    the second machine over that of the first; `bound`, what bounds the row on the first; and
+    `sheets`, the ratio of the data sheets in that.
+    """
+    sides = [of.rows(stem) for of in (one, other)]
+    mine, theirs = (rows[rows["holds"] & ~rows["waits"] & rows["ms"].notna()] for rows in sides)
+    identity = [*load(stem).identity]
+    rows = mine.merge(theirs[[*identity, "ms"]], on=identity, suffixes=("", "_other"))
+    rows["bound"] = bounds(one, rows)
+    of_sheets = zip(rows["bound"], rows.get("dtype", pd.Series("", rows.index)), strict=True)
+    return rows.assign(
+        ratio=rows["ms_other"] / rows["ms"],
+        sheets=[sheets(one, other, *of) for of in of_sheets],
+    )
+
+
+def bounds(evidence: Evidence, rows: pd.DataFrame) -> np.ndarray:
+    """What takes longest at the best rates of a machine, if it explains half of the time."""
+    dtypes = rows.get("dtype", pd.Series("", rows.index))
+    peaks = dtypes.map({dtype: evidence.peak(dtype) for dtype in dtypes.unique()})
+    compute = (rows["flops"] / peaks.astype(float) / 1e9).fillna(0.0)
+    memory = (rows["bytes"] / evidence.copy_gbps() / 1e6).fillna(0.0)
+    longest = np.where(compute > memory, COMPUTE, MEMORY)
+    return np.where(compute + memory < EXPLAINED * rows["ms"], NEITHER, longest)
+
+
+def sheets(one: Evidence, other: Evidence, bound: str, dtype: str) -> float:
+    """The ratio of the data sheets in what bounds a row; NaN if a sheet is not known."""
+    if None in (one.sheet, other.sheet) or bound == NEITHER:
+        return np.nan
+    if bound == MEMORY:
+        return one.sheet.bandwidth_gbps / other.sheet.bandwidth_gbps
+    return one.sheet_tflops(dtype) / other.sheet_tflops(dtype)

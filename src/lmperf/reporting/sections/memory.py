@@ -1,0 +1,296 @@
+"""Peak memory, measured and predicted: the rows and calculations of the template of this name.
+
+Whether other processes loaded the machine does not concern a peak, so all valid rows count.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+from typing import NamedTuple
+
+import pandas as pd
+
+from lmperf.names import in_order
+from lmperf.reporting.evidence import having
+from lmperf.reporting.rows import Rows
+from lmperf.reporting.sections import Section
+from lmperf.reporting.tables import Quantity, across, known, memory
+from lmperf.reporting.words import Count, NotMeasured, Range
+
+STEM, OURS = "memory", "eager"
+CELL = ["size", "context_length", "batch"]
+SINGLE, HALF = "float32", "autocast_bfloat16"
+STEP = "train_step"
+USUAL_CONTEXT = 512
+MIB_IN_GIB = 1024
+STATE = ("parameters", "gradients", "optimizer")
+COMPONENTS = (
+    *("parameters", "weight_copies", "gradients", "optimizer", "activations", "temporary"),
+    *("inputs", "workspace"),
+)
+TOLERANCE = 0.05  # of a predicted peak
+LITTLE = 0.10  # a change of the peak within it is little
+ALIKE = 0.03  # a change of the peak within it is none
+
+
+class Autocast(NamedTuple):
+    """What bf16 autocast changes in a train step.
+
+    Attributes:
+        change: of the peaks of all sizes, relative to float32.
+        size: the largest size; of its step:
+        copies: GiB of the bf16 copies of weights, predicted.
+        saved: GiB that activations shrink by, predicted.
+    """
+
+    change: Range
+    size: str
+    copies: float
+    saved: float
+
+    @property
+    def trades(self) -> bool:
+        """Whether activations shrink, and copies of weights take memory."""
+        return self.copies > 0 and self.saved > 0
+
+    @property
+    def changes_nothing(self) -> bool:
+        """Whether copies of weights take what smaller activations save, at every size."""
+        return self.trades and max(-self.change.low, self.change.high) <= ALIKE
+
+    @property
+    def costs(self) -> bool:
+        """Whether the copies take more than smaller activations save."""
+        return self.trades and self.copies > self.saved
+
+    @property
+    def saves(self) -> bool:
+        """Whether activations shrink by more than twice what the copies take."""
+        return 0 < self.copies < self.saved / 2
+
+
+class ByContext(NamedTuple):
+    """Shares of a float32 train step's peak at the shortest and the longest context, predicted."""
+
+    sizes: list[str]
+    short: int
+    long: int
+    state_at_short: Range
+    state_at_long: Range
+    activations_at_short: Range
+    activations_at_long: Range
+
+    @property
+    def grows(self) -> bool:
+        """Whether the share of activations grows with the context, at all sizes."""
+        return self.activations_at_long.low > self.activations_at_short.high
+
+    @property
+    def turns(self) -> bool:
+        """Whether the model takes most of the peak at the short context, and little at the long."""
+        return self.state_at_short.low > 0.5 > self.state_at_long.high
+
+
+class Prediction(NamedTuple):
+    """How far measured peaks are from predicted ones.
+
+    Attributes:
+        within: how many are within TOLERANCE. worst: the largest relative difference.
+        sizes: of the others. excess: MiB of the others above the prediction; None without others.
+        workspace: MiB of a cuBLAS workspace; NaN if there is none.
+    """
+
+    within: Count
+    worst: float
+    sizes: list[str]
+    excess: Range | None
+    workspace: float
+    is_workspace: bool
+
+    @property
+    def holds_for_all(self) -> bool:
+        return self.within.k == self.within.n
+
+    @property
+    def is_close(self) -> bool:
+        """Whether at least nine of ten peaks are within the tolerance."""
+        return self.within.k >= 0.9 * self.within.n
+
+
+class Memory(Section):
+    """Peaks of forwards and train steps, with the changes that Y1 shows.
+
+    Columns of `every` in addition: difference (of the predicted peak), over_float32 (of bf16
+    autocast), over_ours (of a custom model or peer), and the shares of the predicted peak.
+    """
+
+    step, single, half, tolerance = STEP, SINGLE, HALF, TOLERANCE
+
+    @cached_property
+    def every(self) -> Rows:
+        return self.rows(STEM, with_changes(self.evidence.rows(STEM)))
+
+    @cached_property
+    def ours(self) -> Rows:
+        return self.every.where(implementation=OURS)
+
+    @cached_property
+    def steps(self) -> Rows:
+        return self.ours.where(phase=STEP)
+
+    @property
+    def peers(self) -> list[str]:
+        """Custom models and peers."""
+        return [name for name in self.every.values("implementation") if name != OURS]
+
+    @property
+    def dtypes(self) -> list[str]:
+        return self.every.values("dtype")
+
+    @property
+    def instruments(self) -> str:
+        return ", ".join(sorted(self.every.frame["instrument"].dropna().unique()))
+
+    @cached_property
+    def head(self) -> Rows:
+        """The train steps of each size at its context nearest to the usual one."""
+        rows = self.steps.frame
+        rows = having(rows, batch=rows["batch"].max())
+        off = (rows["context_length"] - USUAL_CONTEXT).abs()
+        return self.steps.kept(rows[off == off.groupby(rows["size"]).transform("min")])
+
+    @property
+    def usual_context(self) -> int:
+        """The context at which most sizes of the head table stand."""
+        return int(self.head.frame["context_length"].mode().max()) if self.head else 0
+
+    @property
+    def components(self) -> list[str]:
+        """The components that any predicted train step has."""
+        rows = self.steps.frame
+        return [name for name in COMPONENTS if (rows[f"{name}_mib"] > 0).any()]
+
+    @property
+    def component_columns(self) -> list[Quantity]:
+        return [known(f"{name}_mib", name.replace("_", " ")) for name in self.components]
+
+    @property
+    def beside_peers(self) -> list[Quantity]:
+        """The peaks of custom models and peers, and their differences from ours."""
+        return [
+            one
+            for name in self.peers
+            for one in across(
+                "dtype",
+                self.every.where(implementation=name).values("dtype"),
+                memory("peak_mib", name, of=name),
+                memory("over_ours", f"{name} over ours", "", "signed_percent", of=name),
+            )
+        ]
+
+    @property
+    def predicted_steps(self) -> Rows:
+        rows = self.steps.frame
+        return self.steps.kept(rows[rows["predicted_mib"].notna()])
+
+    def autocast(self, context: int) -> Autocast:
+        """What bf16 autocast changes at a context.
+
+        Raises:
+            NotMeasured: no size has steps with and without it.
+        """
+        steps = having(self.steps.valid.frame, context_length=context)
+        of_parts = ["activations_mib", "weight_copies_mib"]
+        wide = steps.pivot_table(of_parts, "size", "dtype", sort=False).dropna()
+        change = Range.of(steps["over_float32"])
+        size = in_order("size", wide.index)[-1]
+        parts = wide.loc[size] / MIB_IN_GIB
+        saved = parts["activations_mib", SINGLE] - parts["activations_mib", HALF]
+        return Autocast(change, size, parts["weight_copies_mib", HALF], saved)
+
+    def changes(self, phase: str) -> pd.Series:
+        """Of each call with bf16 autocast, the change of its peak."""
+        found = self.ours.valid.where(phase=phase).frame["over_float32"].dropna()
+        if found.empty:
+            raise NotMeasured(f"no {phase} was measured in both dtypes")
+        return found
+
+    @property
+    def lower(self) -> Count:
+        """In how many train steps autocast lowers the peak by more than one percent."""
+        steps = self.changes(STEP)
+        return Count(int((steps < -0.01).sum()), len(steps))
+
+    @property
+    def higher(self) -> Count:
+        """In how many train steps autocast raises the peak by more than one percent."""
+        steps = self.changes(STEP)
+        return Count(int((steps > 0.01).sum()), len(steps))
+
+    def change_of(self, phase: str) -> Range:
+        return Range.of(self.changes(phase))
+
+    def is_little(self, change: Range) -> bool:
+        return max(-change.low, change.high) <= LITTLE
+
+    @cached_property
+    def by_context(self) -> ByContext:
+        shares = ["state_share", "activations_share"]
+        rows = self.steps.valid.where(dtype=SINGLE).frame.dropna(subset=shares)
+        wide = rows.pivot_table(shares, ["size", "batch"], "context_length")
+        if wide.empty or wide["state_share"].shape[1] < 2:
+            raise NotMeasured("train steps of fewer than two contexts")
+        short, *_, long = wide["state_share"].columns
+        wide = wide.dropna(subset=[("state_share", short), ("state_share", long)])
+        return ByContext(
+            in_order("size", wide.index.get_level_values("size")),
+            short,
+            long,
+            Range.of(wide["state_share", short]),
+            Range.of(wide["state_share", long]),
+            Range.of(wide["activations_share", short]),
+            Range.of(wide["activations_share", long]),
+        )
+
+    @cached_property
+    def prediction(self) -> Prediction:
+        rows = self.ours.valid.frame.dropna(subset=["difference"])
+        if len(rows) < 2:
+            raise NotMeasured("fewer than two predicted peaks")
+        others = rows[rows["difference"].abs() > TOLERANCE]
+        excess = others["peak_mib"] - others["predicted_mib"]
+        workspace = rows["workspace_mib"][rows["workspace_mib"] > 0].min()
+        beyond = (excess - workspace) / others["predicted_mib"]
+        return Prediction(
+            Count(len(rows) - len(others), len(rows)),
+            math.ceil(1000 * rows["difference"].abs().max()) / 1000,
+            in_order("size", others["size"]),
+            Range.of(excess) if len(others) else None,
+            workspace,
+            bool(beyond.between(0, TOLERANCE).all()),
+        )
+
+
+def with_changes(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows with the columns that `Memory` describes."""
+    ours = rows[(rows["implementation"] == OURS) & rows["state"].isna()]
+    single = _peak_of(rows, having(ours, dtype=SINGLE), [*CELL, "phase"])
+    beside = _peak_of(rows, ours, [*CELL, "dtype", "phase"])
+    is_ours = rows["implementation"] == OURS
+    state = rows[[f"{name}_mib" for name in STATE]].sum(axis=1)
+    return rows.assign(
+        difference=rows["peak_mib"] / rows["predicted_mib"] - 1,
+        over_float32=(rows["peak_mib"] / single - 1).where(is_ours & (rows["dtype"] == HALF)),
+        over_ours=(rows["peak_mib"] / beside - 1).where(~is_ours),
+        state_share=state / rows["predicted_mib"],
+        activations_share=rows["activations_mib"] / rows["predicted_mib"],
+    )
+
+
+def _peak_of(rows: pd.DataFrame, base: pd.DataFrame, key: list[str]) -> pd.Series:
+    """Of each row the peak of the base that agrees with it in the columns of a key."""
+    peaks = base.set_index(key)["peak_mib"]
+    if rows.empty or peaks.empty:
+        return pd.Series(float("nan"), rows.index)
+    return pd.Series(peaks.reindex(pd.MultiIndex.from_frame(rows[key])).to_numpy(), rows.index)

@@ -1,0 +1,159 @@
+"""The peak memory of a train step with each rung of the ladder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import cached_property
+
+import pandas as pd
+
+from lmperf.dtypes import dtype_of
+from lmperf.names import implementation_words, in_order
+from lmperf.reporting import figures
+from lmperf.reporting.evidence import having
+from lmperf.reporting.rows import Rows
+from lmperf.reporting.sections import Section, predicate, section
+from lmperf.reporting.sections.steps import steps
+from lmperf.reporting.sections.ways import STEM
+from lmperf.reporting.tables import Quantity, memory
+from lmperf.reporting.words import GIB, NotMeasured, sig
+from lmperf.transformer.rungs import RUNGS
+
+MOST_SIZES = 3
+# AdamW keeps two moments of each weight, in the dtype of the weight.
+VALUES_A_PARAMETER = 3
+KEPT, ADDED = "weights and AdamW's moments", "gradients, activations and all else at the peak"
+# The rungs of the table, each with the rung that its saving is over.
+SHOWN = {
+    "float32": None,
+    "autocast": "float32",
+    "compiled_blocks": "autocast",
+    "flash_attention": "compiled_blocks",
+    "graph": "flash_attention",
+}
+SAVES = 0.10
+ALIKE = 0.03
+
+
+class MemoryLadder(Section):
+    """Rungs at one context and batch, whose names stand in the column `implementation`."""
+
+    @cached_property
+    def every(self) -> Rows:
+        """The rungs of a few sizes; kept_gib: weights and moments, weights_gib: the most of a size.
+
+        Raises:
+            NotMeasured: no size has the peaks of two rungs.
+        """
+        rows = steps(self.evidence)
+        rows = rows[rows["rung"].notna()]
+        stored = rows["dtype"].map(lambda dtype: dtype_of(dtype).bytes).astype(float)
+        kept = rows["parameters"] * VALUES_A_PARAMETER * stored / GIB
+        rows = rows.assign(implementation=rows["rung"], kept_gib=kept)
+        valid = rows["state"].isna() & rows["peak_gib"].notna()
+        cells = rows[valid].groupby(["context_length", "batch", "size"])["peak_gib"].size()
+        cells = cells[cells > 1]
+        if cells.empty:
+            raise NotMeasured("no size has the peaks of two rungs")
+        context, batch = cells.groupby(["context_length", "batch"]).sum().idxmax()
+        sizes = in_order("size", cells[context, batch].index)
+        if len(sizes) > MOST_SIZES:
+            sizes = [sizes[0], sizes[len(sizes) // 2], sizes[-1]]
+        rows = having(rows, context_length=context, batch=batch, size=sizes)
+        kept = rows["kept_gib"].groupby(rows["size"]).transform("max")
+        return self.rows(STEM, rows.assign(weights_gib=kept))
+
+    @property
+    def context(self) -> int:
+        return int(self.every.only("context_length"))
+
+    @predicate
+    def is_measured(self) -> bool:
+        return self.every
+
+    def columns(self, headers: Mapping[str, str]) -> list[Quantity]:
+        """A column of peaks for each rung of the table.
+
+        headers: rung -> its header.
+        """
+        return [memory("peak_gib", headers[rung], "", of=rung) for rung in self.shown]
+
+    @property
+    def shown(self) -> list[str]:
+        """The rungs of the table that have a row."""
+        there = set(self.every.frame["implementation"])
+        return [rung for rung in SHOWN if rung in there]
+
+    @cached_property
+    def peaks(self) -> pd.DataFrame:
+        """GiB of each size and rung of the table; NaN where it has none."""
+        valid = self.every.valid.frame
+        wide = valid.pivot_table("peak_gib", "size", "implementation", sort=False)
+        return wide.reindex(index=in_order("size", wide.index), columns=[*SHOWN])
+
+    def changes(self, rung: str) -> pd.Series:
+        """Of each size, the change of the peak over the rung that the saving is over."""
+        return (self.peaks[rung] / self.peaks[SHOWN[rung]] - 1).dropna()
+
+    def savers(self, words: Mapping[str, str]) -> list[str]:
+        """The rungs that save more than a tenth of the peak at every size, in words."""
+        return [words[rung] for rung, base in SHOWN.items() if base and self._saves(rung)]
+
+    def _saves(self, rung: str) -> bool:
+        changes = self.changes(rung)
+        return len(changes) > 0 and bool((changes < -SAVES).all())
+
+    @predicate
+    def autocast_saves_nothing(self) -> bool:
+        """Whether bf16 autocast changes no peak by more than ALIKE."""
+        changes = self.changes("autocast")
+        return len(changes) and (changes.abs() <= ALIKE).all()
+
+    @property
+    def largest(self) -> tuple[str, dict[str, float]]:
+        """The largest size with a float32 peak, and its peaks by rung.
+
+        Raises:
+            NotMeasured: no size has one.
+        """
+        known = self.peaks.dropna(subset=["float32"])
+        if known.empty:
+            raise NotMeasured("no float32 peak")
+        return known.index[-1], known.iloc[-1].dropna().to_dict()
+
+    @predicate
+    def has_float32(self) -> bool:
+        return self.largest
+
+    @property
+    def charts(self) -> list[figures.Spec]:
+        """Tensors over a train step and, below, the peaks of the rungs; what was measured of it."""
+        timeline = section("memory_timeline", self.evidence)
+        found = []
+        for made in (lambda: timeline.chart, lambda: self.chart):
+            with suppress(NotMeasured):
+                found.append(made())
+        return found
+
+    @cached_property
+    def chart(self) -> figures.Spec:
+        """A bar for each rung, a panel for each size."""
+        rows = self.every.valid.frame.dropna(subset=["peak_gib", "kept_gib"])
+        order = [rung.name for rung in RUNGS]
+        place = rows["implementation"].map(order.index)
+        rows = rows.assign(place=place, at=rows["size"].map(in_order("size", rows["size"]).index))
+        records = []
+        for row in rows.sort_values(["at", "place"], kind="stable").to_dict("records"):
+            line = implementation_words(row["implementation"])
+            bar = {"panel": f"{row['size']}, context {row['context_length']:g}", "line": line}
+            parts = {KEPT: row["kept_gib"], ADDED: row["peak_gib"] - row["kept_gib"]}
+            records += [
+                {**bar, "name": name, "y": size, "value": f"{sig(size)} GiB"}
+                for name, size in parts.items()
+            ]
+            records[-1]["end"] = sig(row["peak_gib"])
+        colours = {KEPT: "grey", ADDED: "violet"}
+        made = figures.bar_chart("", records, colours, "peak (GiB)", columns=3, width=150, step=18)
+        # The names of the rungs once, on the left; each size has its own axis of GiB.
+        return {**made, "resolve": {"scale": {"x": "independent"}}} if "facet" in made else made

@@ -1,0 +1,217 @@
+"""Tensors over a forward and a train step: calculations of tables Y2 to Y5 and of their figure."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from lmperf.dtypes import dtype_of
+from lmperf.names import dtype_words, in_order
+from lmperf.reporting import figures
+from lmperf.reporting.evidence import having, sorted_for_reading
+from lmperf.reporting.rows import Rows
+from lmperf.reporting.sections import Section
+from lmperf.reporting.tables import Quantity, memory
+from lmperf.reporting.words import EMPTY, NotMeasured, percent
+
+STEM, STEP = "memory_timeline", "train_step"
+CELL = ["size", "context_length", "batch", "dtype", "phase"]
+MIB_IN_GIB = 1024
+# Owner of a tensor -> its colour, from the bottom of the figure to its top.
+OWNERS = {
+    "parameters": "blue",
+    "optimizer": "mustard",
+    "inputs": "grey",
+    "gradients": "orange",
+    "activations": "green",
+    "temporary": "violet",
+}
+# Autocast's bf16 copies of weights live from the forward to the backward, as activations do.
+CAST = "activations, weights cast by autocast"
+MOST_POINTS = 125
+LEAST_SHARE = 0.01  # of the highest peak; a smaller owner is not drawn
+NEAR = 0.05  # of the backward: its beginning
+HARDLY_ANY = 0.05  # of the peak
+
+
+class Peak(NamedTuple):
+    """The highest point of a recorded call.
+
+    Attributes:
+        phase: of the call, in which it is; `through`: the fraction of it that has passed.
+        share: of the largest owner, `owner`. gradients: share of the gradients.
+    """
+
+    size: str
+    context: int
+    dtype: str
+    phase: str
+    through: float
+    owner: str
+    share: float
+    gradients: float
+
+    @property
+    def begins_backward(self) -> bool:
+        """Whether all activations are alive, and hardly any gradient."""
+        return self.phase == "backward" and self.through <= NEAR and self.gradients <= HARDLY_ANY
+
+
+class MemoryTimeline(Section):
+    """Recorded calls, each with rows for its curve, its phases and the tensors at its peak."""
+
+    def kind(self, table: str) -> pd.DataFrame:
+        """The valid rows of one kind: curve, phase, block, stream or category."""
+        rows = self.evidence.rows(STEM)
+        rows = having(rows[rows["state"].isna()], table=table)
+        return sorted_for_reading(rows.sort_values("position", kind="stable"), CELL)
+
+    @cached_property
+    def calls(self) -> Rows:
+        """A row for each call, with `peak_in`; that of a failed call has its state (Y2)."""
+        rows = self.evidence.rows(STEM)
+        tops = self._tops
+        found = [self._peak(top) for _, top in tops.iterrows()]
+        said = [f"{one.phase}, {percent(one.through)} through" if one else EMPTY for one in found]
+        tops = tops.assign(peak_in=pd.Series(said, tops.index, dtype=object))
+        return self.rows(STEM, pd.concat([tops, rows[rows["state"].notna()].assign(peak_in=EMPTY)]))
+
+    @cached_property
+    def _tops(self) -> pd.DataFrame:
+        """The point with the most memory of each call."""
+        curve = self.kind("curve")
+        total = levels(curve).sum(axis=1)
+        return curve.loc[total.groupby([curve[n] for n in CELL], sort=False).idxmax()]
+
+    def _peak(self, top: pd.Series) -> Peak | None:
+        level = levels(top.to_frame().T).iloc[0].astype(float)
+        for phase, start, end in spans(having(self.kind("phase"), **top[CELL])):
+            if start <= top["position"] < end:
+                return Peak(
+                    top["size"],
+                    int(top["context_length"]),
+                    top["dtype"],
+                    phase,
+                    (top["position"] - start) / (end - start),
+                    level.idxmax(),
+                    level.max() / level.sum(),
+                    level["gradients"] / level.sum(),
+                )
+        return None
+
+    @cached_property
+    def peak(self) -> Peak:
+        """That of the train step of the largest size, in the first dtype.
+
+        Raises:
+            NotMeasured: none was recorded.
+        """
+        steps = having(self._tops, phase=STEP)
+        if steps.empty:
+            raise NotMeasured("no train step was recorded")
+        last = having(steps, size=in_order("size", steps["size"])[-1])
+        if (found := self._peak(last.iloc[0])) is None:
+            raise NotMeasured("the phases of the step were not recorded")
+        return found
+
+    @cached_property
+    def blocks(self) -> Rows:
+        """The largest tensors at the peak; equal ones share a row with their `number` (Y3)."""
+        blocks = self.kind("block").rename(columns={"position": "rank"})
+        same = [*CELL, "tensor", "size_mib", "name", "made_in", "frame"]
+        number = blocks.groupby(same, dropna=False)["rank"].transform("size")
+        made = {"made_in": blocks["made_in"].fillna("before"), "frame": blocks["frame"]}
+        return self.rows(STEM, blocks.assign(number=number, **made).drop_duplicates(same))
+
+    @property
+    def most_blocks(self) -> int:
+        return int(max(self.kind("block")["position"], default=0))
+
+    @property
+    def streams(self) -> Rows:
+        """One tensor of the residual stream for each size (Y4)."""
+        rows = self.kind("stream").drop_duplicates(CELL[:3])
+        each = rows["size_mib"] / rows["predicted_mib"] * dtype_of("float32").bytes
+        return self.rows(STEM, rows.assign(bytes_each=each))
+
+    @cached_property
+    def components(self) -> Rows:
+        """Of each call `<owner>_predicted` and `<owner>_measured` at the peak, in MiB (Y5).
+
+        A forward without gradients keeps nothing for a backward, so that the closed form's copies
+        of weights are temporary in it.
+        """
+        rows = self.kind("category")
+        cast = (rows["phase"] == "forward") & (rows["name"] == "activations")
+        rows = rows.assign(name=rows["name"].mask(cast, "temporary"))
+        sums = rows.groupby([*CELL, "name"], sort=False)[["predicted_mib", "size_mib"]].sum()
+        wide = sums.unstack("name").swaplevel(axis=1)
+        wide.columns = [
+            f"{name}_{'predicted' if kind == 'predicted_mib' else 'measured'}"
+            for name, kind in wide.columns
+        ]
+        return self.rows(STEM, sorted_for_reading(wide.reset_index(), CELL))
+
+    @property
+    def component_columns(self) -> list[Quantity]:
+        rows = self.components.frame
+        return [
+            memory(f"{name}_predicted", name, form="precise", second=f"{name}_measured")
+            for name in OWNERS
+            if f"{name}_predicted" in rows
+        ]
+
+    @cached_property
+    def chart(self) -> figures.Spec:
+        """Tensors by owner over the train step of the largest size, a panel for each dtype."""
+        steps = having(self.kind("curve"), phase=STEP)
+        if steps.empty:
+            raise NotMeasured("no train step was recorded")
+        steps = having(steps, size=in_order("size", steps["size"])[-1])
+        dtypes = in_order("dtype", steps["dtype"])
+        named = {"activations": CAST} if any(dtype_of(one).autocast for one in dtypes) else {}
+        colours = {named.get(name, name): colour for name, colour in OWNERS.items()}
+        least = LEAST_SHARE * levels(steps).sum(axis=1).max()
+        records, rules = [], []
+        for dtype in dtypes:
+            curve = having(steps, dtype=dtype)
+            first = curve.iloc[0]
+            panel = f"{first['size']}, context {first['context_length']:g}, {dtype_words(dtype)}"
+            parts = spans(having(self.kind("phase"), **first[CELL]))
+            start = parts[0][1]
+            curve = thinned(curve[curve["position"] >= start])
+            level = levels(curve)
+            records += [
+                {"panel": panel, "name": named.get(name, name), "x": x - start, "y": y / MIB_IN_GIB}
+                for name in level
+                if level[name].max() >= least
+                for x, y in zip(curve["position"], level[name], strict=True)
+            ]
+            rules += [
+                {"panel": panel, "x": begin - start, "end": name}
+                for name, begin, end in parts
+                if end > begin
+            ]
+        axes = ("allocations and releases (not time)", "tensors (GiB)")
+        return figures.area_chart("", records, colours, axes, rules, 2, (300, 190), shared=True)
+
+
+def levels(curve: pd.DataFrame) -> pd.DataFrame:
+    """MiB of each owner at each point of a curve."""
+    return curve[[f"{name}_mib" for name in OWNERS]].set_axis([*OWNERS], axis=1)
+
+
+def spans(phases: pd.DataFrame) -> list[tuple[str, float, float]]:
+    """(name, start, end) of each phase of one call, in order."""
+    phases = phases.sort_values("position", kind="stable")
+    starts = phases["position"].astype(float).tolist()
+    return list(zip(phases["name"][:-1], starts, starts[1:], strict=False))
+
+
+def thinned(curve: pd.DataFrame) -> pd.DataFrame:
+    """At most MOST_POINTS points of a curve: of each stretch the one with the most memory."""
+    stretch = (np.arange(len(curve)) + 1) // -(-len(curve) // MOST_POINTS)
+    return curve.loc[levels(curve).sum(axis=1).groupby(stretch).idxmax()]

@@ -1,0 +1,400 @@
+"""Profiles: kernels and their classes, the parts of attention, and which steps wait for the CPU."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import cached_property
+
+import pandas as pd
+
+from lmperf.dtypes import dtype_of
+from lmperf.names import dtype_words, implementation_words, in_order, phase_words
+from lmperf.reporting.evidence import NEUTRAL, having, parts
+from lmperf.reporting.foreign import plain, taken
+from lmperf.reporting.results import TIME
+from lmperf.reporting.rows import Rows
+from lmperf.reporting.sections import Section
+from lmperf.reporting.sections.kernels import (
+    CLASSES,
+    COPY,
+    ELEMENTWISE,
+    MATMUL,
+    OPTIMIZER,
+    REDUCTION,
+    class_of,
+    shortened,
+)
+from lmperf.reporting.tables import Quantity, number
+from lmperf.reporting.words import NotMeasured, Range, count, percent, sig
+from lmperf.transformer.sizes import SIZES
+
+STEM, TIMED = "profiles", "end_to_end"
+CELL = ["size", "context_length", "batch", "dtype", "implementation"]
+CASE = [*CELL, "phase"]
+KERNELS_SHOWN = 12  # of a phase in P1; one line has all others
+LEAST_DRAWN = 0.0005  # of the time of a bar: a shorter part is not drawn
+USUAL_SIZE = "large"
+SINGLE, AUTOCAST, STEP = "float32", "autocast_bfloat16", "train_step"
+# The ladder's steps that are profiled; a later one uses more techniques.
+LADDER = ("eager", "compiled_blocks", "sdpa_compiled_blocks")
+# AdamW reads weight, gradient and both moments, and writes weight and both moments.
+ADAMW_VALUES = 7
+
+
+class Profiles(Section):
+    """Time of a phase by class of kernels. `busy` is the time in which kernels run, `wall` all."""
+
+    attention_parts = ("scores", "softmax", "values")
+
+    @property
+    def kind(self) -> str:
+        """What the profiler timed: kernels on a GPU, operators on a CPU."""
+        return "kernel" if self.evidence.is_cuda else "operator"
+
+    @cached_property
+    def kernels(self) -> Rows:
+        """A row for each kernel of a case, with its class, short name and share of the case."""
+        rows = having(self.rows(STEM).valid.frame, table="kernel")
+        full = {name: plain(name) for name in rows["name"].dropna().unique()}
+        short = shortened(full.values())
+        classes = rows["name"].map({name: class_of(text) for name, text in full.items()})
+        return self.rows(STEM).kept(
+            rows.assign(
+                kernel=rows["name"].map({name: taken(short[text]) for name, text in full.items()}),
+                kernel_class=classes,
+                class_words=classes.map({name: of.words for name, of in CLASSES.items()}),
+                share=rows["total_ms"] / rows.groupby(CASE)["total_ms"].transform("sum"),
+            )
+        )
+
+    @cached_property
+    def longest(self) -> Rows:
+        """The longest kernels of each phase by rank, and one line without rank for all others."""
+        rows = self.kernels.frame
+        chosen = [longest(of_case) for _, of_case in parts(rows, *CASE)] or [longest(rows)]
+        return self.kernels.kept(pd.concat(chosen, ignore_index=True))
+
+    @cached_property
+    def cases(self) -> Rows:
+        """A row for each profiled phase of a step: `by_class`, and `timer`: its ms in E1."""
+        cases = by_class(self.rows(STEM).frame, self.kernels.frame)
+        timed = self.rows(TIMED).valid.frame.drop_duplicates(CASE).set_index(CASE)["ms"]
+        timer = timed.reindex(pd.MultiIndex.from_frame(cases[CASE])).to_numpy()
+        ways = [way_words(*way) for way in cases[["dtype", "implementation"]].to_numpy()]
+        return self.rows(STEM).kept(cases.assign(timer=timer, way=ways))
+
+    @property
+    def class_columns(self) -> list[Quantity]:
+        return [number(name, one.words, unit="ms", role=TIME) for name, one in CLASSES.items()]
+
+    @cached_property
+    def usual(self) -> Rows:
+        """The cases of one size, context and batch that the write-up shows."""
+        cases = self.cases.valid.frame
+        cases = having(cases, size=usual_size(cases), implementation=LADDER)
+        for axis in ("context_length", "batch"):
+            cases = having(cases, **{axis: cases[axis].max()})
+        return self.cases.kept(cases)
+
+    @cached_property
+    def has_several_ways(self) -> bool:
+        """Whether train steps of several techniques were profiled."""
+        return len(having(self.usual.frame, phase=STEP)) > 1
+
+    @property
+    def line_words(self) -> str:
+        return "step" if self.has_several_ways else "phase"
+
+    @cached_property
+    def lines(self) -> Rows:
+        """The lines of the first page: a step of each technique, or phases if there is only one."""
+        shown = having(self.usual.frame, phase=STEP)
+        words = shown["way"]
+        if not self.has_several_ways:
+            shown = having(self.usual.frame, phase=["forward", "backward", STEP])
+            words = shown["phase"].map(phase_words)
+        return self.usual.kept(shown.assign(step=in_order_of_appearance(words)))
+
+    @property
+    def has_panels(self) -> bool:
+        """Whether float32 and bf16 are shown side by side."""
+        return self.lines.frame["dtype"].nunique() > 1
+
+    def step(self, **where) -> pd.Series:
+        """The only case of the usual size with these values."""
+        return self.usual.where(**where).one
+
+    @property
+    def single(self) -> pd.Series:
+        """The eager train step in float32."""
+        return self.step(dtype=SINGLE, implementation="eager", phase=STEP)
+
+    @property
+    def eager(self) -> pd.Series:
+        """The eager train step in bf16 autocast."""
+        return self.step(dtype=AUTOCAST, implementation="eager", phase=STEP)
+
+    @property
+    def last(self) -> pd.Series:
+        """The train step with the most techniques."""
+        return self.usual.where(phase=STEP).sound.iloc[-1]
+
+    @property
+    def last_forward(self) -> pd.Series:
+        way = self.last[["dtype", "implementation"]]
+        return self.step(**way, phase="forward")
+
+    @property
+    def fastest(self) -> pd.Series:
+        steps = self.usual.where(phase=STEP).sound
+        return steps.loc[steps["busy"].idxmin()]
+
+    @property
+    def moving_decides(self) -> bool:
+        """Whether matmuls take most of a float32 step, but not of one in bf16 autocast."""
+        try:
+            return self.eager["matmul_share"] < 0.5 < self.single["matmul_share"]
+        except NotMeasured:
+            return False
+
+    @property
+    def matmul_gain(self) -> float:
+        """How many times as fast matmuls are in bf16 as in float32."""
+        return self.single[MATMUL] / self.eager[MATMUL]
+
+    @property
+    def matmuls_are_faster(self) -> bool:
+        falls = self.eager["matmul_share"] < self.single["matmul_share"]
+        return self.matmul_gain > 1.5 and falls
+
+    @property
+    def casts_cost(self) -> bool:
+        """Whether copies and casts take longer in bf16 autocast than in float32."""
+        return self.eager[COPY] > self.single[COPY]
+
+    @property
+    def fusion_shortens(self) -> bool:
+        """Whether all but matmuls takes less time in a compiled step."""
+        return self.compiled["rest"] < self.eager["rest"]
+
+    @property
+    def fusion_helps(self) -> bool:
+        """Whether compiling raises the share of matmuls by more than 5 points."""
+        with suppress(NotMeasured):
+            return self.compiled["matmul_share"] > self.eager["matmul_share"] + 0.05
+        return False
+
+    @property
+    def update_dilutes(self) -> bool:
+        """Whether AdamW takes more than 5 % of a step, and matmuls 3 points less than forward."""
+        last = self.last
+        falls = self.last_forward["matmul_share"] > last["matmul_share"] + 0.03
+        return falls and last[OPTIMIZER] > 0.05 * last["busy"]
+
+    @property
+    def adamw_bytes(self) -> int:
+        """Bytes that AdamW moves for each weight."""
+        return ADAMW_VALUES * dtype_of(self.last["dtype"]).bytes
+
+    @property
+    def adamw_speed(self) -> float:
+        """The speed of AdamW as a fraction of the speed of a copy.
+
+        Raises:
+            NotMeasured: no kernel takes 99 % of its time, so it is not fused.
+        """
+        last = self.last
+        kernels = having(self.kernels.frame, kernel_class=OPTIMIZER, **last[CASE])
+        if not kernels["total_ms"].max() >= 0.99 * last[OPTIMIZER]:
+            raise NotMeasured("AdamW is not one fused kernel")
+        parameters = next(s.parameters() for s in SIZES.values() if s.short == last["size"])
+        gbps = parameters * self.adamw_bytes / last[OPTIMIZER] / 1e6
+        return gbps / self.evidence.copy_gbps()
+
+    @property
+    def adamw_over_copy(self) -> float:
+        """`adamw_speed` where memory limits it: from 30 to 105 %.
+
+        Raises:
+            NotMeasured: it is slower, or faster than a copy can be.
+        """
+        if not 0.30 <= self.adamw_speed <= 1.05:
+            raise NotMeasured(f"AdamW at {self.adamw_speed:.2f} of the speed of a copy")
+        return self.adamw_speed
+
+    @cached_property
+    def attention(self) -> Rows:
+        """A row for each part of plain attention's forward, with its share of the time."""
+        rows = having(self.rows(STEM).valid.frame, table="attention")
+        whole = rows.groupby(CELL)["total_ms"].transform("sum")
+        return self.rows(STEM).kept(rows.assign(share=rows["total_ms"] / whole))
+
+    @property
+    def softmax(self) -> pd.Series:
+        """Softmax with mask and casts, in bf16 autocast if measured."""
+        rows = self.attention.frame
+        rows = having(rows, name="softmax", size=usual_size(rows))
+        return self.attention.kept(rows).sound.iloc[-1]
+
+    @property
+    def softmax_casts(self) -> bool:
+        return dtype_of(self.softmax["dtype"]).autocast is not None
+
+    @property
+    def softmax_only_moves(self) -> bool:
+        """Whether softmax has more than five times as large a share of the time as of the FLOPs."""
+        return self.softmax["share"] > 5 * self.softmax["flops_share"]
+
+    @cached_property
+    def steps(self) -> pd.DataFrame:
+        """The profiled train steps."""
+        return self.cases.where(phase=STEP).sound
+
+    @property
+    def some_step_waits(self) -> bool:
+        return bool((self.steps["wall_ms"] > 1.1 * self.steps["busy"]).any())
+
+    @property
+    def waiting(self) -> pd.Series:
+        """The step that waits longest for the CPU; its wall time is within 10 % of the timer's."""
+        steps = self.steps
+        confirmed = (steps["wall_ms"] / steps["timer"] - 1).abs() <= 0.1
+        waits = steps[confirmed & (steps["wall_ms"] > 1.1 * steps["busy"])]
+        if waits.empty:
+            raise NotMeasured("no wall time of a step that waits is confirmed")
+        return waits.loc[(waits["wall_ms"] / waits["busy"]).idxmax()]
+
+    @property
+    def least_filled(self) -> float:
+        """The least fraction of the wall time of a step in which kernels run."""
+        return (self.steps["busy"] / self.steps["wall_ms"]).min()
+
+    @property
+    def first_kernel(self) -> pd.Series:
+        """The longest kernel of an eager forward in float32."""
+        rows = self.longest.frame
+        where = {"dtype": SINGLE, "implementation": "eager", "phase": "forward", "rank": 1}
+        return self.longest.kept(having(rows, size=usual_size(rows), **where)).one
+
+    @property
+    def compiled(self) -> pd.Series:
+        """The train step that is compiled by block, in bf16 autocast."""
+        return self.step(dtype=AUTOCAST, implementation="compiled_blocks", phase=STEP)
+
+    @property
+    def compiling_moves_less(self) -> bool:
+        """Whether matmuls stay within 10 % and all that moves data gets faster."""
+        stays = abs(self.compiled[MATMUL] / self.eager[MATMUL] - 1) <= 0.1
+        return stays and self.compiled["moving"] < self.eager["moving"]
+
+    @property
+    def compiling_saves_launches(self) -> bool:
+        return self.compiled["launches"] < self.eager["launches"]
+
+    def matmul_shares(self, dtype: str) -> Range:
+        """The shares of matmuls in the eager train steps of a dtype."""
+        return self.cases.where(dtype=dtype, implementation="eager", phase=STEP).range(
+            "matmul_share"
+        )
+
+    @property
+    def published_traces(self) -> list[str]:
+        """The traces that are published with the report."""
+        names = self.rows(STEM).frame["trace"].dropna().unique()
+        return [name for name in names if name in self.evidence.traces]
+
+    @property
+    def traces(self) -> Rows:
+        rows = self.rows(STEM)
+        return rows.kept(rows.frame[rows.frame["trace"].notna()].drop_duplicates(CASE))
+
+    @property
+    def bars(self) -> list[dict]:
+        """The parts of the bars of the figure: a bar for each line of the first page."""
+        lines = self.lines.frame
+        if self.has_panels:  # which have the dtype
+            lines = lines.assign(step=lines["implementation"].map(short_words))
+        return [part for _, line in lines.iterrows() for part in bar(line)]
+
+    @property
+    def colours(self) -> dict[str, str]:
+        return {one.words: one.colour for one in CLASSES.values()}
+
+
+def longest(rows: pd.DataFrame) -> pd.DataFrame:
+    """The longest kernels of a case in order, then one row for all others."""
+    rows = rows.sort_values("total_ms", ascending=False, kind="stable")
+    rows = rows.assign(rank=range(1, len(rows) + 1), mean_us=mean_us(rows))
+    shown, others = rows.iloc[:KERNELS_SHOWN], rows.iloc[KERNELS_SHOWN:]
+    if len(others) < 2:
+        return rows
+    ways = {"share": "sum", "total_ms": "sum", "instances": "sum", "min_us": "min", "max_us": "max"}
+    rest = others.groupby(CASE, as_index=False).agg(ways)
+    rest = rest.assign(**NEUTRAL, kernel=count(len(others), "other"), mean_us=mean_us(rest))
+    return pd.concat([shown, rest])
+
+
+def mean_us(kernels: pd.DataFrame) -> pd.Series:
+    return 1e3 * kernels["total_ms"] / kernels["instances"]
+
+
+def by_class(rows: pd.DataFrame, kernels: pd.DataFrame) -> pd.DataFrame:
+    """A row for each case: ms of each class (NaN: none), busy, wall_ms, launches, idle.
+
+    Also `rest`, ms of all but matmuls; `moving`, ms of what only moves data; `around`, ms of norms,
+    softmax and elementwise; and `matmul_share`. A case without a result keeps its state.
+    """
+    cases = rows.drop_duplicates(CASE).set_index(CASE)
+    kept = ["state", "words", "signs", "holds", "key", "wall_ms"]
+    of_case = kernels.groupby([*CASE, "kernel_class"])["total_ms"].sum().unstack()
+    times = of_case.reindex(columns=list(CLASSES)).reindex(cases.index)
+    busy = times.sum(axis=1, min_count=1)
+    launches = kernels.groupby(CASE)["instances"].sum().reindex(cases.index)
+    return (
+        cases[kept]
+        .assign(
+            **times,
+            busy=busy,
+            launches=launches,
+            idle=(1 - busy / cases["wall_ms"]).clip(lower=0),
+            rest=busy - times[MATMUL],
+            moving=times[[ELEMENTWISE, REDUCTION, COPY]].sum(axis=1),
+            around=times[[ELEMENTWISE, REDUCTION]].sum(axis=1),
+            matmul_share=times[MATMUL] / busy,
+        )
+        .reset_index()
+    )
+
+
+def in_order_of_appearance(values: pd.Series) -> pd.Categorical:
+    """The values as categories, so that a table keeps their order."""
+    return pd.Categorical(values, [*dict.fromkeys(values)])
+
+
+def usual_size(rows: pd.DataFrame) -> str | None:
+    """The model size that the write-up shows: large if measured, else the middle one."""
+    sizes = in_order("size", rows["size"])
+    return USUAL_SIZE if USUAL_SIZE in sizes or not sizes else sizes[len(sizes) // 2]
+
+
+def short_words(implementation: str) -> str:
+    return implementation_words(implementation, CELL).replace("compiled by block", "compiled")
+
+
+def way_words(dtype: str, implementation: str) -> str:
+    """How a step runs, in words: ``bf16 autocast, SDPA, compiled``."""
+    return f"{dtype_words(dtype)}, {short_words(implementation)}"
+
+
+def bar(line: pd.Series) -> list[dict]:
+    """The parts of the bar of a step; behind the last one its busy and wall time."""
+    least = LEAST_DRAWN * line["busy"]
+    known = {CLASSES[name].words: line[name] for name in CLASSES if line[name] > least}
+    end = f"{sig(line['busy'])} ms busy"
+    end += f", {sig(line['wall_ms'])} ms wall" if line["wall_ms"] > line["busy"] else ""
+    shared = {"panel": dtype_words(line["dtype"]), "line": line["step"]}
+    made = [
+        shared | {"name": name, "y": ms, "value": f"{sig(ms)} ms, {percent(ms / line['busy'])}"}
+        for name, ms in known.items()
+    ]
+    return [*made[:-1], made[-1] | {"end": end}] if made else []

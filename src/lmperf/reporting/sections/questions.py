@@ -1,0 +1,328 @@
+"""Course questions: selections and conditions of answers that no other section offers."""
+
+from __future__ import annotations
+
+import math
+import re
+from functools import cached_property
+
+import numpy as np
+import pandas as pd
+
+from lmperf.benchmarks import stems
+from lmperf.names import in_order
+from lmperf.reporting.evidence import having, matching
+from lmperf.reporting.gains import Gain, pairs
+from lmperf.reporting.html import anchor
+from lmperf.reporting.published import figures_of
+from lmperf.reporting.sections import Section, section
+from lmperf.reporting.sections.accumulation import BITS, spacing
+from lmperf.reporting.sections.kernels import COPY, ELEMENTWISE, MATMUL, OPTIMIZER, REDUCTION
+from lmperf.reporting.sections.profiles import CASE, usual_size
+from lmperf.reporting.sections.ways import AUTOCAST, CELL, EAGER, FLOAT32, STEM, STEP, Way
+from lmperf.reporting.words import NotMeasured, Range, absent
+from lmperf.transformer.sizes import SIZES
+from lmperf.workflow import TEMPLATES
+
+PHASES = ["forward", "backward", STEP]
+LINEAR_LAYERS = 4  # of a block: q, k and v in one, attention's output, gate and up in one, down
+MOVING = {ELEMENTWISE, REDUCTION, COPY}
+STEADY = 0.02  # a spread below it is that of a device that does the same work each time
+AS_GOOD = 1.5  # one warm-up step is enough if the spread is at most so much larger than after five
+LINEAR = 0.10  # a time that grows like the tokens, within it
+WAITS = 1.1  # wall time over the time of all kernels, from which on a phase waits for the CPU
+CLOSE = 0.05  # times, rates and updates within it are the same
+
+
+class Questions(Section):
+    """What the answers need beside the sections of their tables."""
+
+    def of(self, stem: str) -> Section:
+        return section(stem, self.evidence)
+
+    @cached_property
+    def places(self) -> dict[str, str]:
+        """Table -> its page with the anchor of its heading, which its template has.
+
+        A heading that is put together from several strings has no anchor here.
+        """
+        found = {
+            "Ceilings": "method.md#ceilings",
+            "R1": "method.md#r1-rows-measured-a-second-time",
+        }
+        for stem in stems():
+            path = TEMPLATES / f"{stem}.md.j2"
+            text = path.read_text() if path.exists() else ""
+            for name, title, is_whole in re.findall(r'table\("([A-Z]\d+)\. ([^"]*)"(,?)', text):
+                heading = f"#{anchor(f'{name}. {title}')}" if is_whole else ""
+                found[name] = f"{stem}.md{heading}"
+        return found
+
+    # Timing a model.
+
+    @cached_property
+    def eager(self) -> pd.DataFrame:
+        """The timed eager models in float32."""
+        rows = having(self.of(STEM).ours, implementation=EAGER, dtype=FLOAT32, phase=PHASES)
+        return rows[rows["state"].isna()]
+
+    @cached_property
+    def model(self) -> pd.DataFrame:
+        """Those of the context and batch at which most sizes have all phases."""
+        complete = self.eager.groupby(CELL)["phase"].transform("nunique") == len(PHASES)
+        rows = self.eager[complete]
+        if rows.empty:
+            raise NotMeasured("no eager float32 model has all phases")
+        counts = rows.groupby(["context_length", "batch"])["size"].nunique()
+        return having(rows, **dict(zip(counts.index.names, counts.idxmax(), strict=True)))
+
+    def times(self, phase: str) -> list[pd.Series]:
+        """The rows of a phase by size."""
+        return [row for _, row in having(self.model, phase=phase).iterrows()]
+
+    def spread(self, **where) -> Range:
+        """Standard deviation over mean of the train steps with these values."""
+        rows = having(self.model, phase=STEP, **where)
+        return Range.of(rows["std_ms"] / rows["mean_ms"])
+
+    @property
+    def is_steady(self) -> bool:
+        return self.spread(waits=False).high < STEADY
+
+    @property
+    def too_long(self) -> Range:
+        """By which fraction the mean without warm-up steps exceeds that after five."""
+        rows = self.of("warmup").processes.sound
+        return Range.of(rows["after_0"] / rows["after_5"] - 1)
+
+    def spread_after(self, warm_ups: int) -> Range:
+        """Standard deviation over mean of the steps after some warm-up steps."""
+        rows = self.of("warmup").processes.sound
+        return Range.of(rows[f"after_{warm_ups}_std"] / rows[f"after_{warm_ups}"])
+
+    @property
+    def one_is_enough(self) -> bool:
+        return self.spread_after(1).high <= AS_GOOD * self.spread_after(5).high
+
+    @property
+    def reserved_late(self) -> float:
+        """The most GiB that the allocator asks for in a step after the first."""
+        return self.of("warmup").series["reserved_mib"].drop(columns=1).max(axis=None) / 1024
+
+    @cached_property
+    def by_context(self) -> tuple[str, pd.Series]:
+        """The largest size with steps of several contexts that do not wait; context -> ms."""
+        rows = self.eager[self.eager["holds"] & ~self.eager["waits"]]
+        wide = having(rows, phase=STEP).pivot_table("ms", ["size", "batch"], "context_length")
+        wide = wide[wide.count(axis=1) > 1]
+        if wide.empty:
+            raise NotMeasured("no size has steps of two contexts")
+        size = in_order("size", wide.index.get_level_values("size"))[-1]
+        times = wide.loc[size].iloc[-1].dropna()
+        return size, times.iloc[[0, -1]]
+
+    @property
+    def growth(self) -> tuple[float, float]:
+        """How many times as many tokens take how many times the time in `by_context`."""
+        (short, long), (first, last) = self.by_context[1].index, self.by_context[1]
+        return long / short, last / first
+
+    @property
+    def growth_is_linear(self) -> bool:
+        tokens, time = self.growth
+        return abs(time / tokens - 1) <= LINEAR
+
+    @property
+    def negative_ms(self) -> float:
+        """The backward that a write-up gives as a difference."""
+        figures = having(figures_of("warmup"), source="write-up 002", phase="backward")
+        return 1e3 * figures["value"].astype(float).min()
+
+    @cached_property
+    def slowed(self) -> pd.Series:
+        """The smallest step that autocast makes longer, with `ms_base`, if both wait."""
+        found = self.of(STEM).compared(Way(EAGER, AUTOCAST).axes, Way(EAGER, FLOAT32).axes)
+        wait = self.of(STEM).steps["waits"].reindex(found.index) & found["waits_base"]
+        found = found[wait & (found["ms"] > found["ms_base"])]
+        if found.empty:
+            raise NotMeasured("autocast makes no step longer that waits")
+        return found.iloc[0]
+
+    @property
+    def added_launches(self) -> tuple[int, float, float]:
+        """(context, kernels in float32, under autocast) of profiled steps of the size `slowed`."""
+        cases = having(self.of("profiles").cases.sound, implementation=EAGER, phase=STEP)
+        cases = having(cases, size=self.slowed["size"])
+        wide = cases.pivot_table("launches", "context_length", "dtype")
+        wide = wide.reindex(columns=[FLOAT32, AUTOCAST]).dropna()
+        wide = wide[wide[AUTOCAST] > wide[FLOAT32]]
+        if wide.empty:
+            raise NotMeasured("autocast adds no kernels")
+        return wide.index[-1], *wide.iloc[-1]
+
+    @cached_property
+    def compiled(self) -> Gain:
+        """The speed-ups of compiled forwards and steps over eager ones, where neither waits."""
+        ways = ({"implementation": name} for name in (self.of(STEM).compiling, EAGER))
+        found = pairs(self.evidence, STEM, *ways)
+        found = found[found.index.isin(self.of(STEM).ours.index) & ~found["waits"]]
+        return Gain(having(found, phase=["forward", STEP]))
+
+    @property
+    def attention_gains_more(self) -> bool:
+        """Whether compiling gains more for attention alone, and matmuls fill the model's step."""
+        shares = self.of("profiles").matmul_shares(FLOAT32)
+        model = self.compiled.where(dtype=FLOAT32, phase=STEP)
+        alone = self.of("attention").compiled
+        return bool(alone.mean > model.mean and shares.low > 0.5)
+
+    @property
+    def lacks_apple(self) -> bool:
+        machines = (self.evidence, *self.evidence.others)
+        return all(one.environment.get("kind") != "mps" for one in machines)
+
+    # Profiling.
+
+    @cached_property
+    def confirmed(self) -> pd.DataFrame:
+        """The profiled phases that the timer has: `apart`, relative; `waits` for the CPU.
+
+        A phase waits if it did so when it was timed or if its kernels do not fill its profile.
+        """
+        cases = self.of("profiles").cases.sound.dropna(subset=["timer", "wall_ms"])
+        timed = matching(cases, self.rows(STEM).valid.frame, CASE)["waits"].eq(True)
+        late = timed | (cases["wall_ms"] > WAITS * cases["busy"])
+        apart = (cases["wall_ms"] / cases["timer"] - 1).abs()
+        return cases.assign(apart=apart, waits=late & self.evidence.is_cuda)
+
+    def apart(self, **where) -> Range:
+        return Range.of(having(self.confirmed, **where)["apart"])
+
+    @property
+    def profile_agrees(self) -> bool:
+        return self.apart(waits=False).high <= CLOSE
+
+    def in_forward(self, rows: pd.DataFrame, **where) -> pd.DataFrame:
+        """Of some rows those of the forward whose longest kernel the write-up names."""
+        return having(rows, **(self.of("profiles").first_kernel[CASE].to_dict() | where))
+
+    @property
+    def layers(self) -> int:
+        """Layers of the model whose longest kernel runs once for each linear layer and the head."""
+        kernel = self.of("profiles").first_kernel
+        layers = next((s.num_layers for s in SIZES.values() if s.short == kernel["size"]), 0)
+        is_each = kernel["instances"] == LINEAR_LAYERS * layers + 1
+        if kernel["kernel_class"] != MATMUL or not is_each:
+            raise NotMeasured("the longest kernel is not each linear layer")
+        return layers
+
+    @cached_property
+    def first_of_both(self) -> pd.Series:
+        """The longest kernel of forward and backward together."""
+        return longest(self.in_forward(self.of("profiles").kernels.frame, phase="forward_backward"))
+
+    @property
+    def first_is_the_same(self) -> bool:
+        return self.first_of_both["name"] == self.of("profiles").first_kernel["name"]
+
+    @property
+    def backward_has_others(self) -> bool:
+        """Whether that kernel runs no more often than in the forward."""
+        forward = self.of("profiles").first_kernel
+        return self.first_is_the_same and self.first_of_both["instances"] == forward["instances"]
+
+    @property
+    def first_of_last(self) -> pd.Series:
+        """The longest kernel of the step with the most techniques."""
+        case = self.of("profiles").last[CASE]
+        return longest(having(self.of("profiles").kernels.frame, **case))
+
+    @property
+    def update_is_first(self) -> bool:
+        return self.first_of_last["kernel_class"] == OPTIMIZER
+
+    @cached_property
+    def further_kernels(self) -> pd.DataFrame:
+        """The three longest kernels of the forward that multiply no matrices."""
+        rows = self.in_forward(self.of("profiles").kernels.frame)
+        return rows[rows["kernel_class"] != MATMUL].nlargest(3, "total_ms")
+
+    @property
+    def further_kernels_move(self) -> bool:
+        return {*self.further_kernels["kernel_class"]} <= MOVING
+
+    @property
+    def matmul_shares(self) -> pd.DataFrame:
+        """Size -> the shares of matmuls in eager float32 forwards and train steps."""
+        cases = having(self.of("profiles").cases.sound, dtype=FLOAT32, implementation=EAGER)
+        wide = cases.pivot_table("matmul_share", "size", "phase", sort=False)
+        return wide.reindex(columns=["forward", STEP]).dropna()
+
+    @property
+    def update_dilutes(self) -> bool:
+        """Whether matmuls have a smaller share of a float32 step than of its forward."""
+        profiles = self.of("profiles")
+        forward = profiles.step(dtype=FLOAT32, implementation=EAGER, phase="forward")
+        return profiles.single["matmul_share"] < forward["matmul_share"]
+
+    @property
+    def update_is_alike(self) -> bool:
+        """Whether AdamW takes the same time with and without autocast."""
+        profiles = self.of("profiles")
+        return abs(profiles.eager[OPTIMIZER] / profiles.single[OPTIMIZER] - 1) <= CLOSE
+
+    @property
+    def softmax(self) -> list[pd.Series]:
+        """Softmax inside attention by dtype, of the usual size."""
+        rows = self.of("profiles").attention.frame
+        rows = having(rows, name="softmax", size=usual_size(rows))
+        return [row for _, row in rows.iterrows()]
+
+    # Mixed precision.
+
+    bits = BITS
+    half_max = float(np.finfo(np.float16).max)
+    half_overflows = math.ceil(math.sqrt(half_max))  # its square does not fit
+    half_vanishes = math.sqrt(float(np.finfo(np.float16).smallest_subnormal) / 2)
+    half_is_finer = 2 ** (BITS["float16"] - BITS["bfloat16"])
+
+    @property
+    def casts_agree(self) -> bool:
+        """Whether a float32 sum is the same if its float16 numbers are cast by hand."""
+        sums = self.of("mixed_precision").all_sums
+        casts = ("float32 + float16", "float32 + float32(float16)")
+        by_promotion, by_hand = (sums.where(subject=of).one["value"] for of in casts)
+        return by_promotion == by_hand
+
+    def spacing(self, value: float, dtype: str) -> float:
+        return spacing(value, dtype)
+
+    @property
+    def toy(self) -> dict[bool, list[str]]:
+        """The outputs of the toy model by whether every run has them in float32."""
+        rows = having(self.of("mixed_precision").dtypes.sound, subject="toy")
+        rows = having(rows, kind=["output", "logits"])
+        single = (rows["observed_dtype"] == FLOAT32).groupby(rows["tensor"], observed=True).all()
+        return {one: [*single.index[single == one]] for one in (True, False)}
+
+    @property
+    def layer_norm_is_float32(self) -> bool:
+        return "ln" in self.toy[True]
+
+    @property
+    def half_rates(self) -> list[float]:
+        """TFLOP/s of matmuls back to back in float16 and bf16."""
+        rates = [self.evidence.peak(dtype, "sustained") for dtype in ("float16", "bfloat16")]
+        if any(map(absent, rates)):
+            raise NotMeasured("no matmul back to back in both dtypes")
+        return rates
+
+    @property
+    def half_rates_are_alike(self) -> bool:
+        return max(self.half_rates) / min(self.half_rates) <= 1 + CLOSE
+
+
+def longest(kernels: pd.DataFrame) -> pd.Series:
+    if kernels.empty:
+        raise NotMeasured("no kernels")
+    return kernels.loc[kernels["total_ms"].idxmax()]

@@ -1,0 +1,79 @@
+"""Memory of a rank: measured beside its closed form, and the peaks that tables show (D2, D5)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from lmperf.distributed.memory import COMPONENTS, predicted_bytes
+from lmperf.reporting.evidence import Evidence, having
+from lmperf.reporting.sections.overlap import LINE, matched
+from lmperf.reporting.words import GIB
+from lmperf.transformer.sizes import SIZES, ModelSize
+
+MEMORY = "distributed_memory"
+MIB, MIB_IN_GIB = 2**20, 1024
+PARTS = (*COMPONENTS, "total")
+# At the update a weight, its gradient and two moments are alive, in float32.
+BYTES_AT_UPDATE = 16
+CLOSE = 0.05  # a predicted peak this near to the measured one agrees with it
+RESERVED = 0.08  # share of a GPU's memory for driver, libraries and gaps
+MOST_GPUS = 64
+LARGEST = "12.8B"  # of the course
+_SIZES = {size.short: size for size in SIZES.values()}
+
+
+def peaks_gib(evidence: Evidence, steps: pd.DataFrame) -> pd.Series:
+    """The peak of a rank in each step: the larger one of the timed step and of the memory run.
+
+    The peak of a timed step is left out if it is below what the update needs, however sharded: its
+    process does not count FSDP2's gradients of the step before. NaN without either.
+    """
+    least = BYTES_AT_UPDATE * steps["parameters"] / steps["ranks"] / GIB
+    timed = steps["peak_gib"].mask(steps["peak_gib"] < least)
+    apart = matched(having(evidence.rows(MEMORY), moment="peak"), steps)["total_mib"]
+    return np.fmax(timed, apart.astype(float) / MIB_IN_GIB)
+
+
+def with_predictions(evidence: Evidence) -> pd.DataFrame:
+    """The rows of the memory run with `predicted_<component>_mib` in today's closed form, and off.
+
+    off: by which fraction the measured sum exceeds the predicted one. NaN for a user's strategy.
+    """
+    rows = evidence.rows(MEMORY)
+    device = evidence.environment.get("kind") or "cpu"
+    found = [_predicted(row, device) for row in rows.to_dict("records")]
+    rows = rows.assign(
+        **{
+            f"predicted_{part}_mib": [one.get(part, np.nan) / MIB for one in found]
+            for part in PARTS
+        }
+    )
+    return rows.assign(off=rows["total_mib"] / rows["predicted_total_mib"] - 1)
+
+
+def _predicted(row: dict, device: str) -> dict[str, float]:
+    """Bytes by component at the moment of a row; empty for what has no closed form."""
+    size, moment = _SIZES.get(row["size"]), row["moment"]
+    if size is None or not isinstance(moment, str):
+        return {}
+    cell = (*(int(row[name]) for name in LINE[1:4]), row["dtype"], device)
+    try:
+        return predicted_bytes(row["implementation"], size, *cell)[moment]
+    except ValueError:  # a user's strategy
+        return {}
+
+
+def least_gpus(
+    name: str, size: ModelSize, context: int, batch: int, dtype: str, memory_gib: float
+) -> int | None:
+    """The least number of GPUs on which a strategy trains a model; None: on none up to MOST_GPUS.
+
+    batch: sequences of each GPU.
+    """
+    usable = (1 - RESERVED) * memory_gib * GIB
+    for gpus in range(1, MOST_GPUS + 1):
+        moments = predicted_bytes(name, size, context, gpus * batch, gpus, dtype)
+        if moments["peak"]["total"] <= usable:
+            return gpus
+    return None

@@ -1,0 +1,157 @@
+"""The first page: what was measured with what, and how far to trust it."""
+
+from __future__ import annotations
+
+from calendar import month_name
+from collections import Counter
+from datetime import date
+from functools import cached_property
+
+import pandas as pd
+
+from lmperf.benchmarks import stems
+from lmperf.reporting.evidence import WITHHELD, Evidence, having
+from lmperf.reporting.sections import Section, section
+from lmperf.reporting.sections.steps import BETWEEN_GPUS, GRAPH, GRAPH_NARROW, usual
+from lmperf.reporting.words import Count, NotMeasured, listed
+
+# The benchmarks of a machine that has several GPUs, and nothing else.
+SEVERAL = {
+    *("ceilings", "collectives", "distributed", "distributed_leaderboard"),
+    *("distributed_memory", "distributed_overlap"),
+}
+# The instructions of a processor, by the last words of its name, that it does not have.
+LACKS = {
+    "AVX2": ["AVX-512", "bf16", "AMX"],
+    "AVX-512": ["bf16", "AMX"],
+    "AVX-512 BF16": ["AMX"],
+}
+SHARED_HOST = frozenset(("host", "loaded"))
+AT_LIMIT, THROTTLED, LONGER = 0.95, 0.95, 1.02
+
+
+class Report(Section):
+    """Facts about the machine and about all rows."""
+
+    between_gpus = BETWEEN_GPUS
+
+    @property
+    def only_several(self) -> bool:
+        """Whether this machine has the section on several GPUs and nothing else."""
+        return SEVERAL.issuperset(self.evidence.stems) and "distributed" in self.evidence.stems
+
+    @property
+    def lacks(self) -> list[str]:
+        """The instructions that matter for matmuls and that this processor does not have."""
+        name = str(self.evidence.environment.get("cpu_model"))
+        return LACKS.get(name.rpartition(", ")[2], [])
+
+    @property
+    def gpu_machines(self) -> list[Evidence]:
+        """The other machines that have a GPU and steps on one."""
+        return [one for one in self.evidence.others if one.is_cuda and "end_to_end" in one.stems]
+
+    @property
+    def several(self) -> list[Evidence]:
+        """The other machines that have the section on several GPUs."""
+        return [one for one in self.evidence.others if one.is_cuda and "distributed" in one.stems]
+
+    def versions(self, fact: str) -> str:
+        """A fact of all environments, cut at a plus: ``2.10.0 and 2.11.0``; or nothing."""
+        values = [facts.get(fact) for facts in self.evidence.environments.values()]
+        known = dict.fromkeys(str(value).split("+")[0] for value in values if value)
+        return listed(known) if known else ""
+
+    @property
+    def cudnn(self) -> str:
+        """``9.19`` for 91900."""
+        values = [facts.get("cudnn") for facts in self.evidence.environments.values()]
+        known = dict.fromkeys(f"{of // 10_000}.{of % 10_000 // 100}" for of in values if of)
+        return listed(known) if known else ""
+
+    @property
+    def dates(self) -> str:
+        """``24 to 26 November 2026``: when the rows were measured; or nothing."""
+        known = self._rows["measured_at"].dropna()
+        if known.empty:
+            return ""
+        first, last = (date.fromisoformat(of[:10]) for of in (known.min(), known.max()))
+        ends = [str(last.day), month_name[last.month], str(last.year)]
+        begins = [str(first.day), month_name[first.month], str(first.year)]
+        while len(begins) > 1 and begins[-1] == ends[len(begins) - 1]:
+            begins.pop()
+        return " ".join(ends if first == last else [*begins, "to", *ends])
+
+    @cached_property
+    def _rows(self) -> pd.DataFrame:
+        """What all rows have in common."""
+        names = ["state", "signs", "marks", "gpus", "measured_at", "implementation"]
+        names += ["max_error", "error_bound", "environment"]
+        found = [
+            self.evidence.rows(stem)[names].assign(stem=stem)
+            for stem in stems()
+            if stem in self.evidence.stems
+        ]
+        if not found:
+            return pd.DataFrame(columns=[*names, "stem"])
+        return pd.concat(found, ignore_index=True)
+
+    # Checks.
+
+    @property
+    def checks(self) -> int:
+        """Rows that were compared with a float64 reference."""
+        return int(self._rows[["max_error", "error_bound"]].notna().all(axis=1).sum())
+
+    @property
+    def failed(self) -> list[tuple[str, str, int]]:
+        """(benchmark, implementation, rows) whose check failed or whose time is impossible."""
+        rows = self._rows[self._rows["state"].isin(WITHHELD)]
+        counts = Counter(zip(rows["stem"], rows["implementation"], strict=True))
+        return [(*which, number) for which, number in counts.items()]
+
+    @property
+    def failures(self) -> Count:
+        return Count(sum(number for *_, number in self.failed), self.checks)
+
+    # How far to trust this.
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other work on the host slowed some rows."""
+        marks = self._rows["marks"].dropna().str.split(";").explode()
+        return bool(marks.isin(SHARED_HOST).any())
+
+    @property
+    def gpus(self) -> int:
+        """How many GPUs are known to have measured rows."""
+        again = [self.evidence.rows_again(stem)["gpus"] for stem in self.evidence.again]
+        known = pd.concat([self._rows["gpus"], *again]).dropna().astype(str)
+        return known[known.str.startswith("GPU-")].str.split(";").explode().nunique()
+
+    @cached_property
+    def throttled(self) -> pd.Series:
+        """The largest graph that draws the power limit back to back, below its usual clock.
+
+        Raises:
+            NotMeasured: no graph does.
+        """
+        rows = usual(self.evidence)
+        rows = rows[rows["state"].isna() & rows["way"].isin([GRAPH, GRAPH_NARROW])]
+        limits = {n: f.get("power_limit_w") for n, f in self.evidence.environments.items()}
+        clocks = {n: f.get("clock_sm_mhz") for n, f in self.evidence.environments.items()}
+        limit = rows["environment"].map(limits).astype(float)
+        clock = rows["environment"].map(clocks).astype(float)
+        slow = (rows["sustained_w"] > AT_LIMIT * limit) & (
+            rows["sustained_mhz"] < THROTTLED * clock
+        )
+        rows = rows[slow & (rows["sustained_ms"] > LONGER * rows["median_ms"])]
+        if rows.empty:
+            raise NotMeasured("no graph is slower back to back at the power limit")
+        largest = having(rows, size=section("what_to_run", self.evidence).sizes)
+        return largest.iloc[-1]
+
+    def signed(self, sign: str) -> Count:
+        """How many rows have a sign."""
+        has = self._rows["signs"].map(lambda signs: sign in signs)
+        return Count(int(has.sum()), len(self._rows))

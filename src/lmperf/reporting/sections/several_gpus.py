@@ -1,0 +1,323 @@
+"""Several GPUs: what the sentences of the first page rest on."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from functools import cached_property
+
+import numpy as np
+import pandas as pd
+
+from lmperf.reporting.evidence import having, only, parts
+from lmperf.reporting.gains import Gain, pairs
+from lmperf.reporting.rows import Rows
+from lmperf.reporting.sections import collectives, distributed_leaderboard, ranks_memory
+from lmperf.reporting.sections.distributed import (
+    DDP,
+    HOOKS,
+    SHARDED,
+    STATE,
+    STEM,
+    Distributed,
+    one_rank,
+    plain,
+)
+from lmperf.reporting.sections.steps import BETWEEN_GPUS
+from lmperf.reporting.words import Count, NotMeasured, Range
+
+MOSTLY, NEARLY_ALL = 0.5, 0.9  # hidden shares of communication
+NEAR = 0.15  # how near the peak of a sharded model is to its part of the whole
+LEAST_MORE = 0.02  # a peak that is larger by less is about the same
+SAME = 0.01  # times, volumes and parts of the memory that are this near are the same
+STATES = ["parameters_mib", "gradients_mib", "optimizer_mib"]
+
+
+class SeveralGpus(Distributed):
+    """Predicates and numbers on the cell of the first table."""
+
+    hooks, ddp, sharded, state = HOOKS, DDP, SHARDED, STATE
+    largest = ranks_memory.LARGEST
+
+    # What is fastest.
+
+    def _at(self, batch: int) -> pd.DataFrame:
+        """The steps of the first table at a batch on several ranks, the fastest first."""
+        rows = having(self.head.sound, batch=batch)
+        rows = rows[rows["ranks"] > 1]
+        if rows.empty:
+            raise NotMeasured(f"no step at batch {batch} holds")
+        return rows.sort_values("ms", kind="stable")
+
+    def fastest(self, batch: int) -> pd.Series:
+        return self._at(batch).iloc[0]
+
+    @cached_property
+    def leader(self) -> str:
+        """The strategy that is the fastest at both batches, beyond noise; or nothing."""
+        found = {self._leader(batch) for batch in (self.few, self.many)}
+        return found.pop() if len(found) == 1 else ""
+
+    def _leader(self, batch: int) -> str:
+        (_, best), *others = self._at(batch).iterrows()
+        leads = others and all(is_faster(best, other) for _, other in others)
+        return plain(best["implementation"]) if leads else ""
+
+    @cached_property
+    def over_one_rank(self) -> pd.DataFrame:
+        """The steps of the first table that can be compared with that of one rank, with ratios."""
+        rows = self.head.frame
+        names = rows.loc[rows["ranks"] > 1, "implementation"].unique()
+        one = {"implementation": one_rank(self.suffix), "ranks": 1}
+        ours = [{"implementation": name, "ranks": self.ranks} for name in names]
+        found = pd.concat([pairs(self.evidence, STEM, side, one) for side in ours])
+        return found[found.index.isin(rows.index) & found["ratio"].notna()]
+
+    @property
+    def is_compared(self) -> bool:
+        return not self.over_one_rank.empty
+
+    @property
+    def pays(self) -> bool:
+        """Whether any strategy is faster than one rank, beyond intervals and noise floors."""
+        found = self.over_one_rank
+        if found.empty:
+            return self._pays_on_other_gpus
+        return bool(((found["low"] > 1) & (found["ratio"] > 1 + found["floor"])).any())
+
+    def speed_up(self, batch: int) -> float:
+        """How many times as fast as one rank the fastest strategy is, also on other GPUs."""
+        alone = having(self.head.sound, batch=batch, ranks=1)
+        if alone.empty:
+            raise NotMeasured(f"no step of one rank at batch {batch}")
+        return float(alone["ms"].min() / self.fastest(batch)["ms"])
+
+    @property
+    def is_faster_on_other_gpus(self) -> bool:
+        """Whether the largest batch gains more over one rank than GPUs of one kind differ."""
+        return not self.is_compared and self.speed_up(self.many) > 1 + BETWEEN_GPUS
+
+    @property
+    def _pays_on_other_gpus(self) -> bool:
+        best = max(self.speed_up(batch) for batch in (self.few, self.many))
+        if 1 / (1 + BETWEEN_GPUS) <= best <= 1 + BETWEEN_GPUS:
+            raise NotMeasured("other GPUs differ by as much as the step from that of one rank")
+        return best > 1
+
+    def step(self, family: str, batch: int) -> pd.Series:
+        """The step of a strategy in the cell of the first table."""
+        name = family + self.suffix
+        return self.head.kept(having(self.head.frame, implementation=name, batch=batch)).one
+
+    def gain(self, batch: int) -> Gain:
+        """The speed-up of the fastest strategy over one rank."""
+        name = self.fastest(batch)["implementation"]
+        rows = self.within(self.steps, implementation=name, batch=batch)
+        return rows.over(one_rank(name), ranks=1)
+
+    @property
+    def scales(self) -> bool:
+        """Whether the largest batch gains more over one rank than the smallest one."""
+        if self.many == self.few:
+            raise NotMeasured("one batch only")
+        if not self.is_compared:
+            return self.speed_up(self.many) > (1 + BETWEEN_GPUS) * self.speed_up(self.few)
+        return self.gain(self.many) > self.gain(self.few).rows["high"].max()
+
+    @property
+    def same_bytes(self) -> bool:
+        """Whether hooks send as many bytes at the largest batch as at the smallest one."""
+        few, many = (self.step(HOOKS, batch)["sent_bytes"] for batch in (self.few, self.many))
+        return bool(abs(many / few - 1) < SAME)
+
+    # What the profiler says.
+
+    def profiled(self, family: str, batch: int) -> pd.Series:
+        """The row of the ledger of a strategy, if it tells of the timed step."""
+        name = family + self.suffix
+        return self.within(self.ledger, implementation=name, batch=batch, tells=True).one
+
+    @property
+    def hooks_hide(self) -> bool:
+        return bool(self.profiled(HOOKS, self.many)["hidden_share"] >= MOSTLY)
+
+    @property
+    def few_expose(self) -> bool:
+        """Whether hooks leave communication exposed at the smallest batch."""
+        return bool(self.profiled(HOOKS, self.few)["hidden_share"] < NEARLY_ALL)
+
+    @property
+    def computes_less(self) -> bool:
+        """Whether a rank of the sharded model computes less than with hooks."""
+        ours, hooks = (self.profiled(family, self.many) for family in (SHARDED, HOOKS))
+        return bool(ours["compute_high_ms"] < hooks["compute_low_ms"])
+
+    def bucket(self, megabytes: int) -> pd.Series:
+        """The row of the ledger of buckets of a size, at the smallest batch."""
+        name = f"bucket_{megabytes}"
+        return self.within(self.ledger, implementation=name, batch=self.few).one
+
+    @property
+    def large_buckets_are_quicker(self) -> bool:
+        """Whether communication takes less time in buckets of 1000 MB than of 1 MB."""
+        small, large = self.bucket(1), self.bucket(1000)
+        return bool(large["communication_high_ms"] < small["communication_low_ms"])
+
+    @property
+    def longer(self) -> list[tuple[int, float]]:
+        """(batch, by which fraction the profiler lengthens its steps at most), if beyond SAME."""
+        most = self.head.frame.groupby("batch")["longer"].max()
+        return [(int(batch), share) for batch, share in most.items() if share > SAME]
+
+    # Memory of a rank.
+
+    def peak(self, name: str) -> float:
+        """GiB of a rank at the peak of a step, at the smallest batch."""
+        return float(only(having(self.of(name).valid.frame, batch=self.few)["peak"]))
+
+    @property
+    def sharded_peak(self) -> float:
+        return self.peak(SHARDED + self.suffix)
+
+    @property
+    def hooks_peak(self) -> float:
+        return self.peak(HOOKS + self.suffix)
+
+    @property
+    def ddp_more(self) -> float:
+        """GiB that DistributedDataParallel needs more than hooks."""
+        return self.peak(DDP + self.suffix) - self.hooks_peak
+
+    @property
+    def ddp_needs_more(self) -> bool:
+        return self.ddp_more > LEAST_MORE * self.hooks_peak
+
+    @property
+    def sharded_is_a_part(self) -> bool:
+        """Whether the peak of the sharded model is about its part of that with hooks."""
+        return abs(self.sharded_peak / self.hooks_peak * self.ranks - 1) <= NEAR
+
+    def moment(self, name: str, moment: str) -> pd.Series:
+        """The memory of an eager strategy at a moment, at the smallest batch."""
+        return self.within(self.memory, implementation=name, batch=self.few, moment=moment).one
+
+    @property
+    def state_saves(self) -> bool:
+        return self.peak(STATE) < (1 - LEAST_MORE) * self.peak(HOOKS)
+
+    def _is_a_part(self, name: str, columns: list[str]) -> bool:
+        """Whether a rank keeps its part of what it keeps with hooks, after the update."""
+        ours, whole = (self.moment(of, "after_step")[columns].sum() for of in (name, HOOKS))
+        return abs(ours / whole * self.ranks - 1) < SAME
+
+    @property
+    def sharded_keeps_its_part(self) -> bool:
+        """Whether a rank of the sharded model keeps its part of weights, gradients, moments."""
+        return self._is_a_part(SHARDED, STATES)
+
+    @property
+    def state_is_sharded(self) -> bool:
+        """Whether a rank with a sharded optimizer keeps its part of the moments."""
+        return self._is_a_part(STATE, STATES[2:])
+
+    @property
+    def buckets_gib(self) -> float:
+        """GiB of DistributedDataParallel's buckets, if these hold all gradients."""
+        held = self.moment(DDP, "init")["other_mib"]
+        if held < 0.9 * self.moment(DDP, "before_step")["gradients_mib"]:
+            raise NotMeasured("the buckets do not hold all gradients")
+        return held / 1024
+
+    @property
+    def predicted(self) -> Count:
+        """How many peaks the closed form predicts within 5 %."""
+        off = having(self.memory.valid.frame, moment="peak")["off"].dropna()
+        if off.empty:
+            raise NotMeasured("no peak was measured")
+        return Count(int((off.abs() <= ranks_memory.CLOSE).sum()), len(off))
+
+    def gpus_needed(self, name: str) -> int | None:
+        """The least number of GPUs for the course's largest model, with as many tokens a GPU.
+
+        None: no number is enough.
+        """
+        memory = self.evidence.environment.get("device_memory_gib")
+        if not memory or abs(self.moment(name, "peak")["off"]) > ranks_memory.CLOSE:
+            raise NotMeasured("the closed form does not hold here")
+        batch = max(1, self.few // self.ranks)
+        setting = int(self.cell["context_length"]), batch, self.cell["dtype"]
+        return ranks_memory.least_gpus(name, ranks_memory.SIZES[self.largest], *setting, memory)
+
+    @property
+    def needs_sharding(self) -> bool:
+        """Whether the largest model fits fully sharded, and else on more GPUs or on none."""
+        sharded, whole = self.gpus_needed(SHARDED), self.gpus_needed(HOOKS)
+        return sharded is not None and (whole is None or sharded < whole)
+
+    # The head of the page, and what limits its numbers.
+
+    @property
+    def date(self) -> str:
+        when = datetime.fromisoformat(str(self.evidence.environment["measured_at"]))
+        return f"{when.day} {when:%B %Y}"
+
+    def version(self, name: str) -> str:
+        """The version of a package, without the name of its build."""
+        if not (found := self.evidence.environment.get(name)):
+            raise NotMeasured(f"no version of {name}")
+        return str(found).partition("+")[0]
+
+    @property
+    def nccl(self) -> str:
+        found = self.evidence.environment.get("nccl") or {}
+        if not (version := found.get("NCCL_VERSION")):
+            raise NotMeasured("no version of NCCL")
+        return version.partition("-")[0]
+
+    @property
+    def nvlinks(self) -> int:
+        """The number of NVLinks between each two GPUs."""
+        links = {str(one) for one in (self.evidence.environment.get("links") or {}).values()}
+        numbers = {one.removeprefix("NV") for one in links}
+        if len(numbers) != 1 or not (number := numbers.pop()).isdecimal():
+            raise NotMeasured("no NVLinks, or different ones")
+        return int(number)
+
+    @cached_property
+    def checks(self) -> Count:
+        """How many results failed their check, of how many that have one."""
+        stems = (collectives.STEM, STEM, distributed_leaderboard.STEM)
+        rows = pd.concat([self.evidence.rows(stem)[["error_bound", "state"]] for stem in stems])
+        rows = rows[rows["error_bound"].notna()]
+        return Count(int((rows["state"] == "failed_check").sum()), len(rows))
+
+    @property
+    def reason(self) -> str:
+        """Why rows are published although something was wrong with them; or nothing."""
+        return (self.evidence.facts.get("allowed") or {}).get("reason") or ""
+
+    @property
+    def slower_than_one(self) -> Rows:
+        """The fastest step of each size and dtype where all wait, and none is faster than one."""
+        found = []
+        for _, rows in parts(self.steps.valid.frame, "size", "dtype"):
+            several, alone = rows[rows["ranks"] > 1], rows[rows["ranks"] == 1]
+            waits = len(several) > 0 and len(alone) > 0 and several["waits"].all()
+            if waits and several["ms"].min() > alone["ms"].min():
+                found.append(several["ms"].idxmin())
+        return self.steps.kept(self.steps.frame.loc[found])
+
+    @property
+    def width(self) -> float:
+        """How far intervals in the first table are from their times, where the GPU is the limit."""
+        rows = self.head.sound
+        rows = rows[~rows["waits"]]
+        return Range.of(np.fmax(rows["high_ms"] / rows["ms"], rows["ms"] / rows["low_ms"]) - 1).high
+
+
+def is_faster(one: pd.Series, other: pd.Series) -> bool:
+    """Whether a step takes less time than another, beyond intervals and noise floors.
+
+    A step that waits for the CPU counts with the time that it takes here.
+    """
+    floor = 1 + max(one["floor"], other["floor"])
+    return bool(one["high_ms"] < other["low_ms"] and floor * one["ms"] < other["ms"])

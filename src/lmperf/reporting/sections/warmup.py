@@ -1,0 +1,169 @@
+"""Warm-up: the first train steps of a new process."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import pandas as pd
+
+from lmperf.names import phase_words
+from lmperf.reporting.evidence import having
+from lmperf.reporting.results import LOWER, TIME
+from lmperf.reporting.rows import Rows
+from lmperf.reporting.sections import Section
+from lmperf.reporting.tables import Quantity, memory, number
+from lmperf.reporting.words import NotMeasured, Range
+from lmperf.transformer.sizes import SIZES
+
+STEM = "warmup"
+PROCESS = ["size", "context_length", "batch", "dtype", "implementation"]
+WARM_UPS = (0, 1, 2, 5)
+TIMED = 10
+PARTS = ("forward", "backward", "optimizer")
+MOST = 0.5  # a part that has more of the first step's cost in every process explains it
+GROWTH = 4  # a cost that grows this much less than the model is one of the process
+
+
+class Warmup(Section):
+    """A line for each process: its steps, their mean after warm-up steps, the first one's cost."""
+
+    timed, warm_ups = TIMED, WARM_UPS
+    line = " ".join(PROCESS)
+
+    @cached_property
+    def series(self) -> pd.DataFrame:
+        """All steps of each process; columns: (quantity, number of the step)."""
+        rows = self.rows(STEM).frame
+        rows = rows[rows["state"].isna() & rows["step"].notna()]
+        rows = rows.drop_duplicates([*PROCESS, "step"], keep="last")
+        what = ["step_ms", *(f"{part}_ms" for part in PARTS), "reserved_mib"]
+        return rows.astype({"step": int}).pivot(index=PROCESS, columns="step", values=what)
+
+    @cached_property
+    def processes(self) -> Rows:
+        """The first step of each process, with columns over all steps; `waits` is that of E1."""
+        rows = self.rows(STEM)
+        first = having(rows.frame, step=1).drop_duplicates(PROCESS, keep="last")
+        if first.empty or 1 not in self.steps:
+            return rows.kept(first.iloc[:0])
+        series = self.series.reindex(pd.MultiIndex.from_frame(first[PROCESS]))
+        waits = self._waits.reindex(pd.MultiIndex.from_frame(first[PROCESS])).eq(True)
+        columns = _columns(series.set_axis(first.index))
+        return rows.kept(first.assign(waits=waits.to_numpy(), **columns))
+
+    @property
+    def _waits(self) -> pd.Series:
+        """Process -> whether its step waits for the CPU where it was timed (E1)."""
+        timed = having(self.evidence.rows("end_to_end"), phase="train_step")
+        return timed[timed["state"].isna()].drop_duplicates(PROCESS).set_index(PROCESS)["waits"]
+
+    @cached_property
+    def steps(self) -> list[int]:
+        return list(self.series["step_ms"]) if len(self.series) else []
+
+    @property
+    def warm_up_columns(self) -> list[Quantity]:
+        """Mean and spread of the timed steps after each number of warm-up steps."""
+        columns = []
+        for n in WARM_UPS:
+            mean, std = f"after_{n}", f"after_{n}_std"
+            more = {"words": "{value} ± {second}", "second": std}
+            columns.append(number(mean, f"after {n}", unit="ms", better=LOWER, role=TIME, **more))
+            columns.append(number(f"{std} / {mean}", f"std / mean after {n}", better=LOWER))
+        return columns
+
+    @property
+    def step_columns(self) -> list[Quantity]:
+        """The time of every step, and the first over the second."""
+        times = [number(f"step_{n}", f"step {n}", unit="ms", role=TIME) for n in self.steps]
+        ratio = [number("step_1 / step_2", "step 1 / step 2")] if {1, 2} <= {*self.steps} else []
+        return [*times, *ratio]
+
+    @property
+    def cost_columns(self) -> list[Quantity]:
+        """The parts of the first step beside later ones, what it costs, and reserved memory."""
+        parts = [
+            number(f"{n}_1", phase_words(n), unit="ms", role=TIME, second=f"{n}_later")
+            for n in PARTS
+        ]
+        cost = number("cost", "first step costs", unit="ms", better=LOWER)
+        share = number("100 * forward_cost / parts_cost", "of it in the forward", unit="%")
+        reserved = [
+            memory(f"reserved_{n}", f"reserved in step {n}")
+            for n in range(1, (self.reserving or 0) + 1)
+        ]
+        return [*parts, cost, share, *reserved]
+
+    @property
+    def reserving(self) -> int | None:
+        """The last step in which the allocator asked for memory; None: it never did."""
+        sizes = self.series["reserved_mib"] if self.steps else pd.DataFrame()
+        return max((n for n in sizes if sizes[n].fillna(0).gt(0).any()), default=None)
+
+    @cached_property
+    def _cost(self) -> pd.DataFrame:
+        if not {1, 2} <= {*self.steps}:
+            raise NotMeasured("no process has two steps")
+        return self.processes.sound
+
+    @property
+    def ratio(self) -> Range:
+        """The first step over the second."""
+        return Range.of(self._cost["step_1"] / self._cost["step_2"])
+
+    @property
+    def cost(self) -> Range:
+        """Milliseconds that the first step takes longer than later ones."""
+        return Range.of(self._cost["cost"])
+
+    @property
+    def is_longer(self) -> bool:
+        """Whether the first step of every process is longer than the second."""
+        return self.ratio.low > 1
+
+    @property
+    def growth(self) -> float:
+        """How many times as many parameters the largest model has as the smallest."""
+        named = {one.short: one for one in SIZES.values()} | SIZES
+        counts = [named[size].parameters() for size in self._cost["size"] if size in named]
+        if not counts:
+            raise NotMeasured("no size is known")
+        return max(counts) / min(counts)
+
+    @property
+    def is_of_the_process(self) -> bool:
+        """Whether the first step costs about the same whatever the size of the model."""
+        return bool(0 < GROWTH * self.cost.high < self.growth * self.cost.low)
+
+    def share(self, part: str) -> Range:
+        """The share of a part in the cost of the first step."""
+        return Range.of(self._cost[f"{part}_cost"] / self._cost["parts_cost"])
+
+    @property
+    def part(self) -> str:
+        """The part that has most of the cost in every process.
+
+        Raises:
+            NotMeasured: there is none.
+        """
+        most = [part for part in PARTS if self.share(part).low > MOST]
+        if not most:
+            raise NotMeasured("no part has most of the first step's cost")
+        return most[0]
+
+
+def _columns(series: pd.DataFrame) -> dict[str, pd.Series]:
+    """What the lines of the tables show of the steps of each process."""
+    steps = series["step_ms"]
+    made = {f"step_{n}": steps[n] for n in steps}
+    for n in WARM_UPS:
+        timed = steps[[step for step in steps if n < step <= n + TIMED]]
+        made |= {f"after_{n}": timed.mean(axis=1), f"after_{n}_std": timed.std(axis=1, ddof=1)}
+    for part in PARTS:
+        times = series[f"{part}_ms"]
+        later = times.drop(columns=1).median(axis=1)
+        made |= {f"{part}_1": times[1], f"{part}_later": later, f"{part}_cost": times[1] - later}
+    made["parts_cost"] = sum(made[f"{part}_cost"] for part in PARTS)
+    made["cost"] = steps[1] - steps.drop(columns=1).median(axis=1)
+    reserved = series["reserved_mib"]
+    return made | {f"reserved_{n}": reserved[n] for n in reserved}

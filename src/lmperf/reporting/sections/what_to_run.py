@@ -1,0 +1,324 @@
+"""What to run: the fastest train step of each size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from itertools import product
+
+import numpy as np
+import pandas as pd
+
+from lmperf.names import axis_words, in_order, size_in_full, size_words
+from lmperf.reporting.evidence import having, matching, sorted_for_reading
+from lmperf.reporting.rows import Rows
+from lmperf.reporting.sections import Section, predicate
+from lmperf.reporting.sections.steps import (
+    GRAPH,
+    GRAPH_NARROW,
+    NARROW,
+    SDPA,
+    compared,
+    steps,
+    usual,
+)
+from lmperf.reporting.sections.ways import Way
+from lmperf.reporting.words import NotMeasured, absent
+from lmperf.statistics import UNRESOLVED
+from lmperf.transformer.rungs import RUNGS
+from lmperf.transformer.sizes import SIZES
+
+# From the simplest to run to the most elaborate one.
+SIMPLEST = (
+    *("eager", "compiled", "compiled_blocks"),
+    *("sdpa", "sdpa_compiled", "sdpa_compiled_blocks"),
+    *("triton", "triton_compiled", "triton_compiled_blocks"),
+    *("fused_loss", "fused_blocks", "graph"),
+)
+COLUMNS = (SDPA, GRAPH)  # of the times on a GPU
+SLOWS = 1.1
+CLOSE = 0.02  # a recipe that takes at most this much longer is as good as the fastest
+TO_MEASURE = {"state": "to measure", "words": "to measure", "signs": (), "key": None}
+
+
+class WhatToRun(Section):
+    """One line for each size, at the context and batch of the ladder."""
+
+    @cached_property
+    def steps(self) -> pd.DataFrame:
+        """The steps at the usual cell of each size; `of_peak`: share of the bf16 data sheet."""
+        rows = usual(self.evidence)
+        if not rows["state"].isna().any():
+            raise NotMeasured("no train step was measured")
+        return rows.assign(of_peak=rows["tflops"] / (self.peak or np.nan))
+
+    @cached_property
+    def valid(self) -> pd.DataFrame:
+        return self.steps[self.steps["state"].isna()]
+
+    @cached_property
+    def wide(self) -> pd.DataFrame:
+        """The steps with a result and float32 weights."""
+        return self.valid[self.valid["dtype"] != NARROW]
+
+    @property
+    def sizes(self) -> list[str]:
+        """The sizes that have a result, the smallest first."""
+        return in_order("size", self.valid["size"])
+
+    def is_rest(self, sizes: Sequence[str]) -> bool:
+        """Whether these are the sizes from one of them on."""
+        return len(sizes) > 1 and self.sizes[-len(sizes) :] == [*sizes]
+
+    # How to read the page.
+
+    def shared(self, axis: str) -> int | None:
+        """The context or batch of all sizes; None if it differs."""
+        values = self.valid[axis].unique()
+        return int(values[0]) if len(values) == 1 else None
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Size -> its name in the first column, with the context and batch if they differ."""
+        apart = [axis for axis in ("context_length", "batch") if self.shared(axis) is None]
+        cells = self.valid.drop_duplicates("size").set_index("size")
+        return {
+            size: ", ".join(
+                [size_in_full(size), *(f"{axis_words(a)} {cells.at[size, a]:,}" for a in apart)]
+            )
+            for size in self.sizes
+        }
+
+    @property
+    def back_to_back(self) -> bool:
+        """Whether all times of the first table are of steps back to back."""
+        return bool(self._shown["sustained_ms"].notna().all())
+
+    @predicate
+    def waits(self) -> bool:
+        return self.valid["waits"].any()
+
+    @property
+    def has_sheet(self) -> bool:
+        return self.evidence.sheet_tflops("bfloat16") > 0
+
+    @cached_property
+    def peak(self) -> float | None:
+        """TFLOP/s of which MFU is a share: of the data sheet, else of the fastest matmul here."""
+        if not self.evidence.is_cuda:
+            return None
+        known = (self.evidence.sheet_tflops("bfloat16"), self.evidence.peak("bfloat16"))
+        return next((rate for rate in known if rate > 0), None)
+
+    @property
+    def fastest_matmul(self) -> float | None:
+        """TFLOP/s of the fastest bf16 matmul here; None if it was not measured."""
+        rate = self.evidence.peak("bfloat16")
+        return None if absent(rate) else rate
+
+    # The recipe.
+
+    @cached_property
+    def _near(self) -> dict[str, pd.DataFrame]:
+        """Size -> the steps that are as good as its fastest; a graph may have bf16 weights."""
+        rows = self.valid[(self.valid["dtype"] != NARROW) | (self.valid["way"] == GRAPH_NARROW)]
+        rows = rows.assign(way=rows["way"].map(lambda way: GRAPH if way == GRAPH_NARROW else way))
+        by_size = {size: having(rows, size=size) for size in self.sizes}
+        return {
+            size: of[of["ms"] <= (1 + CLOSE) * of["ms"].min()]
+            for size, of in by_size.items()
+            if len(of)
+        }
+
+    @cached_property
+    def recipe(self) -> Way:
+        """The graph if it is nearly the fastest at every size; else what is so at most sizes.
+
+        Of several, the simplest.
+        """
+        near = [way for of in self._near.values() for way in of["way"].unique()]
+        if not near:
+            raise NotMeasured("no step was measured with float32 weights")
+        if near.count(GRAPH) == len(self._near):
+            return GRAPH
+        return min(near, key=lambda way: (-near.count(way), effort(way)))
+
+    @property
+    def is_graph(self) -> bool:
+        return self.recipe == GRAPH
+
+    @property
+    def exceptions(self) -> list[tuple[str, Way]]:
+        """(size, its fastest recipe) for the sizes at which `recipe` is slower."""
+        apart = {s: of for s, of in self._near.items() if self.recipe not in [*of["way"]]}
+        return [(size, of.loc[of["ms"].idxmin(), "way"]) for size, of in apart.items()]
+
+    @property
+    def owes_graph(self) -> bool:
+        """Whether the recipe is a graph, but none was measured with float32 weights."""
+        return self.is_graph and GRAPH not in [*self.wide["way"]]
+
+    @property
+    def is_undecided(self) -> bool:
+        """Whether exceptions take less time than the recipe, but none of them beyond noise."""
+        found = [
+            having(compared(self.evidence, way, self.recipe), size=size)
+            for size, way in self.exceptions
+        ]
+        found = [of[of.index.isin(self.valid.index)] for of in found]
+        return bool(found) and all(UNRESOLVED in [*of["verdict"]] for of in found)
+
+    @property
+    def candidates(self) -> list[Way]:
+        """The recipe and the ways of the exceptions."""
+        return [*dict.fromkeys([self.recipe, *(way for _, way in self.exceptions)])]
+
+    def as_fast(self, size: str) -> Way | None:
+        """The simplest way that is within the interval of the fastest one of a size, else None."""
+        rows = having(self.wide, size=size)
+        best = rows.loc[rows["ms"].idxmin()]
+        inside = rows[rows["ms"].between(best["low_ms"], best["high_ms"])]
+        way = min(inside["way"], key=effort)
+        return None if way == best["way"] else way
+
+    @property
+    def maker(self) -> str:
+        """Python that makes the steps of the recipe, unless it is a graph."""
+        name = self.recipe.implementation
+        if name in ("fused_loss", "fused_blocks"):
+            return f"steps.{name.upper()}"
+        return f"steps.step_maker(implementations.{name})"
+
+    @property
+    def first_cell(self) -> tuple[int, int]:
+        """The context and batch of the smallest size."""
+        row = having(self.valid, size=self.sizes[0]).iloc[0]
+        return int(row["context_length"]), int(row["batch"])
+
+    @property
+    def smallest(self) -> str:
+        """The name of the smallest measured size in `SIZES`."""
+        return next(name for name in SIZES if size_words(name) == self.sizes[0])
+
+    @property
+    def has_bf16(self) -> bool | None:
+        """Whether this machine multiplies bf16 matrices; None if that was not looked at."""
+        rows = having(self.rows("ceilings").frame, operation="matmul", dtype="bfloat16")
+        return None if rows.empty else bool((rows["state"] != "unsupported").any())
+
+    @property
+    def bf16_slowdown(self) -> float:
+        """How many times as long as in float32 a matmul takes in bf16."""
+        return self.evidence.peak("float32") / self.evidence.peak("bfloat16")
+
+    @property
+    def bf16_is_slower(self) -> bool:
+        return self.bf16_slowdown > SLOWS
+
+    @property
+    def compiles(self) -> bool:
+        return any("compiled" in way.implementation for way in self.wide["way"])
+
+    @property
+    def has_peak(self) -> bool:
+        return bool(self._held["peak_gib"].notna().any())
+
+    # The first table.
+
+    @cached_property
+    def _shown(self) -> pd.DataFrame:
+        """The steps with a result that have a column of times."""
+        return self.wide[self.wide["way"].isin(COLUMNS)] if self.evidence.is_cuda else self.wide
+
+    @cached_property
+    def _fastest(self) -> pd.DataFrame:
+        """The fastest step of each line: of its columns, else of all with float32 weights."""
+        rest = self.wide[~self.wide["size"].isin(self._shown["size"])]
+        rows = self.wide.loc[[*self._shown.index, *rest.index]]
+        return sorted_for_reading(rows.sort_values("ms").drop_duplicates("size"), ["size"])
+
+    @cached_property
+    def ways(self) -> list[str]:
+        """The ways in words that a machine without a GPU shows side by side."""
+        shown = sorted(self.wide["way"].unique(), key=effort)
+        return [way.words for way in shown]
+
+    @cached_property
+    def lines(self) -> Rows:
+        """The steps with float32 weights; `fastest`, `held` and `larger` are those of a line.
+
+        `held` is the step whose peak is shown, which does not depend on the CPU; `larger` has the
+        best larger batch. `shown` is the way in words.
+        """
+        shown, best = self._shown, self._fastest
+        parts = [
+            shown.assign(shown=shown["way"].map(lambda way: way.words)),
+            self._without_time(),
+            best.assign(implementation="fastest"),
+            self._held.assign(implementation="held", waits=False),
+            self._best_larger.assign(implementation="larger"),
+        ]
+        return self.rows("", in_reading_order(parts))
+
+    @cached_property
+    def _held(self) -> pd.DataFrame:
+        """The step of each line whose peak is shown; on a CPU the fastest with a known one."""
+        if self.evidence.is_cuda:
+            return self._fastest
+        known = self.wide[self.wide["peak_gib"].notna()]
+        return known.sort_values("ms", kind="stable").drop_duplicates("size")
+
+    @property
+    def lacks_peaks(self) -> bool:
+        """Whether a peak is not that of the fastest step."""
+        return {*self._held.index} != {*self._fastest.index}
+
+    def _without_time(self) -> pd.DataFrame:
+        """On a GPU: the steps of the columns of times that have none, or are to be measured."""
+        if not self.evidence.is_cuda:
+            return self.wide.iloc[:0]
+        rows = self.steps[self.steps["way"].isin(COLUMNS)]
+        there = {*zip(rows["size"], rows["way"], strict=True)}
+        lacking = [each for each in product(self.sizes, COLUMNS) if each not in there]
+        owed = [{"size": size, **way.axes, **TO_MEASURE} for size, way in lacking]
+        return pd.concat([rows[rows["state"].notna()], pd.DataFrame(owed)])
+
+    @property
+    def graph_is_fastest(self) -> bool:
+        """Whether the fastest step of every line is the graph."""
+        return bool((self._fastest["way"] == GRAPH).all())
+
+    @property
+    def elsewhere(self) -> pd.DataFrame:
+        """The steps of the lines whose fastest step is in no column."""
+        return self._fastest[~self._fastest.index.isin(self._shown.index)]
+
+    @cached_property
+    def larger(self) -> pd.DataFrame:
+        """The steps with a result of a larger batch than that of the table."""
+        rows = steps(self.evidence)
+        here = matching(rows, self.valid, ["size", "context_length"])["batch"]
+        return rows[(rows["batch"] > here) & rows["state"].isna()]
+
+    @cached_property
+    def _best_larger(self) -> pd.DataFrame:
+        """Of each size the step of a larger batch with float32 weights and most tokens a second."""
+        rows = self.larger[self.larger["dtype"] != NARROW]
+        rows = rows.sort_values("tokens_s", ascending=False, kind="stable")
+        return rows.drop_duplicates("size")
+
+    @property
+    def larger_ways(self) -> list[Way]:
+        """How the larger batches of the table ran."""
+        return [*dict.fromkeys(self._best_larger["way"])]
+
+
+def in_reading_order(parts: list[pd.DataFrame]) -> pd.DataFrame:
+    rows = pd.concat([of for of in parts if len(of)])
+    return sorted_for_reading(rows, ["size"]).reset_index(drop=True)
+
+
+def effort(way: Way) -> tuple[int, int]:
+    """The place of a way among all, the simplest first."""
+    dtypes = list(dict.fromkeys(rung.dtype for rung in RUNGS))
+    return dtypes.index(way.dtype), SIMPLEST.index(way.implementation)

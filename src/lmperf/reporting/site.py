@@ -1,0 +1,271 @@
+"""The site: the report of every machine as HTML that needs no network and no server.
+
+A page is a `Page` in the form `html` within the frame `templates/site/page.html.j2`. It is complete
+without scripts. With them its tables can be sorted and filtered, a click on a number shows the row
+of evidence behind it, and figures are drawn from their Vega-Lite specifications.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import version
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from lmperf.benchmarks import load
+from lmperf.errors import UserError
+from lmperf.evidence.store import EVIDENCE
+from lmperf.names import axis_words, value_words
+from lmperf.reporting import figures
+from lmperf.reporting.evidence import Evidence
+from lmperf.reporting.files import replace_files
+from lmperf.reporting.foreign import deep, plain, taken
+from lmperf.reporting.history import steps
+from lmperf.reporting.html import target
+from lmperf.reporting.pages import REPORT, Values, pages_of, title
+from lmperf.reporting.render import Page, load_templates
+from lmperf.reporting.results import Table
+from lmperf.reporting.words import absent, sig
+from lmperf.workflow import TEMPLATES
+
+NEWEST = 5  # commits of the history
+INDEX, MACHINES, ASSETS = "index.html", "machines", "assets"
+COPIED = (f"{EVIDENCE}/*.csv", "traces/*.json.gz", "selftest.csv")
+# What a build replaces: files of an earlier build that no longer belong to the site are removed.
+GLOBS = (
+    *("*.html", "*/*.html", "*/figures/*.svg", f"{ASSETS}/*"),
+    *(f"*/{copied}" for copied in COPIED),
+)
+# What a click on a number shows of its row, after the axes: column -> label and unit.
+SHOWN = {
+    "median_ms": ("median of single calls", " ms"),
+    "sustained_ms": ("back to back", " ms"),
+    "repetitions": ("calls", " "),
+    "clock_mhz": ("processor clock", " MHz"),
+    "marks": ("marks", ""),
+    "commit": ("commit", ""),
+    "measured_at": ("measured at", ""),
+    "key": ("key of the row", ""),
+}
+Files = dict[str, str | bytes]
+
+
+def no_values(evidence: Evidence) -> Values:
+    """No pages that need more than the evidence."""
+    return {}
+
+
+def with_history(root: Path, evidence: Evidence) -> Values:
+    """The values of the page of the history of a machine's evidence.
+
+    root: folder of the project, whose newest commits the page shows.
+    """
+    try:
+        found, why = steps(plain(evidence.machine), root, most=NEWEST), ""
+    except UserError as error:
+        found, why = [], taken(str(error))
+    return {"history": {"steps": found, "why": why, "newest": NEWEST}}
+
+
+@dataclass(frozen=True)
+class Site:
+    """What a site is made from.
+
+    Attributes:
+        machines: the evidence of each machine; that of the first page is first, and its `others`
+            are the rest.
+        report: the folder with the folders of the machines, such as `report/`.
+        own: folder of the user's templates.
+        values: evidence -> the pages that need more than the evidence, such as the history, with
+            the values of their templates. Other processes call it, so it must be picklable.
+    """
+
+    machines: Sequence[Evidence]
+    report: Path
+    own: Path | None = None
+    values: Callable[[Evidence], Values] = no_values
+
+
+def build(site: Site, folder: Path) -> Path:
+    """Write the site to a folder; return the path of its first page.
+
+    Raises:
+        UserError: no machine has evidence, or a file cannot be written.
+    """
+    if not site.machines:
+        raise UserError("there is no evidence in report/; run make report first")
+    replace_files(folder, files(site), GLOBS)
+    return folder / INDEX
+
+
+def files(site: Site) -> Files:
+    """File name below the folder of the site -> content."""
+    tasks = [partial(files_of_machine, site, number) for number in range(len(site.machines))]
+    tasks += [partial(files_of_machines, site)] if len(site.machines) > 1 else []
+    # A fork of this process would hang where threads that draw figures run in it.
+    processes = get_context("forkserver")
+    processes.set_forkserver_preload([__name__, "scipy.stats"])
+    with ProcessPoolExecutor(min(len(tasks), os.cpu_count() or 1), processes) as pool:
+        waiting = [pool.submit(task) for task in tasks]
+        found = files_of_assets()
+        for task in waiting:
+            found |= task.result()
+    return found
+
+
+def files_of_machine(site: Site, number: int) -> Files:
+    """The files in the folder of a machine; of the first one also the first page of the site."""
+    evidence = site.machines[number]
+    folder = plain(evidence.machine)
+    pages = pages_of(evidence, site.own, "html", site.values(evidence))
+    titles = {name: title(name, site.own) for name in pages if name != REPORT}
+    names = {REPORT: "Report", **titles}.items()
+    links = [(f"{evidence.link}/{target(f'{name}.md')}", words) for name, words in names]
+    links += [(f"{MACHINES}.html", "Machines")] if len(site.machines) > 1 else []
+    found = _copied(site.report / folder, folder)
+    for name, page in pages.items():
+        path = target(f"{name}.md")
+        sources = [f"{EVIDENCE}/{stem}.csv" for stem in keys_by_stem(evidence, page.tables)]
+        known = [source for source in sources if f"{folder}/{source}" in found]
+        found[f"{folder}/{path}"] = framed(site, page, f"{evidence.link}/{path}", links, known)
+        svgs = drawn(page, site.report / folder)
+        found |= {f"{folder}/{name}": svg for name, svg in svgs.items()}
+    if number == 0:
+        first = Page(REPORT, evidence, "html", site.own, f"{evidence.link}/")
+        first.render(pages=titles, overview=True)
+        found[INDEX] = framed(site, first, INDEX, [(INDEX, "Report"), *links[1:]], [])
+    return found
+
+
+def files_of_machines(site: Site) -> Files:
+    """The page that shows all machines side by side."""
+    first, path = site.machines[0], f"{MACHINES}.html"
+    page = Page(MACHINES, first, "html", site.own)
+    page.render()
+    links = [(INDEX, "Report"), (path, "Machines")]
+    links += [(f"{one.link}/{INDEX}", one.machine) for one in site.machines]
+    return {path: framed(site, page, path, links, [])}
+
+
+def files_of_assets() -> Files:
+    """Style and scripts; the figures' scripts need vl-convert."""
+    folder = TEMPLATES / "site" / ASSETS
+    found: Files = {f"{ASSETS}/{path.name}": path.read_bytes() for path in folder.iterdir()}
+    if figures.is_installed():
+        import vl_convert
+
+        themes = {
+            theme: {"colours": colours, "config": figures.config(colours)}
+            for theme, colours in figures.THEMES.items()
+        }
+        found[f"{ASSETS}/themes.js"] = f"const THEMES = {json.dumps(themes)};\n"
+        found[f"{ASSETS}/vega.js"] = vl_convert.javascript_bundle()
+    return found
+
+
+def _copied(directory: Path, folder: str) -> Files:
+    """The files of a machine that pages link to."""
+    paths = [path for pattern in COPIED for path in sorted(directory.glob(pattern))]
+    return {f"{folder}/{path.relative_to(directory)}": path.read_bytes() for path in paths}
+
+
+def drawn(page: Page, directory: Path) -> dict[str, str]:
+    """Path of each figure of a page -> SVG; without vl-convert those that the report has.
+
+    directory: the folder of the machine in the report.
+    """
+    if figures.is_installed():
+        return {
+            f"figures/{name}-{theme}.svg": svg
+            for name, spec in page.figures.items()
+            for theme, svg in figures.svgs(spec).items()
+        }
+    there = [f"figures/{name}-{theme}.svg" for name in page.figures for theme in figures.THEMES]
+    return {path: (directory / path).read_text() for path in there if (directory / path).exists()}
+
+
+def title_of(page: Page) -> str:
+    """The first heading of a page, as HTML without tags."""
+    heading = re.search(r"<h1[^>]*>(.*?)</h1>", page.text, re.DOTALL)
+    return re.sub(r"<[^>]*>", "", heading[1]).strip() if heading else page.name
+
+
+def framed(
+    site: Site, page: Page, path: str, links: Sequence[tuple[str, str]], sources: Sequence[str]
+) -> str:
+    """A page within the frame of the site.
+
+    Args:
+        path: of the page below the site.
+        links: the navigation: path below the site and words.
+        sources: files beside the page with the numbers of its tables.
+    """
+    template = load_templates(site.own).get_template("site/page.html.j2")
+    shown = site.machines if page.name == MACHINES else [page.evidence]
+    is_interactive = figures.is_installed()
+    return template.render(
+        title=title_of(page),
+        text=page.text,
+        path=path,
+        links=links,
+        root="../" * path.count("/"),
+        machine=page.evidence.machine,
+        sources=sources,
+        rows=in_script(behind(shown, page.tables)),
+        charts={name: in_script(of) for name, of in page.figures.items() if is_interactive},
+        interactive=is_interactive,
+        version=version("lmperf"),
+    )
+
+
+def in_script(value: Any) -> str:
+    """JSON for a script element that holds data: nothing but ``<`` is read as HTML there."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=float)
+    return text.replace("<", "\\u003c")
+
+
+def behind(machines: Sequence[Evidence], tables: Sequence[Table]) -> dict[str, Any]:
+    """What the numbers of tables are of: labels, and key of a row -> its texts by label."""
+    records = {}
+    for evidence in machines:
+        for stem, keys in keys_by_stem(evidence, tables).items():
+            records |= described(evidence, stem, keys)
+    labels = list(dict.fromkeys(label for record in records.values() for label in record))
+    rows = {key: [record.get(label, "") for label in labels] for key, record in records.items()}
+    return deep(plain, {"labels": labels, "rows": rows})
+
+
+def keys_by_stem(evidence: Evidence, tables: Sequence[Table]) -> dict[str, set[str]]:
+    """Benchmark -> the keys of its rows that tables show."""
+    keys = {cell.row for table in tables for cell in table.cells if cell.row}
+    there = {stem: keys & {row["key"] for row in rows} for stem, rows in evidence.raw.items()}
+    return {stem: of for stem, of in there.items() if of}
+
+
+def described(evidence: Evidence, stem: str, keys: set[str]) -> dict[str, dict[str, str]]:
+    """Key of a row -> label -> text, for rows of a benchmark."""
+    benchmark, rows = load(stem), evidence.rows(stem)
+    wanted = [*benchmark.identity, "ms", "low_ms", "high_ms", *SHOWN]
+    found = {}
+    for row in rows.loc[rows["key"].isin(keys), wanted].to_dict("records"):
+        known = {name: value for name, value in row.items() if not absent(value) and value != ""}
+        texts = {"benchmark": benchmark.title, "machine": evidence.machine}
+        for name in benchmark.identity:
+            if name in known:
+                texts[axis_words(name)] = str(value_words(name, known[name]))
+        if "low_ms" in known:
+            low, ms, high = (sig(known[name], 5) for name in ("low_ms", "ms", "high_ms"))
+            texts["time"] = f"{ms} ms ({low} to {high})"
+        for name, (label, unit) in SHOWN.items():
+            if name in known:
+                texts[label] = f"{known[name]:,.12g}{unit}" if unit else str(known[name])
+        texts["measure it again"] = f"lmperf run --row {row['key']} --against {evidence.link}"
+        found[row["key"]] = texts
+    return found

@@ -1,0 +1,163 @@
+"""Numbers and lists as text: the filters of the templates and the formats of cells."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import pandas as pd
+
+from lmperf import names
+from lmperf.reporting.results import EMPTY
+
+GIB = 2**30
+
+
+class NotMeasured(Exception):
+    """A sentence asks for rows that do not exist or do not hold: it is left out."""
+
+
+class Range(NamedTuple):
+    """Least value, median and greatest value."""
+
+    low: float
+    middle: float
+    high: float
+
+    @staticmethod
+    def of(values: Iterable[float]) -> Range:
+        series = pd.Series(list(values), dtype=float).dropna()
+        if series.empty:
+            raise NotMeasured("no value")
+        return Range(series.min(), series.median(), series.max())
+
+
+class Count(NamedTuple):
+    """``k of n``."""
+
+    k: int
+    n: int
+
+    def __str__(self) -> str:
+        return f"{self.k:,} of {self.n:,}"
+
+
+def absent(value) -> bool:
+    """Whether a value of the evidence is empty: None or NaN."""
+    return value is None or value != value
+
+
+def sig(value: float, digits: int = 3) -> str:
+    """Significant digits with thousands separators; digits before the point are never rounded."""
+    if absent(value):
+        return EMPTY
+    if math.isinf(value):
+        return f"{value:+}".removeprefix("+")
+    shown = float(f"{value:.{digits - 1}e}")
+    places = max(0, digits - 1 - math.floor(math.log10(abs(shown)))) if shown else 0
+    return f"{value:,.{places}f}"
+
+
+def rounded(value: float) -> str:
+    """Three significant digits, also before the point: 1,320 for 1,324."""
+    return EMPTY if absent(value) else sig(float(f"{value:.2e}"))
+
+
+def precise(value: float) -> str:
+    """Four significant digits, where two numbers are compared that hardly differ."""
+    return sig(value, 4)
+
+
+def whole(value: float) -> str:
+    """An integer with thousands separators."""
+    return EMPTY if absent(value) else f"{value:,.0f}"
+
+
+def fixed(value: float, places: int = 1) -> str:
+    """A number with a fixed number of decimals."""
+    return EMPTY if absent(value) else f"{value:,.{places}f}"
+
+
+def gib(size: float) -> str:
+    """Bytes as GiB in three digits, without the unit."""
+    return EMPTY if absent(size) else sig(size / GIB)
+
+
+def ratio(value: float) -> str:
+    """A speed-up: ``1.42x``."""
+    return EMPTY if absent(value) else f"{factor(value)}x"
+
+
+def factor(value: float) -> str:
+    """A ratio without a sign: ``1.42``, ``12.7``."""
+    return EMPTY if absent(value) else f"{value:.2f}" if value < 10 else rounded(value)
+
+
+def end(value: float) -> str:
+    """An end of an interval of ratios, with enough digits to differ from 1."""
+    near = 0 < abs(value - 1) < 0.005
+    return f"{value:.{-math.floor(math.log10(abs(value - 1)))}f}" if near else factor(value)
+
+
+def percent(value: float, places: int = 1) -> str:
+    """A fraction as ``12.3 %``."""
+    return EMPTY if absent(value) else f"{100 * value:.{places}f} %"
+
+
+def signed_percent(value: float, places: int = 1) -> str:
+    """A change as ``+12.3 %``."""
+    if absent(value):
+        return EMPTY
+    said = f"{100 * value:+.{places}f} %"
+    return said if re.search("[1-9]", said) else said[1:]
+
+
+def sheet(rate: float) -> str:
+    """A rate of a data sheet; halves are rounded down: 989 for 989.5."""
+    return sig(rate if absent(rate) or rate < 100 else math.ceil(rate - 0.5))
+
+
+def rounded_up(value: float) -> float:
+    """A fraction rounded up to 0.1 %, for what stays within it."""
+    return math.ceil(1e3 * value) / 1e3
+
+
+def error(value: float) -> str:
+    """An error in scientific notation with two digits."""
+    return EMPTY if absent(value) else f"{value:.1e}"
+
+
+def listed(items: Iterable, word: str = "and") -> str:
+    """``a, b and c``."""
+    *first, last = [f"{i:g}" if isinstance(i, float) else str(i) for i in items] or ["none"]
+    return f"{', '.join(first)} {word} {last}" if first else last
+
+
+def count(number: int, noun: str) -> str:
+    """``1 row``, ``12 rows``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def range_(values: Range, form: str = "sig") -> str:
+    """``low to high`` with the unit once; one value if both read the same."""
+    low, high = (FILTERS[form](value) for value in (values.low, values.high))
+    unit = f" {high.rpartition(' ')[2]}" if " " in high else ""
+    return high if low == high else f"{low.removesuffix(unit)} to {high}"
+
+
+def name(value) -> str:
+    """An implementation, phase, dtype or size in words."""
+    # Last, since it changes every name with an underscore: the words of phases.
+    forms = (names.implementation_words, names.dtype_words, names.size_words, names.phase_words)
+    return next((said for form in forms if (said := form(value)) != value), str(value))
+
+
+FILTERS: dict[str, Callable] = {
+    f.__name__.strip("_"): f
+    for f in (sig, rounded, whole, fixed, gib, ratio, factor, percent, signed_percent, error)
+}
+FILTERS["sheet"] = sheet
+FILTERS |= {"listed": listed, "count": count, "range": range_, "name": name}
+FILTERS |= {"in_full": names.size_in_full, "precise": precise, "bytes": names.bytes_words}

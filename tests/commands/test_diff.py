@@ -1,0 +1,113 @@
+"""`lmperf diff` and `lmperf history`: results by name, exit codes, one line for bad input."""
+
+import json
+import shutil
+import subprocess
+
+import pytest
+
+from lmperf.cli import main
+from lmperf.evidence.store import Evidence
+
+IDENTITY = ("batch", "seq_len", "d_head", "dtype", "causal", "implementation", "phase")
+NOISE = (1.0, 1.001, 0.999, 1.002, 0.998, 1.0)
+
+
+def write(folder, factor=1.0, number=0, cells=20):
+    """Evidence with cells whose times are multiplied by a factor."""
+    times = [1.0 + 0.1 * cell for cell in range(cells)]
+    rows = [
+        {
+            **{"batch": 8, "seq_len": 128 + cell, "d_head": 16, "dtype": "float32"},
+            **{"causal": False, "implementation": "eager", "phase": "forward", "status": "ok"},
+            **{
+                "median_ms": ms * factor,
+                "clock_mhz": 1980,
+                "key": f"k{number}",
+                "environment": "e",
+            },
+            "rounds_ms": ";".join(str(ms * factor * (one + number * 1e-5)) for one in NOISE),
+            "again_ms": ";".join(str(ms * factor * one) for one in NOISE),
+            "measured_at": f"run {number}",
+        }
+        for cell, ms in enumerate(times)
+    ]
+    Evidence(folder / "evidence/attention.csv", IDENTITY, IDENTITY).replace(rows)
+    known = {"machine": "h200", "preset": "gpu", "environments": {"e": {"kind": "cuda"}}}
+    (folder / "machine.json").write_text(json.dumps(known))
+    return str(folder)
+
+
+def run(capsys, *arguments):
+    try:
+        code = main([*arguments])
+    except SystemExit as exit:
+        code = exit.code
+    return code, *capsys.readouterr()
+
+
+def test_diff_exits_with_1_on_a_regression(tmp_path, capsys):
+    old, new = write(tmp_path / "old"), write(tmp_path / "new", 1.1, 1)
+    code, out, _ = run(capsys, "diff", old, new)
+    assert code == 1 and out.startswith("Regressions beyond 2.0 %: 20 found\n")
+    code, out, _ = run(capsys, "diff", new, old)
+    assert code == 0 and out.startswith("Regressions beyond 2.0 %: none found\n")
+    assert run(capsys, "diff", old, new, "--at-least", "20")[0] == 0
+    only = ("--only", "seq_len=130,seq_len=131", "--format", "json")
+    code, out, _ = run(capsys, "diff", old, new, *only)
+    assert {row["axes"]["seq_len"] for row in json.loads(out)["rows"]} == {"130", "131"}
+
+
+def test_bad_input_prints_one_line_and_exits_with_2(tmp_path, capsys):
+    old = write(tmp_path / "old", cells=3)
+    damaged = shutil.copytree(old, tmp_path / "damaged")
+    with open(damaged / "evidence/attention.csv", "a") as file:
+        file.write("edited\n")
+    words = shutil.copytree(old, tmp_path / "words")
+    for path in (words / "evidence").iterdir():
+        path.unlink()
+    fields = dict.fromkeys(IDENTITY, "1") | {"status": "ok", "median_ms": "soon"}
+    Evidence(words / "evidence/attention.csv", IDENTITY, IDENTITY).replace([fields])
+    facts = shutil.copytree(old, tmp_path / "facts")
+    (facts / "machine.json").write_text('{"machine": 1}')
+    (tmp_path / "empty").mkdir()
+    for arguments, why in (
+        ((old, "nowhere"), "nowhere is neither a directory nor a machine"),
+        ((old, str(tmp_path / "empty")), "no evidence: there is no"),
+        ((old, str(damaged)), "attention.csv was edited or truncated"),
+        ((old, str(words)), "attention.csv: Unable to parse"),
+        ((old, str(facts)), "does not hold the facts of a machine"),
+        ((old, "machine@no-such-revision"), "not committed there"),
+        ((old, "machine@--output=x"), "is not a revision"),
+        ((old, old, "--only", "colour=red"), "no axis colour; there are: batch"),
+        ((old, old, "--only", "dtype=red"), "share none of the requested rows"),
+        ((old, old, "--benchmark", "lrpe"), "no benchmark lrpe in either; there are: attention"),
+    ):
+        code, out, error = run(capsys, "diff", *arguments)
+        assert (code, out) == (2, "") and why in error and len(error.splitlines()) == 1, error
+    for arguments in (("--only", "dtype"), ("--at-least", "0.1"), ("--at-least", "much")):
+        assert run(capsys, "diff", old, old, *arguments)[0] == 2
+
+
+@pytest.mark.process
+def test_committed_evidence_is_compared_and_has_a_history(tmp_path, monkeypatch, capsys):
+    def commit(subject):
+        who = ("-c", "user.name=n", "-c", "user.email=e@x")
+        for words in (("add", "."), (*who, "commit", "-qm", subject)):
+            subprocess.run(["git", *words], cwd=tmp_path, check=True)
+
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config/config.yaml").write_text("{preset: cpu, machine: here}\n")
+    write(tmp_path / "report/h200")
+    commit("One")
+    write(tmp_path / "report/h200", 1.1, 1)
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = run(capsys, "diff", "h200@HEAD", "h200")
+    assert code == 1 and "h200@HEAD -> h200: 20 rows compared" in out
+    commit("Two")
+    code, out, _ = run(capsys, "history", "h200")
+    assert code == 0 and "20 rows measured again: 20 slower beyond the noise." in out
+    code, out, _ = run(capsys, "history", "h200", "--format", "csv", "--at-least", "50")
+    assert code == 0 and not out.strip()
+    assert "h100 has no evidence" in run(capsys, "history", "h100")[2]

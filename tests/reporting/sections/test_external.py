@@ -1,0 +1,140 @@
+"""Tables and sentences of implementations that are not ours."""
+
+import planted
+import pytest
+
+from lmperf.reporting.render import Page
+from lmperf.reporting.sections import section
+from lmperf.reporting.words import NotMeasured
+
+ENTRY = {"implementations": {"lrpe.mine": "my.module:encode"}}
+
+
+def kernel(ms, implementation="mine", **values):
+    known = {"phase": "forward", "shape": "32768", "max_error": 1e-3, "error_bound": 2e-3}
+    return planted.row("lrpe", ms=ms, implementation=implementation, **known | values)
+
+
+def model(ms, implementation="gpt2_hf", **values):
+    cell = {"size": "0.13B", "context_length": 256, "batch": 4, "dtype": "float32"}
+    known = {"phase": "train_step", "parameters": 1.3e8, "flops": 1e12, "host_ms": 0.1}
+    return planted.row("end_to_end", ms=ms, implementation=implementation, **cell | known | values)
+
+
+def compared(stem, *rows, **more):
+    found = section("external", planted.evidence(*rows, **more)).of(stem)
+    assert len(found) == 1
+    return found[0]
+
+
+def render(stem, *rows, **more):
+    """A page that shows nothing but the external implementations of a benchmark."""
+    page = Page("parts/external", planted.evidence(*rows, **more))
+    page.text = page.render(stems=[stem])
+    return page
+
+
+@pytest.mark.parametrize(("ms", "words"), [(1, "2.00x"), (4, "0.50x"), (2, "on par"), (None, None)])
+def test_sentence_follows_the_data(ms, words):
+    mine = kernel(ms) if ms else kernel(None, status="crash", reason="it broke")
+    page = render("lrpe", kernel(2, "triton"), mine)
+    if words:
+        assert words in page.said[0]
+        assert "over Triton" in page.said[0]
+    else:
+        assert "crash (it broke)" in page.said[0]
+
+
+def test_noisy_comparison_has_no_sentence():
+    page = render("lrpe", kernel(2, "triton"), kernel(2, rounds_ms="1;3;1;3;2;2;1;3"))
+    assert not page.said
+    assert page.tables
+
+
+def test_it_is_compared_with_the_fastest_of_the_others():
+    one = compared("lrpe", kernel(2), kernel(4, "triton"), kernel(1, "compiled"))
+    other, gain, judged = one.fastest
+    assert (other, gain.mean, tuple(judged)) == ("compiled", pytest.approx(0.5), (1, 1))
+
+
+def test_other_in_fewer_than_half_of_the_cells_does_not_count():
+    shapes = ["256", "1024", "4096"]
+    rows = [kernel(2, shape=shape) for shape in shapes]
+    rows += [kernel(4, "triton", shape=shape) for shape in shapes]
+    one = compared("lrpe", *rows, kernel(1, "compiled", shape="256"))
+    assert one.fastest[0] == "triton"
+    two = compared("lrpe", *rows, *(kernel(1, "compiled", shape=shape) for shape in shapes[:2]))
+    assert two.fastest[0] == "compiled"
+
+
+def test_external_ones_are_compared_with_each_other_if_alone():
+    found = section("external", planted.evidence(kernel(2), kernel(4, "theirs"))).of("lrpe")
+    assert [(one.name, one.fastest[0]) for one in found] == [("mine", "theirs"), ("theirs", "mine")]
+
+
+def test_alone_it_is_not_compared():
+    with pytest.raises(NotMeasured):
+        compared("lrpe", kernel(2)).fastest  # noqa: B018
+
+
+def test_whole_step_stands_for_all_phases():
+    rows = [
+        model(10),
+        model(20, "eager"),
+        model(1, phase="forward"),
+        model(9, "eager", phase="forward"),
+    ]
+    one = compared("end_to_end", *rows)
+    assert one.phases == ["train_step"]
+    assert one.fastest[1].mean == pytest.approx(2)
+
+
+def test_kernel_is_compared_by_phase():
+    rows = [
+        kernel(1),
+        kernel(2, "triton"),
+        kernel(1, phase="backward"),
+        kernel(4, "triton", phase="backward"),
+    ]
+    [said] = render("lrpe", *rows).said
+    assert "forward 2.00x, backward 4.00x." in said
+
+
+@pytest.mark.parametrize(("parameters", "other"), [(1.3e8, False), (1.2e8, True)])
+def test_another_number_of_parameters_is_another_model(parameters, other):
+    rows = [model(10, parameters=parameters, flops=8e11), model(20, "eager")]
+    page = render("end_to_end", *rows)
+    assert any("80.0 % of the FLOPs" in said for said in page.said) is other
+
+
+def test_failed_check_shows_its_error_and_not_its_time():
+    failed = kernel(1, status="failed_check", max_error=0.5, reason="output differs")
+    page = render("lrpe", kernel(2, "triton"), kernel(1, shape="256"), failed)
+    assert any("failed its check in 1 of 2 rows" in said for said in page.said)
+    table = page.tables[-1]
+    values = {column.name: column.cells[0].value for column in table.columns}
+    assert values["max_error"] == 0.5
+    assert values["reason"] == "output differs"
+
+
+def test_ours_and_peers_that_are_known_are_not_external():
+    of = planted.evidence(kernel(2, "triton"), model(1, "fp8_rowwise", dtype="bfloat16"))
+    assert not section("external", of).of("lrpe", "end_to_end", "warmup")
+
+
+def test_name_comes_with_the_module_that_the_machine_recorded():
+    assert compared("lrpe", kernel(1), facts=planted.H200 | ENTRY).entry == "my.module:encode"
+    assert compared("lrpe", kernel(1)).entry == ""
+
+
+def test_tables_need_no_page():
+    one = compared("lrpe", kernel(1), kernel(2, "triton"))
+    [table] = one.tables()
+    by_name = {column.name: column.cells[0].value for column in table.columns}
+    assert by_name["mine.ms"] == 1
+    assert by_name["mine.over.triton"] == pytest.approx(2)
+
+
+def test_unsupported_phase_has_no_table():
+    rows = [kernel(1), kernel(None, phase="backward", status="unsupported", reason="no gradient")]
+    assert len(list(compared("lrpe", *rows).tables())) == 1

@@ -1,0 +1,121 @@
+"""Sentences on steps that wait for the CPU, and on what a CUDA graph gains there."""
+
+import planted
+import pytest
+from planted_steps import AUTOCAST, step
+
+from lmperf.reporting.sections import section
+from lmperf.reporting.words import NotMeasured
+
+SMALL, LARGE = "0.13B", "0.97B"
+OWED = "With float32 weights: to measure."
+
+
+def sdpa(ms, size=SMALL, **values):
+    return step(size, AUTOCAST, "sdpa_compiled_blocks", ms, **values)
+
+
+def fused(ms, size=SMALL, dtype="bfloat16", **values):
+    return step(size, dtype, "fused_blocks", ms, **values)
+
+
+def graph(ms, size=SMALL, dtype="bfloat16", **values):
+    return step(size, dtype, "graph", ms, **values)
+
+
+def host(*rows, **more):
+    return section("host", planted.evidence(*rows, **more))
+
+
+def text(*rows, **more):
+    return planted.page("report", planted.evidence(*rows, **more)).text
+
+
+def test_page_says_that_no_step_waits():
+    made = text(sdpa(20.0), graph(19.0))
+    assert "### No step waits for the CPU" in made and "Small models" not in made
+
+
+@pytest.mark.parametrize(("watts", "idle"), [(520.0, True), (530.0, False), (None, False)])
+def test_gpu_below_three_quarters_of_its_power_is_idle(watts, idle):
+    assert host(sdpa(20.0, waits=True, sustained_w=watts)).is_idle is idle
+
+
+@pytest.mark.parametrize(("host_ms", "said"), [(19.0, "19.0"), (21.0, "20.0")])
+def test_launching_is_said_of_the_single_call_that_it_is_of(host_ms, said):
+    made = text(sdpa(20.0, host_ms=host_ms, sustained_ms=25.0))
+    assert f"the CPU launches kernels for {said} of the 20.0 ms of a single step" in made
+
+
+def test_smallest_size_that_does_not_wait_is_not_named():
+    with pytest.raises(NotMeasured):
+        _ = host(sdpa(20.0), sdpa(90.0, LARGE, waits=True)).smallest
+
+
+@pytest.mark.parametrize(
+    ("ms", "waits", "gains"), [(18.0, True, 1), (18.5, True, 0), (10.0, False, 0)]
+)
+def test_graph_gains_beyond_ten_percent_where_a_step_waits(ms, waits, gains):
+    assert len(host(fused(20.0, waits=waits), graph(ms)).gains) == gains
+
+
+def test_graph_that_gains_nothing_says_so():
+    made = text(sdpa(20.0, waits=True), fused(20.0, waits=True), graph(19.5))
+    assert "A CUDA graph gains nothing here." in made
+
+
+def test_graph_that_was_not_measured_is_not_judged():
+    assert "A CUDA graph gains" not in text(sdpa(20.0, waits=True), fused(20.0, waits=True))
+
+
+@pytest.mark.parametrize(
+    ("ms", "nothing", "gains"), [(98.0, True, False), (96.0, False, True), (104.0, False, False)]
+)
+def test_graph_changes_nothing_within_three_percent(ms, nothing, gains):
+    made = host(fused(100.0, LARGE), graph(ms, LARGE))
+    assert (made.changes_nothing, made.still_gains) == (nothing, gains)
+
+
+def test_largest_size_that_waits_is_not_named():
+    with pytest.raises(NotMeasured):
+        _ = host(fused(100.0, LARGE, waits=True), graph(50.0, LARGE)).largest
+
+
+# A graph with float32 weights.
+
+
+def profiled_graph(size=SMALL, **values):
+    about = {"device_ms": 9.0, "launches": 600, "dtype": AUTOCAST} | values
+    return fused(20.0, size, AUTOCAST, waits=True), graph(10.0, size, **about)
+
+
+def test_profiled_graph_is_described(profiled):
+    made = text(sdpa(20.0, waits=True), *profiled_graph())
+    assert "small falls from *20.0* to 10.0 ms, of which the GPU is busy for 9.00 ms (600" in made
+    assert OWED not in made
+
+
+def test_missing_graph_is_to_be_measured():
+    assert OWED in text(sdpa(20.0, waits=True))
+
+
+def test_graph_of_another_machine_stands_in(profiled):
+    h100 = planted.evidence(*profiled_graph(), facts=planted.H200 | {"device": "NVIDIA H100"})
+    made = text(sdpa(20.0, waits=True), others=[h100])
+    assert "On an NVIDIA H100 with float32 weights, small falls" in made
+    assert "On this H200: to measure." in made
+
+
+@pytest.mark.parametrize(
+    ("graph_ms", "other_ms", "steady"),
+    [(10.5, 40.0, True), (11.5, 40.0, False), (10.5, 28.0, False)],
+)
+def test_graph_is_steady_beside_busy_processes(profiled, graph_ms, other_ms, steady):
+    busy = {"load": "busy", "together": "two"}
+    rows = [graph(graph_ms, dtype=AUTOCAST, **busy), fused(other_ms, dtype=AUTOCAST, **busy)]
+    made = host(sdpa(20.0, waits=True), *profiled_graph(), *rows)
+    assert made.graph_is_steady is steady
+
+
+def test_busy_processes_are_not_named_without_rows(profiled):
+    assert "busy processes" not in text(sdpa(20.0, waits=True), *profiled_graph())

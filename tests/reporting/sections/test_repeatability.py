@@ -1,0 +1,134 @@
+"""Second times stand beside the first ones, by kind of row."""
+
+import planted
+import pytest
+from planted_steps import step
+
+from lmperf.reporting.sections import section
+from lmperf.reporting.sections.repeatability import KERNEL, LEAST, STEP, WAITING
+from lmperf.reporting.words import NotMeasured
+
+
+def twice(row, factor, **values):
+    """A row and its second measurement, so many times as long."""
+    again = {}
+    for name, text in row.items():
+        times = text.split(";") if name.endswith("_ms") and text else []
+        again[name] = ";".join(str(float(of) * factor) for of in times) or text
+    return row, again | values
+
+
+def kernel(ms, **values):
+    return planted.row("lrpe", ms, **values)
+
+
+def made(*pairs, **more):
+    rows = [first for first, _ in pairs]
+    again = {}
+    for first, second in pairs:
+        again.setdefault(first["stem"], []).append(second)
+    return section("repeatability", planted.evidence(*rows, again=again, **more))
+
+
+def a_step(ms=50.0, **values):
+    return step("0.97B", "float32", "eager", ms, **values)
+
+
+@pytest.mark.parametrize(
+    ("row", "kind"),
+    [(kernel(1.0), KERNEL), (a_step(), STEP), (a_step(waits=True), WAITING)],
+)
+def test_kind_of_a_row(row, kind):
+    (line,) = made(twice(row, 1.1)).pairs.itertuples()
+    assert line.kind == kind
+    assert (line.ratio, line.apart) == pytest.approx((1.1, 0.1))
+
+
+def test_step_that_waits_in_one_run_alone_waits():
+    (line,) = made(twice(a_step(), 1.1, host_ms="52")).pairs.itertuples()
+    assert line.kind == WAITING
+
+
+def test_single_calls_are_compared_with_single_calls():
+    (line,) = made(twice(a_step(sustained_ms=60.0), 1.0, sustained_ms="")).pairs.itertuples()
+    assert (line.first, line.second) == (50.0, 50.0)
+
+
+def test_failed_row_has_no_pair():
+    with pytest.raises(NotMeasured):
+        _ = made(twice(a_step(), 1.1, status="oom")).by_kind.frame["kind"]
+
+
+def test_difference_is_that_of_its_kind():
+    steps = [twice(a_step(), factor) for factor in (1.01, 0.95, 1.02)]
+    found = made(*steps, twice(kernel(1.0), 2.0))
+    assert found.apart(STEP).high == pytest.approx(0.05)
+    assert found.has_steps
+
+
+def test_few_rows_say_nothing():
+    found = made(*[twice(a_step(), 1.01)] * (LEAST - 1))
+    assert not found.has_steps
+    with pytest.raises(NotMeasured):
+        found.apart(STEP)
+
+
+@pytest.mark.parametrize(("watts", "limited"), [(690.0, True), (650.0, False)])
+def test_two_gpus_are_compared_at_the_power_limit(watts, limited):
+    found = made(twice(kernel(1.0, power_w=watts), 1.05, gpus="GPU-2"))
+    if limited:
+        assert found.at_the_limit["apart"] == pytest.approx(0.05)
+        return
+    with pytest.raises(NotMeasured):
+        _ = found.at_the_limit
+
+
+def test_one_gpu_is_not_compared_with_itself():
+    with pytest.raises(NotMeasured):
+        _ = made(twice(kernel(1.0, power_w=690.0), 1.05)).at_the_limit
+
+
+def test_table_has_a_line_a_kind():
+    found = made(twice(a_step(), 1.1), twice(kernel(1.0), 1.2)).by_kind.frame
+    assert [*found["kind"]] == [KERNEL, STEP] and [*found["rows"]] == [1, 1]
+
+
+def burst(calls, ms, **values):
+    """A matmul under load: a round of so many calls."""
+    known = {"operation": "matmul", "dtype": "tf32", "load": "sustained", "calls": calls}
+    return planted.row("ceilings", ms, **(known | {"flops": 1e12 * calls} | values))
+
+
+def test_bursts_of_different_lengths_are_compared_by_their_calls():
+    first = burst(21, 525.0)
+    second = burst(22, 561.0, key=first["key"], gpus="GPU-2", power_w=690.0)
+    found = made((first, second))
+    (line,) = found.pairs.itertuples()
+    assert (line.first, line.second, line.apart) == pytest.approx((25.0, 25.5, 0.02))
+    assert found.at_the_limit["apart"] == pytest.approx(0.02)
+
+
+@pytest.mark.parametrize(("phase", "phases"), [("forward", True), ("train_step", False)])
+def test_phases_of_steps_are_told_from_whole_ones(phase, phases):
+    found = made(twice(a_step(phase=phase), 1.1), twice(a_step(context_length=512), 1.1))
+    assert found.has_phases(STEP) is phases
+
+
+def test_row_that_waits_once_is_italic_and_no_busy_step():
+    busy = [twice(a_step(batch=n), 1.01) for n in (1, 2, 3)]
+    found = made(*busy, twice(a_step(), 1.2, host_ms="59"))
+    assert found.apart(STEP).high == pytest.approx(0.01)
+    assert sorted(found.lines.frame["waits"]) == [False, False, False, True]
+
+
+def test_row_that_the_host_marked_counts_unless_it_waits():
+    busy = [twice(a_step(batch=n), 1.01) for n in (1, 2)]
+    found = made(*busy, twice(a_step(), 1.2, marks="host"))
+    assert found.apart(STEP).high == pytest.approx(0.2)
+
+
+def test_first_page_says_phases_where_they_are_no_whole_steps():
+    pairs = [twice(a_step(batch=n, phase="forward"), 1.01) for n in (1, 2, 3)]
+    rows, again = zip(*pairs, strict=True)
+    page = planted.page("report", planted.evidence(*rows, again={"end_to_end": again}))
+    assert "phases of steps that keep the GPU busy both times differ by at most 1.0 %" in page.text

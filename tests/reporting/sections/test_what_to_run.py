@@ -1,0 +1,230 @@
+"""The recipe, the first table and the code on the first page follow the data."""
+
+import re
+
+import planted
+import pytest
+from planted_steps import AUTOCAST, loss, rung, step
+
+from lmperf.reporting.sections import section
+from lmperf.reporting.sections.steps import GRAPH, SDPA
+from lmperf.reporting.sections.ways import Way
+from lmperf.reporting.words import NotMeasured
+from lmperf.transformer.sizes import ModelSize
+
+SMALL, LARGE = "0.13B", "0.97B"
+EAGER = Way("eager", "float32")
+
+
+def run(*rows, **more):
+    return section("what_to_run", planted.evidence(*rows, **more))
+
+
+def sdpa(ms, size=LARGE, **values):
+    return step(size, AUTOCAST, "sdpa_compiled_blocks", ms, **values)
+
+
+def graph(ms, size=LARGE, dtype=AUTOCAST, **values):
+    return step(size, dtype, "graph", ms, **values)
+
+
+def page(*rows, **more):
+    return planted.page("report", planted.evidence(*rows, **more))
+
+
+def line(made, size):
+    return next(of for of in made.text.splitlines() if of.startswith(f"| {size}"))
+
+
+# The recipe.
+
+
+@pytest.mark.parametrize(("ms", "is_graph"), [(101.0, True), (103.0, False), (50.0, True)])
+def test_recipe_is_graph_within_two_percent_of_fastest(ms, is_graph):
+    assert run(sdpa(100.0), graph(ms)).is_graph is is_graph
+
+
+def test_graph_with_bf16_weights_counts_as_graph():
+    assert run(sdpa(100.0), graph(50.0, dtype="bfloat16")).recipe == GRAPH
+
+
+def test_other_steps_with_bf16_weights_are_no_recipe():
+    assert run(sdpa(100.0), step(LARGE, "bfloat16", "fused_blocks", 50.0)).recipe == SDPA
+
+
+def test_graph_with_float32_weights_is_owed_until_measured():
+    narrow = graph(50.0, dtype="bfloat16")
+    assert run(sdpa(100.0), narrow).owes_graph
+    assert not run(sdpa(100.0), graph(60.0), narrow).owes_graph
+    assert not run(sdpa(50.0), graph(100.0)).owes_graph
+
+
+@pytest.mark.parametrize(("ms", "undecided"), [(97.0, True), (80.0, False)])
+def test_recipe_is_undecided_within_the_noise_floor(ms, undecided):
+    rows = [step(size, "float32", "eager", 100.0) for size in ("tiny", SMALL, "0.42B")]
+    rows += [step("tiny", "float32", "compiled", ms)]
+    made = run(*rows, facts=planted.CPU)
+    assert made.exceptions and made.is_undecided is undecided
+    said = page(*rows, facts=planted.CPU).text
+    assert ("**Not decided on this machine: eager float32 or" in said) is undecided
+    assert ("**Use eager float32.**" in said) is not undecided
+
+
+def test_recipe_without_exceptions_is_decided():
+    assert not run(step("tiny", "float32", "eager", 100.0), facts=planted.CPU).is_undecided
+
+
+def test_cpu_shows_the_peak_of_the_fastest_step_that_has_one():
+    rows = [step(SMALL, "float32", "eager", 100.0, peak_mib=2048.0)]
+    rows += [step(SMALL, "float32", "compiled", 50.0, peak_mib=None)]
+    made = page(*rows, facts=planted.CPU)
+    assert line(made, "small").endswith("| 2.00 |") and "the peak to the fastest one" in made.text
+    assert not run(*rows[:1], facts=planted.CPU).lacks_peaks
+
+
+def test_recipe_is_that_of_most_sizes():
+    made = run(sdpa(10.0, SMALL), sdpa(90.0), graph(100.0), sdpa(300.0, "2.0B"), graph(9.0, SMALL))
+    assert made.recipe == SDPA
+    assert made.exceptions == [("small", GRAPH)]
+
+
+def test_simplest_of_equally_good_recipes_wins():
+    assert run(step(LARGE, "float32", "eager", 100.0), sdpa(100.0)).recipe == EAGER
+
+
+@pytest.mark.parametrize(("ms", "beside"), [(100.1, EAGER), (105.0, None)])
+def test_simpler_step_within_interval_is_named(ms, beside):
+    assert run(step(LARGE, "float32", "eager", ms), sdpa(100.0)).as_fast("large") == beside
+
+
+def test_machine_without_steps_has_no_recipe():
+    with pytest.raises(NotMeasured):
+        _ = run().recipe
+
+
+# The first table.
+
+
+def test_every_measured_size_has_a_line():
+    made = page(sdpa(10.0, SMALL), graph(5.0, SMALL), step("3.4B", AUTOCAST, "fused_blocks", 90.0))
+    assert "10.0 (" in line(made, "small") and "5.00 (" in line(made, "small")
+    assert line(made, "3.4B").count("to measure") == 2
+    assert "at 3.4B to bf16 autocast, fused blocks (90.0 ms)" in made.text
+
+
+def test_missing_graph_is_to_be_measured():
+    made = page(sdpa(100.0))
+    assert line(made, "large").count("to measure") == 1
+    assert "the fastest measured step of the line" in made.text
+
+
+def test_measured_graph_owns_the_line():
+    made = page(sdpa(100.0), graph(50.0))
+    assert "81,900" in line(made, "large")  # 4,096 tokens in 50 ms
+    assert "belong to the CUDA graph" in made.text
+
+
+def test_waiting_step_is_italic_but_its_memory_is_not():
+    cells = line(page(sdpa(100.0, waits=True)), "large").strip(" |").split(" | ")
+    assert cells[1].startswith("*100 (") and cells[3] == "*41,000*" and cells[5] == "1.00"
+
+
+def test_larger_batch_shows_best_step_of_any_way():
+    further = [step(LARGE, AUTOCAST, "fused_loss", 200.0, batch=16, tokens=16384)]
+    further += [step(LARGE, AUTOCAST, "fused_blocks", 160.0, batch=16, tokens=16384)]
+    made = page(sdpa(100.0), graph(50.0), *further)
+    assert "102,000 (batch 16)" in line(made, "large")
+    assert "Larger batches ran fused, without a graph." in made.text
+
+
+def test_step_that_ran_out_of_memory_says_so():
+    made = page(sdpa(None), graph(50.0), sdpa(10.0, SMALL), graph(10.0, SMALL))
+    assert "OOM" in line(made, "large")
+
+
+def test_different_cells_are_named_in_the_lines():
+    made = page(sdpa(10.0, SMALL), sdpa(100.0, batch=2))
+    assert line(made, "small (0.13B), batch 4") and line(made, "large (0.97B), batch 2")
+    assert "sequences of" not in made.text
+
+
+# A machine without a GPU.
+
+
+def on_cpu(*rows):
+    return page(*rows, facts=planted.CPU)
+
+
+def test_cpu_shows_its_ways_side_by_side():
+    made = on_cpu(
+        step("tiny", "float32", "eager", 300.0), step("tiny", "float32", "compiled", 200.0)
+    )
+    assert (
+        "| size | eager float32 (ms) | float32, compiled (ms) | tokens/s | peak (GiB) |"
+        in made.text
+    )
+    assert "**Use float32, compiled.**" in made.text
+
+
+def test_cpu_sees_no_words_of_gpus():
+    names = ("float32", "autocast", "compiled_blocks", "fused_loss", "bf16_weights")
+    rows = [rung(name, 100.0 / n, "tiny") for n, name in enumerate(names, 1)]
+    larger = rung("bf16_weights", 30.0, "tiny", batch=16, tokens=16384)
+    made = on_cpu(*rows, larger, *(loss(name, 2.0, "tiny") for name in names))
+    assert "## Why: the steps of the ladder" in made.text and "With bf16 weights" in made.text
+    for word in ("GPU", "MFU", "CUDA", "launch", "tensor core", "SDPA", "```"):
+        assert word not in made.text + str(made.figures)
+
+
+def matmul(dtype, tflops=None, **values):
+    about = {"operation": "matmul", "dtype": dtype, "load": "burst", "tflops": tflops, "flops": 1e9}
+    return planted.row("ceilings", 1.0 if tflops else None, **(about | values))
+
+
+@pytest.mark.parametrize(("tflops", "slower"), [(0.5, True), (0.95, False), (2.0, False)])
+def test_bf16_on_a_cpu_is_judged_by_matmuls(tflops, slower):
+    rows = matmul("float32", 1.0), matmul("bfloat16", tflops)
+    made = on_cpu(step("tiny", "float32", "eager", 300.0, flops=1e9), *rows)
+    assert ("so leave bf16 out" in made.text) is slower
+
+
+def test_cpu_without_bf16_says_so():
+    rows = matmul("float32", 1.0), matmul("bfloat16", status="unsupported")
+    made = on_cpu(step("tiny", "float32", "eager", 300.0, flops=1e9), *rows)
+    assert "no instructions for bf16 matmuls" in made.text
+
+
+# The code.
+
+
+def code(*rows):
+    return re.search(r"```python\n(.*?)```", page(*rows).text, re.DOTALL)[1]
+
+
+def on_this_machine(text):
+    return text.replace(".cuda()", "").replace("cuda", "cpu").replace("1024", "16")
+
+
+@pytest.mark.parametrize("rows", [(graph(1.0, SMALL),), (sdpa(1.0, SMALL),)], ids=["graph", "sdpa"])
+def test_code_makes_a_step(rows, monkeypatch):
+    pytest.importorskip("torch")
+    from lmperf.transformer import sizes
+
+    monkeypatch.setitem(sizes.SIZES, SMALL, ModelSize(32, 64, 2, 2))
+    names = {}
+    exec(on_this_machine(code(*rows)), names)
+    assert callable(names["step"])
+
+
+@pytest.mark.gpu
+@pytest.mark.compile
+@pytest.mark.parametrize("dtype", ["autocast_bfloat16", "bfloat16"])
+def test_code_trains_on_a_gpu(dtype):
+    names = {}
+    exec(code(graph(1.0, SMALL)).replace("autocast_bfloat16", dtype), names)
+    losses = [names["step"]().item() for _ in range(20)]
+    assert losses[-1] < losses[0]
+
+
+def test_cpu_has_no_code():
+    assert "```" not in on_cpu(step("tiny", "float32", "eager", 300.0)).text

@@ -1,0 +1,221 @@
+"""Plain attention: times, what bounds it, matrices in memory and where it ends."""
+
+import planted
+import pytest
+
+from lmperf.reporting.sections import section
+from lmperf.reporting.words import NotMeasured
+
+LENGTHS = (1024, 4096, 16384)
+BATCH, WIDTH = 8, 64
+
+
+def matrix(length):
+    """MiB of a float32 matrix of scores."""
+    return BATCH * length**2 * 4 / 2**20
+
+
+def tensor(length, width=WIDTH):
+    """MiB of q, k, v or the output in float32."""
+    return BATCH * length * width * 4 / 2**20
+
+
+def call(length, phase, ms=1.0, implementation="eager", held=None, dtype="float32", **values):
+    cell = {"batch": BATCH, "seq_len": length, "d_head": WIDTH, "dtype": dtype, "causal": False}
+    at_peak = {"forward": 2, "backward": 4}[phase] if held is None else held
+    outputs = {"forward": 1, "backward": 2}[phase]
+    inputs = 4 * tensor(length)
+    known = {
+        "resident_mib": inputs,
+        "saved_mib": inputs + tensor(length) + matrix(length),
+        "peak_mib": inputs + outputs * tensor(length) + at_peak * matrix(length),
+        "flops": 2e9,
+        "bytes": 4e6,
+    }
+    return planted.row(
+        "attention", ms, phase=phase, implementation=implementation, **(cell | known | values)
+    )
+
+
+def calls(compiled=None, spread=1.0, held=4, halved=2, lengths=LENGTHS, **values):
+    """Both phases at some lengths; compiled: its time, if it was measured."""
+    rows = []
+    for length in lengths:
+        for phase in ("forward", "backward"):
+            at = {"held": held} if phase == "backward" else {}
+            rows.append(call(length, phase, **at, **values))
+            if compiled:
+                at = {"held": halved} if phase == "backward" else {}
+                rows.append(
+                    call(length, phase, compiled, "compiled", spread=spread, **at, **values)
+                )
+    return rows
+
+
+def limit(length=65536, before=1, outcome="out of memory", **values):
+    """A length whose matrix, asked for after `before` others, does not fit."""
+    asked, free = matrix(length), matrix(length) / 2
+    known = {"free_before_mib": 100 + before * asked + free, "inputs_mib": 100}
+    known |= {"requested_mib": asked, "free_mib": free, "predicted_requested_mib": asked}
+    cell = {"batch": BATCH, "d_head": WIDTH, "dtype": "float32", "seq_len": length}
+    return planted.row("attention_limit", outcome=outcome, **(cell | known | values))
+
+
+def plain(*rows):
+    return section("attention", planted.evidence(*rows))
+
+
+def memory(*rows):
+    return section("attention_memory", planted.evidence(*rows))
+
+
+@pytest.mark.parametrize(
+    "compiled, spread, pays",
+    [(0.5, 1, True), (2.0, 1, False), (1.0, 1, False), (0.9, 200, False), (None, 1, False)],
+    ids=["faster", "slower", "equal", "noisy", "missing"],
+)
+def test_first_page_says_whether_compiling_pays(compiled, spread, pays):
+    rows = calls(compiled, spread)
+    page = planted.page("report/plain_attention", planted.evidence(*rows))
+    assert plain(*rows).compiling_pays == pays
+    assert ("saves passes" in page.text) == pays
+    assert ("halves the peak" in page.text) == bool(compiled)
+
+
+def test_compiling_pays_if_more_than_nine_tenths_are_faster():
+    lengths = [256 * 2**n for n in range(6)]
+    rows = calls(0.5, lengths=lengths)
+    assert plain(*rows).compiling_pays
+    slow = [call(n, "forward", 2.0, "compiled") for n in lengths[:2]]
+    others = [row for row in rows if row["implementation"] == "eager" or int(row["seq_len"]) > 512]
+    behind = [call(n, "backward", 0.5, "compiled") for n in lengths[:2]]
+    assert not plain(*others, *slow, *behind).compiling_pays
+
+
+@pytest.mark.parametrize("compiled, mean", [(0.5, 2.0), (2.0, 0.5)])
+def test_page_says_the_mean_of_compiling(compiled, mean):
+    page = planted.page("attention", planted.evidence(*calls(compiled)))
+    (said,) = (text for text in page.said if "Compiled attention" in text)
+    assert f"forward {mean:.2f}x" in said
+    assert f"in {6 if mean > 1 else 0} of 6 cells" in said
+
+
+@pytest.mark.parametrize("held, number", [(4.11, "4"), (4.13, "4.1"), (3.0, "3"), (2.87, "2.9")])
+def test_matrices_near_a_whole_number_are_it(held, number):
+    assert str(memory(*calls(held=held)).held("backward")) == number
+
+
+def test_matrices_exclude_inputs_and_outputs():
+    found = memory(*calls())
+    assert (str(found.held("forward")), str(found.kept)) == ("2", "1")
+
+
+@pytest.mark.parametrize(
+    "growth, square", [(13.9, False), (14.1, True), (16.9, True), (17.1, False)]
+)
+def test_peak_grows_with_the_square(growth, square):
+    longest = [call(16384, "backward", peak_mib=1000 * growth)]
+    rows = [*calls(lengths=(16384,))[:1], call(4096, "backward", peak_mib=1000), *longest]
+    found = memory(*rows)
+    assert found.grows == pytest.approx(growth)
+    assert found.grows_with_the_square == square
+    page = planted.page("report/plain_attention", planted.evidence(*rows, call(4096, "forward")))
+    assert ("of plain attention grows with the square of the length.**" in page.text) == square
+
+
+@pytest.mark.parametrize(
+    "share, halves", [(0.46, True), (0.44, False), (0.54, True), (0.56, False)]
+)
+def test_compiling_halves_the_peak(share, halves):
+    rows = [
+        call(16384, "backward", peak_mib=1000),
+        call(16384, "backward", 0.5, "compiled", peak_mib=1000 * share),
+    ]
+    assert memory(*rows).compiling_halves == halves
+
+
+def test_lengths_are_each_four_times_the_one_before():
+    assert plain(*calls(lengths=(64, 256, 1024, 4096, 8192, 16384))).lengths == [1024, 4096, 16384]
+    assert plain(*calls(lengths=(256, 512, 1024))).lengths == [256, 1024]
+
+
+def test_length_without_room_ends_the_short_table():
+    evidence = planted.evidence(*calls(), limit())
+    (table,) = planted.page("report/plain_attention", evidence).tables
+    *_, last = table.lines
+    assert [cell.words for cell in last] == ["65,536", "out of memory", "–", "–", "512"]
+    assert [column.header for column in table.columns][-1] == "4 matrices (GiB)"
+
+
+def test_length_that_was_not_run_says_so():
+    evidence = planted.evidence(*calls(), limit(outcome="not run: too large", requested_mib=None))
+    (table,) = planted.page("report/plain_attention", evidence).tables
+    assert table.lines[-1][1].words == "not run"
+    with pytest.raises(NotMeasured):
+        _ = section("attention_memory", evidence).ended
+
+
+@pytest.mark.parametrize("before, name", [(0, "first"), (1, "second"), (5, "")])
+def test_matrix_that_does_not_fit_is_counted(before, name):
+    assert memory(*calls(), limit(before=before)).ended.matrix == name
+
+
+def ceilings(tflops=1.0, gbps=1000.0):
+    matmul = {"operation": "matmul", "tflops": tflops, "flops": 1e9 * tflops, "bytes": 0}
+    copy = {"operation": "copy", "bandwidth_gbps": gbps, "flops": 0, "bytes": 1e6 * gbps}
+    return [planted.row("ceilings", 1.0, dtype="float32", **one) for one in (matmul, copy)]
+
+
+def forward(ms):
+    """A forward with 2 ms of FLOPs and, of length 1024, about 0.21 ms of bytes."""
+    return [*ceilings(), call(1024, "forward", ms), call(1024, "backward")]
+
+
+@pytest.mark.parametrize("ms, bound", [(4.3, "compute"), (4.5, "neither")])
+def test_neither_bounds_if_both_explain_less_than_half(ms, bound):
+    (found,) = plain(*forward(ms)).longest_bounds
+    assert found.by == bound
+    assert found.compute == pytest.approx(2 / ms)
+
+
+def test_bytes_bound_if_they_take_longer():
+    rows = [*ceilings(100), call(16384, "forward", 60), call(16384, "backward")]
+    wide = call(16384, "forward", 60, d_head=128, flops=1e13)
+    found = plain(*rows, wide)
+    assert found.longest_bounds[0].by == "memory"
+    assert found.other_bounds == [("compute", [128])]
+
+
+def test_without_ceilings_there_is_no_bound():
+    with pytest.raises(NotMeasured):
+        _ = plain(*calls()).longest_bounds
+
+
+@pytest.mark.parametrize("half, pays", [(0.5, True), (2.0, False), (1.0, False)])
+def test_lower_precision_over_float32(half, pays):
+    rows = [call(16384, p, half, dtype="bfloat16") for p in ("forward", "backward")]
+    found = plain(*calls(), *rows)
+    ((dtype, gain),) = found.numerics("forward")
+    assert (dtype, round(gain.mean, 3)) == ("bfloat16", 1 / half)
+    assert found.lower_precision_pays == pays
+    assert not found.widest_gains_most
+
+
+def test_a4_has_what_is_left_after_the_backward():
+    row = memory(*calls(0.5, lengths=(4096,))).steps.one
+    assert row["after_mib"] == 7 * tensor(4096)
+    assert row["change_mib"] == row["after_mib"] - row["saved_mib"]
+    assert row["compiled_peak_mib"] == row["peak_mib"] - 2 * matrix(4096)
+
+
+def test_failed_backward_says_why_in_a1():
+    failed = call(65536, "backward", None, status="oom", requested_bytes=2**37, free_bytes=2**33)
+    page = planted.page("attention", planted.evidence(*calls(), failed))
+    a1 = next(table for table in page.tables if table.id == "A1")
+    assert a1.columns[-1].cells[-1].words == "OOM (asked 128.0 GiB, free 8.0 GiB)"
+
+
+@pytest.mark.parametrize("name", ["attention", "report/plain_attention"])
+def test_page_without_rows_says_nothing(name):
+    page = planted.page(name, planted.evidence())
+    assert not page.said and not page.tables and not page.figures

@@ -1,0 +1,297 @@
+"""Results whose true differences are known are compared row by row."""
+
+import json
+
+import numpy as np
+import planted
+import pytest
+from markdown_it import MarkdownIt
+
+from lmperf.reporting.comparing import compare
+from lmperf.reporting.comparison_forms import FORMS, as_csv, as_json, as_markdown, as_text
+from lmperf.reporting.foreign import plain
+
+CELLS, ROUNDS = 120, 6
+# Relative noise of rounds within a run, and of a whole row between runs. Intervals over rounds do
+# not cover the noise between runs.
+WITHIN, BETWEEN = 0.01, 0.004
+STEP = {"phase": "train_step", "host_ms": 0.1}
+
+
+def rows_of_run(seed, factor=1.0, mhz=1980.0, cells=CELLS, stem="attention", **columns):
+    """Rows of one run. The true times are equal in all runs, but multiplied by `factor`."""
+    noise = np.random.default_rng(seed)
+    made = []
+    for cell in range(cells):
+        ms = (1 + cell % 7) * factor
+        axis = "seq_len" if stem == "attention" else "context_length"
+        about = {axis: 128 + cell, "implementation": "eager", "phase": "forward", "key": "k"}
+        about |= {"clock_mhz": mhz, "measured_at": f"run {seed}"} | times_of(ms, noise)
+        about |= {"again_ms": times_of(ms, noise)["rounds_ms"]}
+        made.append(planted.row(stem, ms, **(about | columns)))
+    return made
+
+
+def times_of(ms, noise):
+    apart = np.exp(BETWEEN * noise.standard_normal())
+    rounds = (ms * apart * np.exp(WITHIN * noise.standard_normal(ROUNDS))).tolist()
+    return {"median_ms": float(np.median(rounds)), "rounds_ms": ";".join(map(repr, rounds))}
+
+
+def result(rows, name="old", **facts):
+    return planted.evidence(*rows, machine=name, facts=planted.H200 | facts)
+
+
+def compared(old, new, **options):
+    return compare(result(old), result(new, "new"), **options)
+
+
+def shares(found):
+    return {name: number / len(found.rows) for name, number in found.counts.items()}
+
+
+def test_runs_of_equal_code_differ_in_at_most_1_percent():
+    found = shares(compared(rows_of_run(1), rows_of_run(2)))
+    assert found["faster"] + found["slower"] + found["clock"] <= 0.01
+
+
+@pytest.mark.parametrize(("percent", "least"), [(10, 0.95), (3, 0.5)])
+def test_planted_slowdown_is_detected(percent, least):
+    found = compared(rows_of_run(1), rows_of_run(2, 1 + percent / 100))
+    assert shares(found)["slower"] >= least and shares(found)["faster"] == 0
+
+
+def test_one_slow_row_among_many_is_the_worst():
+    new = rows_of_run(2)
+    new[17] |= times_of(2.0 * float(new[17]["median_ms"]), np.random.default_rng(0))
+    found = compared(rows_of_run(1), [{k: str(v) for k, v in row.items()} for row in new])
+    worst = found.rows.iloc[0]
+    assert worst["verdict"] == "slower" and worst["axes"]["seq_len"] == "145"
+    assert found.counts["slower"] <= 2
+
+
+def test_slowdown_explained_by_the_clock_is_no_regression():
+    clocked = compared(rows_of_run(1), rows_of_run(2, 1.1, mhz=1800.0))
+    assert shares(clocked)["clock"] >= 0.95 and clocked.regressions == 0
+    assert set(clocked.rows["cause"]) <= {"clock 1,980 to 1,800 MHz", ""}
+    both = compared(rows_of_run(1), rows_of_run(2, 1.2, mhz=1800.0))
+    assert shares(both)["slower"] >= 0.95, "the clock explains half of it"
+    assert 0.90 < both.rows["cycles"].median() < 0.93
+
+
+def test_difference_without_recorded_clock_counts():
+    found = compared(rows_of_run(1, mhz=None), rows_of_run(2, 1.1, mhz=None))
+    assert shares(found)["slower"] >= 0.95
+
+
+def test_differences_below_the_noise_floor_do_not_count():
+    old, slow = rows_of_run(1), rows_of_run(2, 1.1)
+    assert compared(old, slow, at_least=0.15).regressions == 0
+    noisy = [{**row, "again_ms": ";".join(["1e-3"] * ROUNDS)} for row in slow]
+    assert compared(old, noisy).regressions == 0
+
+
+def test_known_floor_replaces_the_assumed_one_of_the_other():
+    alone = [{**row, "again_ms": ""} for row in rows_of_run(2, 1.1)]
+    assert shares(compared(rows_of_run(1), alone))["slower"] >= 0.9
+    neither = [{**row, "again_ms": ""} for row in rows_of_run(1)]
+    assert compared(neither, alone).rows["floor"].min() == 0.10
+
+
+@pytest.mark.parametrize("mark", ["loaded", "drift", "host"])
+@pytest.mark.parametrize("side", [0, 1])
+def test_rows_of_a_machine_at_work_are_unresolved(mark, side):
+    runs = [rows_of_run(1), rows_of_run(2, 1.5)]
+    runs[side] = [{**row, "marks": mark} for row in runs[side]]
+    found = compared(*runs)
+    assert found.counts["unresolved"] == CELLS and found.regressions == 0
+    head = f"Regressions beyond 2.0 %: none found, {CELLS} of {CELLS} rows undecided\n"
+    assert as_text(found).startswith(head)
+
+
+@pytest.mark.parametrize(("host", "verdict"), [(0.89, "slower"), (0.91, "unresolved")])
+def test_step_that_waited_for_the_cpu_is_unresolved(host, verdict):
+    step = STEP | {"size": "small", "host_ms": host * 10}
+    row, slow = (planted.row("end_to_end", ms, **step, again_ms="") for ms in (10, 13))
+    assert compared([row], [slow]).rows["verdict"].tolist() == [verdict]
+
+
+def test_difference_that_is_not_confirmed_is_unresolved():
+    found = compared(rows_of_run(1), rows_of_run(2, 1.1))
+    again = compared(rows_of_run(3, cells=9), rows_of_run(4, 1.1, cells=9))
+    confirmed = found.confirmed_by(again).rows.set_index("name")["verdict"]
+    seen = again.rows.loc[again.rows["verdict"] == "slower", "name"]
+    assert len(seen) >= 8 and set(confirmed[confirmed == "slower"].index) <= set(seen)
+    assert found.confirmed_by(None).regressions == 0
+
+
+def test_regression_must_be_slower_than_both_old_processes():
+    old, usual, new = rows_of_run(1), rows_of_run(3), rows_of_run(2, 1.06)
+    # In one cell of forty the second process of the old version is as slow as the new version.
+    odd = rows_of_run(3, 1.06)
+    twins = [odd[i] if i % 40 == 0 else usual[i] for i in range(CELLS)]
+    rows = [{**a, "again_ms": b["rounds_ms"]} for a, b in zip(old, twins, strict=True)]
+    found = compared(rows, new, in_turn=True).rows
+    slower = found["verdict"] == "slower"
+    is_odd = np.array([(int(axes["seq_len"]) - 128) % 40 == 0 for axes in found["axes"]])
+    assert slower[~is_odd].mean() > 0.9 and slower[is_odd].mean() < 0.5
+
+
+@pytest.mark.parametrize(
+    "broken", [{"status": "crash"}, {"status": "oom"}, {"max_error": "1", "error_bound": "0.1"}]
+)
+def test_broken_row_is_the_worst_regression(broken):
+    old, new = rows_of_run(1, cells=5), rows_of_run(2, cells=5)
+    new[3] |= broken | {"reason": "for this reason"}
+    found = compared(old, new)
+    assert found.rows.iloc[0]["verdict"] == "broken" and found.regressions == 1
+    assert "for this reason" in as_text(found)
+    assert found.rows.iloc[0]["ms_old"] > 0, "the time that it had"
+    assert compared(new, old).counts["mended"] == 1
+
+
+def test_ratio_is_the_quotient_of_the_times_beside_it():
+    rows = compared(rows_of_run(1, cells=9), rows_of_run(2, 1.1, cells=9)).rows
+    assert rows["ratio"].tolist() == (rows["ms_old"] / rows["ms_new"]).tolist()
+
+
+@pytest.mark.parametrize("both", [True, False])
+def test_steps_are_compared_back_to_back_if_both_can_be(both):
+    sides = []
+    for seed, ms in ((1, "3.0;3.0"), (2, "2.0;2.0")):
+        sides.append(rows_of_run(seed, stem="end_to_end", cells=9, **STEP, sustained_rounds_ms=ms))
+    if not both:
+        sides[1][0]["sustained_rounds_ms"] = ""
+    rows = compared(*sides).rows
+    assert (rows["ratio"] == 1.5).sum() == (9 if both else 8)
+
+
+def test_rows_that_are_not_compared_are_counted():
+    old, new = rows_of_run(1, cells=8), rows_of_run(2, cells=10)
+    old[0]["status"] = new[0]["status"] = "unsupported"
+    new[1] = dict(old[1])
+    old[2]["rounds_ms"] = ""
+    found = compared(old, new[:3] + new[4:])
+    assert found.left == {
+        "only in the old": 1,
+        "only in the new": 2,
+        "ok in neither": 1,
+        "without a time": 1,
+        "the same measurement in both": 1,
+    }
+    assert len(found.rows) == 4 and found.shares_rows
+
+
+def test_axis_of_one_version_separates_rows():
+    old = [{**row, "batch": ""} for row in rows_of_run(1, cells=3)]
+    found = compared(old, rows_of_run(2, cells=2))
+    assert found.left == {"only in the old": 3, "only in the new": 2} and not found.shares_rows
+
+
+def test_causes_name_software_code_and_gpu():
+    old = rows_of_run(1, cells=20)
+    runs = {
+        "another run, of the same code and software": {},
+        "code (0123abc to 9999999)": {"key": "l", "commit": "9999999f"},
+        "another GPU": {"gpus": "GPU-2"},
+    }
+    for cause, columns in runs.items():
+        found = compared(old, rows_of_run(2, 2.0, cells=20, **columns))
+        assert set(found.rows["cause"]) == {cause}
+    new = planted.evidence(*rows_of_run(2, 2.0, cells=20, environment="e2", key="l"))
+    new.facts["environments"]["e2"] = planted.H200 | {"torch": "2.13.0", "triton": "3.7.1"}
+    found = compare(result(old), new)
+    assert set(found.rows["cause"]) == {"torch 2.11.0 to 2.13.0, Triton 3.6.0 to 3.7.1"}
+    assert "torch: 2.11.0, now 2.13.0" in found.notes
+    assert any(note.startswith("20 of 20 rows have another key") for note in found.notes)
+
+
+def test_two_devices_have_no_regressions_and_their_names():
+    new = rows_of_run(2, 1.4)
+    new[0] |= {"status": "oom", "median_ms": "", "rounds_ms": ""}
+    found = compare(result(rows_of_run(1), "a"), result(new, "b", device="NVIDIA H100"))
+    assert found.counts["slower"] > 110 and found.regressions == 0
+    for text in (as_text(found), as_markdown(found)):
+        assert f"Two devices: {found.counts['slower']} rows faster on a, 0 on b" in text
+        assert "failing on b" in text and "another key" not in text
+
+
+def test_two_processors_are_two_devices():
+    sides = (
+        planted.evidence(*rows_of_run(seed), facts=planted.CPU | {"cpu_model": model})
+        for seed, model in ((1, "A"), (2, "B"))
+    )
+    assert compare(*sides).of_two_devices
+
+
+def test_larger_noise_floor_of_both_counts():
+    noisy = rows_of_run(2, cells=12)
+    for row in noisy:
+        ms = [1.3 * float(time) for time in row["rounds_ms"].split(";")]
+        row["again_ms"] = ";".join(map(repr, ms))
+    assert compared(rows_of_run(1), noisy).rows["floor"].min() > 0.25
+
+
+def test_benchmarks_are_summed_up_before_the_rows():
+    old, new = (
+        rows_of_run(seed, cells=20) + rows_of_run(seed, factor, stem="end_to_end", cells=10, **STEP)
+        for seed, factor in ((1, 1.0), (2, 1.25))
+    )
+    found = compared(old, new)
+    for form in (as_text, as_markdown):
+        lines = form(found).splitlines()
+        (line,) = [line for line in lines if line.lstrip("| ").startswith("end_to_end ")][:1]
+        assert "0.80x" in line
+
+
+def test_json_has_every_row_with_null_for_no_value():
+    new = rows_of_run(2, cells=3)
+    new[0]["status"] = "crash"
+    found = json.loads(as_json(compared(rows_of_run(1, cells=3), new)))
+    assert found["regressions"] == found["counts"]["broken"] == 1 and found["at_least"] == 0.02
+    broken, *others = found["rows"]
+    assert broken["state_new"] == "crash" and broken["ratio"] is None
+    for row in others:
+        assert row["low"] <= row["ratio"] <= row["high"] and row["cycles"] is None
+        assert row["axes"]["dtype"] and row["rounds"] == ROUNDS
+
+
+def test_text_and_csv_have_a_line_for_each_row():
+    found = compared(rows_of_run(1, cells=40), rows_of_run(2, cells=40))
+    assert as_text(found).count("eager, forward") == as_csv(found).count("eager, forward") == 40
+
+
+def test_markdown_is_short_enough_for_a_comment():
+    text = as_markdown(compared(rows_of_run(1, cells=400), rows_of_run(2, 1.1, cells=400)))
+    assert text.count("\n| slower") == 50 and "further rows" in text and len(text) < 65_536
+
+
+def test_identical_measurements_are_not_compared():
+    rows = rows_of_run(1, cells=3)
+    found = compared(rows, rows)
+    assert found.left == {"the same measurement in both": 3} and found.rows.empty
+    assert all("3" in form(found) for form in FORMS.values() if form is not as_csv)
+
+
+def test_untrusted_text_is_inert_in_every_format():
+    reason = "<script>|`x` \x1b[31m](javascript:x)"
+    old, new = rows_of_run(1, cells=20), rows_of_run(2, cells=20)
+    new[0] |= {"status": "crash", "reason": reason, "median_ms": "", "rounds_ms": ""}
+    found = compared(old, new)
+    seen = "<script>|`x` ␛[31m](javascript:x)"
+    assert seen in as_text(found)
+    assert [row["reason_new"] for row in json.loads(as_json(found))["rows"]].count(seen) == 1
+    text = as_markdown(found)
+    blocks = MarkdownIt("commonmark").enable("table").parse(text)
+    kinds = {token.type for block in blocks for token in (block, *(block.children or ()))}
+    assert kinds.isdisjoint({"html_inline", "html_block", "link_open", "image", "code_inline"})
+    assert "\x1b" not in text and seen in plain(text)
+
+
+@pytest.mark.parametrize(("calls", "ratio"), [(22, 1), (21, 525 / 550)])
+def test_matmuls_under_load_are_compared_by_their_calls(calls, ratio):
+    about = {"operation": "matmul", "load": "sustained", "clock_mhz": 1980}
+    old = planted.row("ceilings", 525.0, calls=21, **about)
+    new = planted.row("ceilings", 550.0, calls=calls, measured_at="later", **about)
+    (row,) = compared([old], [new]).rows.to_dict("records")
+    assert (row["ratio"], row["ms_new"]) == pytest.approx((ratio, 550 / calls))

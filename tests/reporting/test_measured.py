@@ -1,0 +1,63 @@
+"""Tables of rows that were measured now, as `lmperf run` and `lmperf try` print them."""
+
+import planted
+import pytest
+
+from lmperf.benchmarks import load
+from lmperf.reporting.measured import failures, tables
+
+STEM = "flash_attention"
+
+
+def rows(*of, **columns):
+    return planted.evidence(
+        *(planted.row(STEM, ms, implementation=name, phase="forward", **columns) for name, ms in of)
+    )
+
+
+def words(evidence, over=None):
+    (table,) = tables(evidence, load(STEM), over)
+    return {column.name: [cell.words for cell in column.cells] for column in table.columns}
+
+
+def test_implementations_are_compared_with_each_other():
+    found = words(rows(("eager", 2.0), ("triton", 1.0)))
+    assert found["implementation"] == ["PyTorch", "Triton"]
+    assert found["over.eager"] == ["–", "2.00x (2.00-2.00) faster"]
+    assert found["over.triton"] == ["0.50x (0.50-0.50) slower", "–"]
+
+
+@pytest.mark.parametrize(("spread", "verdict"), [(1.0, "same"), (60.0, "unresolved")])
+def test_verdict_stands_behind_each_speedup(spread, verdict):
+    noisy = planted.row(STEM, 1.0, spread, implementation="triton", phase="forward")
+    steady = planted.row(STEM, 1.0, implementation="eager", phase="forward")
+    assert words(planted.evidence(steady, noisy))["over.eager"][1].endswith(verdict)
+
+
+def test_baseline_can_be_chosen_and_many_have_one():
+    many = [(name, 1.0) for name in ("eager", "triton", "sdpa", "flex", "sdpa_cudnn")]
+    assert [name for name in words(rows(*many)) if name.startswith("over.")] == ["over.eager"]
+    found = words(rows(*many[:2]), over="triton")
+    assert [name for name in found if name.startswith("over.")] == ["over.triton"]
+
+
+def test_failed_check_has_its_reason_and_no_time():
+    bad = planted.row(STEM, 1.0, implementation="triton", phase="forward", max_error=1.0)
+    bad |= {"status": "failed_check", "error_bound": "0.1"}
+    good = planted.row(STEM, 1.0, implementation="eager", phase="forward", max_error=1e-6)
+    evidence = planted.evidence(good | {"error_bound": "1e-5"}, bad)
+    found = words(evidence)
+    assert found["ms"][1] == "withheld" and found["max_error"] == [
+        "1.0e-06 / 1.0e-05",
+        "1.0e+00 / 1.0e-01",
+    ]
+    assert (
+        failures(evidence.rows(STEM))
+        == "- gate failed, withheld, Triton (1 row): error 1.0e+00, bound 1.0e-01"
+    )
+
+
+def test_observations_show_their_results():
+    evidence = planted.evidence(planted.row("memory", peak_mib=123.0))
+    (table,) = tables(evidence, load("memory"))
+    assert "123" in [cell.words for cell in table.cells]

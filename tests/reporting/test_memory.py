@@ -1,0 +1,190 @@
+"""The page of memory: peaks beside predictions, autocast, and tensors over time."""
+
+import planted
+import pytest
+
+from lmperf.errors import UserError
+from lmperf.reporting.sections import section
+from lmperf.reporting.words import NotMeasured, Range
+
+SINGLE, HALF = "float32", "autocast_bfloat16"
+
+
+def peak(mib, dtype=SINGLE, size="0.13B", context=512, phase="train_step", **parts):
+    cell = {"size": size, "context_length": context, "batch": 4, "dtype": dtype, "phase": phase}
+    parts = {f"{name}_mib": value for name, value in parts.items()}
+    known = {"predicted_mib": mib, "workspace_mib": 0, "peak_mib": mib}
+    return planted.row("memory", implementation="eager", **cell, **(known | parts))
+
+
+def peaks(*rows):
+    return section("memory", planted.evidence(*rows))
+
+
+def both(half, copies=1024, saved=1024, size="0.13B"):
+    """A step of 10,000 MiB in float32, and one with autocast."""
+    return (
+        peak(10_000, size=size, activations=5000, weight_copies=0),
+        peak(half, HALF, size=size, activations=5000 - saved, weight_copies=copies),
+    )
+
+
+@pytest.mark.parametrize("half, nothing", [(10_290, True), (10_310, False), (9_690, False)])
+def test_autocast_within_three_percent_changes_nothing(half, nothing):
+    assert peaks(*both(half)).autocast(512).changes_nothing == nothing
+
+
+@pytest.mark.parametrize("copies, saves", [(490, True), (510, False), (0, False)])
+def test_autocast_saves_if_activations_shrink_by_more(copies, saves):
+    assert peaks(*both(9000, copies, saved=1000)).autocast(512).saves == saves
+
+
+def test_autocast_of_the_largest_size_is_in_gib():
+    found = peaks(*both(9000), *both(9500, 2048, 4096, size="3.4B")).autocast(512)
+    assert (found.size, found.copies, found.saved) == ("3.4B", 2.0, 4.0)
+    assert found.change == pytest.approx((-0.1, -0.075, -0.05))
+
+
+@pytest.mark.parametrize("rows", [(), both(9000)[:1], [peak(None, HALF, status="oom")]])
+def test_autocast_without_both_dtypes_is_not_measured(rows):
+    with pytest.raises(NotMeasured):
+        peaks(*rows).autocast(512)
+
+
+@pytest.mark.parametrize("low, is_little", [(-0.099, True), (-0.101, False), (0.101, False)])
+def test_change_up_to_a_tenth_is_little(low, is_little):
+    assert peaks().is_little(Range(*sorted((low, 0, 0.01)))) == is_little
+
+
+def test_changes_within_one_percent_neither_fall_nor_rise():
+    rows = [both(half, size=f"{n}B") for n, half in enumerate((9_890, 9_910, 10_090, 10_110), 1)]
+    found = peaks(*(row for pair in rows for row in pair))
+    assert str(found.lower) == "1 of 4" == str(found.higher)
+
+
+@pytest.mark.parametrize("state, turns", [(0.51, True), (0.49, False)])
+def test_the_model_turns_from_most_of_the_peak_to_little(state, turns):
+    short = peak(1000, context=128, parameters=1000 * state, activations=100)
+    long = peak(1000, context=512, parameters=400, activations=500)
+    found = peaks(short, long).by_context
+    assert found.turns == turns and found.grows
+    assert not peaks(long, peak(1000, context=128, activations=500)).by_context.grows
+
+
+def test_share_with_gradients_is_named_so():
+    parts = {"parameters": 200, "gradients": 200, "optimizer": 400}
+    rows = [peak(1000, context=n, activations=10 * n, **parts) for n in (128, 512)]
+    page = planted.page("memory", planted.evidence(*rows))
+    assert any("weights, gradients and moments are 80.0 % of" in said for said in page.said)
+    [column] = [c for c in page.tables[0].columns if c.name == "float32.state_share"]
+    assert "weights, gradients, moments" in column.header and column.cells[0].words == "80.0 %"
+
+
+def test_one_context_shows_no_growth():
+    with pytest.raises(NotMeasured):
+        _ = peaks(peak(1000, activations=1), peak(900, HALF, activations=1)).by_context
+
+
+@pytest.mark.parametrize("off, within", [(1.049, 10), (1.051, 9)])
+def test_predictions_within_five_percent_count(off, within):
+    rows = [peak(1000, context=n) for n in range(9)]
+    found = peaks(*rows, peak(1000 * off, predicted=1000)).prediction
+    assert (found.within.k, found.within.n, found.is_close) == (within, 10, True)
+    assert found.holds_for_all is (within == 10)
+
+
+def test_prediction_is_not_close_with_two_of_ten_outside():
+    rows = [peak(1000, context=n) for n in range(8)]
+    outside = [peak(1100, context=n, predicted=1000) for n in (10, 11)]
+    assert not peaks(*rows, *outside).prediction.is_close
+
+
+@pytest.mark.parametrize("more, is_workspace", [(50, True), (250, False)])
+def test_one_more_workspace_explains_an_excess(more, is_workspace):
+    rows = [peak(1000, workspace=32), peak(500 + more, predicted=500, workspace=32, context=128)]
+    assert peaks(*rows).prediction.is_workspace == is_workspace
+
+
+def test_loaded_and_capped_machines_change_no_peak():
+    rows = [peak(1000), peak(1000, context=128)]
+    marked = [row | {"marks": "loaded;capped"} for row in rows]
+    page = planted.page("memory", planted.evidence(*marked))
+    assert "ᶜ" not in page.text and "ˡ" not in page.text
+    assert "All 2 peaks are within 0.0 %" in page.text
+
+
+def test_failed_step_keeps_its_place_in_y1():
+    rows = [peak(1000), peak(None, HALF, status="oom", predicted=None), peak(9, phase="forward")]
+    tables = planted.page("memory", planted.evidence(*rows)).tables
+    steps = next(t for t in tables if t.caption.startswith("Peak of one train step"))
+    words = {column.header: column.cells[0].words for column in steps.columns}
+    assert words["float32, measured (MiB)"] == "1,000"
+    assert "bf16 autocast, difference" not in words
+
+
+def point(kind, position=0, **values):
+    cell = {"size": "2.0B", "context_length": 512, "batch": 4, "dtype": SINGLE}
+    kinds = {"phase": "train_step", "table": kind, "position": position}
+    empty = dict.fromkeys(("optimizer_mib", "inputs_mib", "temporary_mib"), 0)
+    return planted.row("memory_timeline", **(cell | empty | kinds | values))
+
+
+def step(at=110, gradients=4.0):
+    """A step of 1,100 events whose peak of 100 MiB is at a position of it."""
+    levels = {"parameters_mib": 30, "gradients_mib": 0, "activations_mib": 0}
+    top = {"gradients_mib": gradients, "activations_mib": 70 - gradients}
+    names = {10: "forward", 100: "backward", 1100: "optimizer", 1101: "end"}
+    phases = [point("phase", position, name=name) for position, name in names.items()]
+    curve = [point("curve", n, **levels) for n in (10, 50, 1000)]
+    return [*phases, *curve, point("curve", at, **levels | top)]
+
+
+@pytest.mark.parametrize(
+    "at, gradients, begins",
+    [(149, 4.9, True), (151, 4.9, False), (149, 5.1, False), (99, 0, False)],
+)
+def test_peak_at_the_beginning_of_the_backward(at, gradients, begins):
+    peak_of = section("memory_timeline", planted.evidence(*step(at, gradients))).peak
+    assert peak_of.begins_backward == begins
+    assert peak_of.owner == "activations"
+
+
+def test_figure_begins_with_the_call():
+    spec = section("memory_timeline", planted.evidence(*step())).chart
+    values = spec["data"]["values"]
+    assert min(row["x"] for row in values if "x" in row) == 0
+    assert [row["end"] for row in values if "end" in row] == ["forward", "backward", "optimizer"]
+    assert not any(row.get("name") == "inputs" for row in values)
+
+
+def test_equal_tensors_share_a_line_with_their_number():
+    one = {"tensor": "float32[2]", "size_mib": 1, "name": "parameters"}
+    rows = [point("block", rank, **one) for rank in (1, 2)]
+    frame = section("memory_timeline", planted.evidence(*rows)).blocks.frame
+    assert frame[["rank", "number", "made_in"]].values.tolist() == [[1, 2, "before"]]
+
+
+def test_copies_of_weights_are_temporary_in_a_forward():
+    parts = [("activations", 0, 40), ("temporary", 50, 10)]
+    rows = [
+        point("category", n, name=name, size_mib=size, predicted_mib=predicted, phase="forward")
+        for n, (name, size, predicted) in enumerate(parts)
+    ]
+    (row,) = section("memory_timeline", planted.evidence(*rows)).components.frame.to_dict("records")
+    assert (row["temporary_predicted"], row["temporary_measured"]) == (50, 50)
+
+
+def test_residual_stream_has_four_bytes_an_element():
+    rows = [point("stream", size_mib=6, predicted_mib=6, tensor="float32[4, 512, 768]")]
+    assert section("memory_timeline", planted.evidence(*rows)).streams.one["bytes_each"] == 4
+
+
+@pytest.mark.parametrize("name", ["memory", "report/memory"])
+def test_page_without_rows_says_nothing(name):
+    page = planted.page(name, planted.evidence())
+    assert not page.said and not page.tables and not page.figures
+
+
+def test_misspelt_value_is_an_error():
+    with pytest.raises(UserError, match="no rows with dtype=bf16"):
+        peaks(peak(1000)).every.where(dtype="bf16")

@@ -1,0 +1,311 @@
+"""The site: pages in their frame, tables and figures as data, and what untrusted text can do."""
+
+import json
+import posixpath
+import re
+
+import planted
+import pytest
+from html_page import HtmlPage
+
+from lmperf.errors import UserError
+from lmperf.reporting import figures, formats, site
+from lmperf.reporting.foreign import taken
+from lmperf.reporting.html import target, to_html
+from lmperf.reporting.pages import pages_of
+from lmperf.reporting.results import AXIS, TIME, Cell, Column, Table
+from lmperf.reporting.sections.machines import compared, ratios, shared
+
+EVIL = "</script><script>alert(1)</script>"
+POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:;"
+FIRST = """# Models on {{ machine.device }}
+
+{{ table("", rows("attention"), "seq_len", columns=[time()]) }}
+
+[Lengths]({{ root }}mine.md#lengths-of-mine)
+
+{% include "report/machines.md.j2" %}
+"""
+MINE = """# {% block question %}Lengths of mine: which?{% endblock %}
+
+## Lengths of mine
+
+[Models]({{ root }}report.md)
+
+{{ table("", rows("attention"), "seq_len", columns=[time(), text("commit"), text("reason")]) }}
+
+{{ line_chart("Lengths", rows("attention").frame, "seq_len", "ms", ("length", "ms")) }}
+"""
+
+
+def at(length, ms, **values):
+    return planted.row("attention", ms, implementation="eager", seq_len=length, **values)
+
+
+@pytest.fixture(scope="module")
+def machines():
+    """Two machines; the second has markup in its text, and is twice as slow."""
+    rows = [at(256, 1.0), at(1024, 2.0)]
+    others = [at(256, 2.0, commit=EVIL), at(1024, 4.0), at(4096, 9.0, reason=EVIL)]
+    facts = {**planted.H200, "device": EVIL}
+    made = [
+        planted.evidence(*rows, machine="one"),
+        planted.evidence(*others, machine="other", facts=facts),
+    ]
+    for evidence in made:
+        evidence.others = [other for other in made if other is not evidence]
+    return made
+
+
+@pytest.fixture(scope="module")
+def made(machines, tmp_path_factory):
+    """A site of these machines with two templates of a user, and evidence to copy."""
+    folder = tmp_path_factory.mktemp("project")
+    own = folder / "templates"
+    own.mkdir()
+    (own / "report.md.j2").write_text(FIRST)
+    (own / "mine.md.j2").write_text(MINE)
+    for name in ("one", "other"):
+        (folder / "report" / name / "evidence").mkdir(parents=True)
+        (folder / "report" / name / "evidence" / "attention.csv").write_text("seq_len\n256\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lmperf.reporting.pages.page_names", page_names)
+        yield site.Site(machines, folder / "report", own)
+
+
+def page_names(own, evidence, values=None):
+    return ["mine", *(values or {})]
+
+
+@pytest.fixture(scope="module")
+def found(made):
+    files = {}
+    for number in range(len(made.machines)):
+        files |= site.files_of_machine(made, number)
+    return files | site.files_of_machines(made) | site.files_of_assets()
+
+
+@pytest.fixture(scope="module")
+def pages(found):
+    return {name: HtmlPage(text) for name, text in found.items() if name.endswith(".html")}
+
+
+def test_every_link_leads_to_a_file_and_an_anchor(found, pages):
+    assert {"index.html", "machines.html", "one/index.html", "other/mine.html"} <= {*pages}
+    for name, page in pages.items():
+        for tag, attributes in page.elements:
+            link = attributes.get("href", attributes.get("src", attributes.get("srcset", "")))
+            if tag not in ("a", "link", "script", "img", "source") or re.match(r"data:|$", link):
+                continue
+            path, _, place = link.partition("#")
+            there = posixpath.normpath(posixpath.join(posixpath.dirname(name), path))
+            there = there if path else name
+            assert there in found, (name, link)
+            assert not place or place in {of.get("id") for _, of in pages[there].elements}
+
+
+def test_evidence_adds_no_element_that_acts(pages):
+    assert EVIL in pages["other/mine.html"].text
+    for name, page in pages.items():
+        for tag, attributes in page.elements:
+            assert tag not in ("iframe", "object", "style", "base", "embed"), name
+            assert not any(key.startswith("on") or key == "style" for key in attributes), name
+            if tag == "script" and "src" not in attributes:
+                assert attributes["type"] == "application/json", name
+            assert not attributes.get("href", "").lower().startswith("javascript:"), name
+
+
+def test_pages_allow_only_files_of_the_site(pages):
+    for name, page in pages.items():
+        (policy,) = [of["content"] for of in page.all("meta") if "http-equiv" in of]
+        assert policy.startswith(POLICY), name
+        for attributes in [*page.all("script"), *page.all("img"), *page.all("link")]:
+            link = attributes.get("src", attributes.get("href", ""))
+            assert not re.match(r"[a-z]+:(?!,)|//", link), (name, link)
+
+
+def data_of(page, attribute):
+    """The JSON in the data block with an attribute."""
+    (text,) = re.findall(rf'<script type="application/json" {attribute}[^>]*>(.*?)</script>', page)
+    return json.loads(text)
+
+
+def test_row_behind_a_cell_has_its_facts_and_command(found, machines):
+    page = found["other/mine.html"]
+    behind = data_of(page, 'id="rows"')
+    row = machines[1].rows("attention").iloc[0]
+    texts = dict(zip(behind["labels"], behind["rows"][row["key"]], strict=True))
+    assert texts["median of single calls"] == "2 ms" and texts["time"].startswith("2.0000 ms (")
+    assert texts["commit"] == EVIL and texts["machine"] == "other"
+    assert texts["measure it again"] == f"lmperf run --row {row['key']} --against other"
+    keys = {of["data-row"] for of in HtmlPage(page).all("td") if "data-row" in of}
+    assert keys == {*behind["rows"]}
+
+
+def test_figure_has_a_specification_and_an_image_for_each_theme(found):
+    spec = data_of(found["one/mine.html"], 'data-chart="mine"')
+    assert len(spec["data"]["values"]) >= 2
+    assert found["one/figures/mine-light.svg"].startswith("<svg")
+    assert found["one/figures/mine-dark.svg"] != found["one/figures/mine-light.svg"]
+    assert 'data-spec="mine"' in found["one/mine.html"]
+
+
+def test_without_vl_convert_figures_are_those_of_the_report(made, monkeypatch):
+    monkeypatch.setattr(figures, "is_installed", lambda: False)
+    (made.report / "one" / "figures").mkdir()
+    (made.report / "one" / "figures" / "mine-light.svg").write_text("<svg>former</svg>")
+    files = site.files_of_machine(made, 0)
+    assert files["one/figures/mine-light.svg"] == "<svg>former</svg>"
+    page = files["one/mine.html"]
+    assert "Figures are static" in page and "data-chart" not in page and "vega" not in page
+
+
+def test_navigation_has_the_pages_of_the_machine(found):
+    links = re.findall(r'<li><a href="([^"]*)"([^>]*)>(.*?)</a>', found["one/mine.html"])
+    assert [(to, words) for to, _, words in links] == [
+        ("../one/index.html", "Report"),
+        ("../one/mine.html", "Lengths of mine"),
+        ("../machines.html", "Machines"),
+    ]
+    assert 'aria-current="page"' in links[1][1]
+    assert 'href="evidence/attention.csv"' in found["one/mine.html"]
+
+
+def test_only_the_first_page_of_the_site_lists_other_machines(pages):
+    assert "Other machines" in pages["index.html"].text
+    assert "Other machines" not in pages["one/index.html"].text
+
+
+def test_build_replaces_what_it_wrote_before(made, tmp_path):
+    folder = tmp_path / "site"
+    (folder / "gone").mkdir(parents=True)
+    (folder / "gone" / "index.html").write_text("former")
+    (folder / "CNAME").write_text("kept")
+    assert site.build(made, folder) == folder / "index.html"
+    assert (folder / "machines.html").exists() and (folder / "assets" / "site.js").exists()
+    assert not (folder / "gone" / "index.html").exists() and (folder / "CNAME").exists()
+    assert not [*folder.rglob("*.tmp")]
+
+
+def test_site_without_evidence_is_an_error(tmp_path):
+    with pytest.raises(UserError, match="run make report first"):
+        site.build(site.Site([], tmp_path), tmp_path / "site")
+
+
+def test_page_with_values_of_its_own_is_part_of_a_machine(made):
+    (made.own / "history.md.j2").write_text("# History\n\n{{ steps }} steps\n")
+    page = pages_of(made.machines[0], made.own, values={"history": {"steps": 3}})["history"]
+    assert "3 steps" in page.text
+
+
+def html_table(*cells):
+    axis = Column(
+        "size", "size", tuple(Cell(f"s{n}", f"s{n}") for n in range(len(cells))), role=AXIS
+    )
+    return HtmlPage(
+        formats.html(Table("Steps", (axis, Column("t", "time", cells, "ms", role=TIME))))
+    )
+
+
+def test_cell_has_its_unrounded_number_and_interval():
+    page = html_table(Cell("1.23 (1.2-1.3)", 1.2345678, 1.2, 1.3, marks=("stale",), row="k"))
+    named = {name: of for name, of in page.all("td")[1].items() if name.startswith("data")}
+    values = {"data-value": "1.2345678", "data-low": "1.2", "data-high": "1.3", "data-row": "k"}
+    assert named == values
+    assert page.cells[-1] == "1.23 (1.2-1.3)ˢ" and "stale: code or environment" in page.text
+    assert "data-axis" in page.all("th")[0] and "data-axis" not in page.all("th")[1]
+
+
+def test_cell_without_a_number_has_none_to_sort_by():
+    page = html_table(Cell("OOM", state="oom"), Cell(taken("[x](y)"), taken("[x](y)")))
+    assert all("data-value" not in of for of in page.all("td"))
+    assert page.all("a") == [] and page.cells[-1] == "[x](y)"
+
+
+def test_link_in_a_cell_is_a_link_and_a_waiting_step_italic():
+    page = html_table(Cell("[trace](traces/a.json.gz)", "a"), Cell("2.0", 2.0, waits=True))
+    assert page.all("a") == [{"href": "traces/a.json.gz"}] and len(page.all("em")) > 0
+
+
+@pytest.mark.parametrize(
+    ("link", "there"),
+    [
+        ("report.md", "index.html"),
+        ("../machines.md", "../machines.html"),
+        ("nvidia/report.md#method", "nvidia/index.html#method"),
+        ("traces/a.json.gz", "traces/a.json.gz"),
+        ("https://example.org/report.md", "https://example.org/report.md"),
+    ],
+)
+def test_links_between_pages_lead_to_their_html(link, there):
+    assert target(link) == there
+
+
+def test_repeated_headings_have_anchors_of_their_own():
+    html = to_html("## Times\n\n## Memory\n\n## Times\n\n### Times\n")
+    assert re.findall('id="([^"]*)"', html) == ["times", "memory", "times-1", "times-2"]
+
+
+def test_ratio_of_machines_puts_the_faster_one_first(machines):
+    (line,) = ratios(machines)
+    assert line["machines"] == "one over other" and line["cells"] == 2
+    assert line["mean"] == pytest.approx(2.0) and line["bound"] == "neither"
+    (turned,) = ratios(machines[::-1])
+    assert turned["machines"] == "one over other" and turned["mean"] == pytest.approx(2.0)
+
+
+def test_cells_under_load_are_not_compared(machines):
+    loaded = planted.evidence(at(256, 3.0, marks="loaded"), at(1024, 3.0))
+    assert [*compared(machines[0], loaded, "attention")["ratio"]] == [1.5]
+
+
+def test_steps_that_wait_for_the_cpu_are_not_compared():
+    cells = [{"size": size, "implementation": "eager"} for size in ("small", "large")]
+    one, other = (
+        planted.evidence(
+            planted.row("end_to_end", ms, **cells[0], host_ms=host),
+            planted.row("end_to_end", ms, **cells[1]),
+        )
+        for ms, host in ((10.0, None), (20.0, 19.0))
+    )
+    assert [*compared(one, other, "end_to_end")["size"]] == ["large"]
+
+
+@pytest.mark.parametrize(
+    ("flops", "bytes_", "bound", "expected"),
+    [
+        (0.6e12, 0, "compute", 1.0),  # 0.6 ms at the peak, of 1 ms
+        (0.4e12, 0, "neither", None),
+        (0, 0.6e9, "memory", 4800 / 3350),
+        (0.2e12, 0.4e9, "memory", 4800 / 3350),
+    ],
+)
+def test_bound_of_a_row_decides_which_data_sheet_counts(flops, bytes_, bound, expected):
+    ceilings = [
+        planted.row("ceilings", 1.0, operation="matmul", dtype="bfloat16", tflops=1000.0),
+        planted.row("ceilings", 1.0, operation="copy", dtype="float32", bandwidth_gbps=1000.0),
+    ]
+    row = {"dtype": "bfloat16", "flops": flops, "bytes": bytes_}
+    one, other = (
+        planted.evidence(*ceilings, at(256, 1.0, **row), facts={**planted.H200, "device": device})
+        for device in ("NVIDIA H200", "NVIDIA H100 80GB HBM3")
+    )
+    (found,) = compared(one, other, "attention").to_dict("records")
+    assert found["bound"] == bound
+    assert found["sheets"] == pytest.approx(expected or float("nan"), nan_ok=True)
+
+
+def test_cells_of_one_machine_are_not_shared(machines):
+    assert {*shared(machines, "attention")["seq_len"]} == {256, 1024}
+
+
+def test_page_of_machines_shows_steps_side_by_side():
+    cell = {"size": "small", "implementation": "eager", "dtype": "float32"}
+    one, other = (
+        planted.evidence(planted.row("end_to_end", ms, **cell), machine=name)
+        for ms, name in ((10.0, "one"), (20.0, "other"))
+    )
+    one.others = [other]
+    page = planted.page("machines", one)
+    steps = next(table for table in page.tables if table.id == "E5")
+    assert [column.cells[0].value for column in steps.columns[-2:]] == [10.0, 20.0]
