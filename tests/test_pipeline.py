@@ -33,6 +33,12 @@ TWO = ONE.replace('"float32 + float32"', '"float32 + float32", "float16 + float1
 )
 EVERYTHING = "preset: cpu\nmachine: here\n"
 EVIDENCE = "report/here/evidence/mixed_precision.csv"
+NOTE = """
+{% call note() %}
+{% set sum = rows("mixed_precision").where(experiment="accumulation").one["value"] %}
+{{ holds(sum > 10) }}The sum is {{ sum | fixed(4) }}.
+{% endcall %}
+"""
 
 
 @pytest.fixture(scope="module")
@@ -285,23 +291,18 @@ def test_failed_rendering_keeps_the_old_report_and_is_retried(checkout):
     assert rules_in(dry_run(checkout, ONE)) == ["write_up", "overview"]
 
 
-def test_edited_page_and_note_render_again_and_measure_nothing(checkout):
+def test_edited_page_and_template_render_again_and_measure_nothing(checkout):
     page = checkout / "report/here/report.md"
     page.write_text(page.read_text() + "A line of a reader's own.\n")
     assert lmperf(checkout, "summary", "here", "--current").returncode == 1
-    (checkout / "report/here/notes").mkdir()
-    (checkout / "report/here/notes/mixed_precision.md").write_text(
-        '---\nholds: value("mixed_precision", "eager", "value", dtype="float32") > 10\n---\n'
-        "The words of an author.\n"
-    )
+    with open(checkout / "templates/report.md.j2", "a") as template:
+        template.write(NOTE)
     said = run(checkout)
     assert rules_in(said) == ["write_up", "overview"] and measured(said) == []
     assert "A line of a reader's own." not in page.read_text()
-    for name in ("report.md", "here/report.md", "here/mixed_precision.md"):
-        assert (
-            "> **Author's note.** The words of an author."
-            in (checkout / "report" / name).read_text()
-        )
+    for name in ("report.md", "here/report.md"):
+        text = (checkout / "report" / name).read_text()
+        assert "> **Author's note.** The sum is 10.0001." in text
     assert lmperf(checkout, "summary", "here", "--current").returncode == 0
     assert "Nothing to be done" in dry_run(checkout, ONE)
 
@@ -323,7 +324,7 @@ def test_snakemake_report_has_figures_and_pages(checkout, tmp_path):
     for name in ("memory-light", "memory-dark"):
         (machine / f"figures/{name}.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg"/>')
     (machine / "memory.md").write_text("# Memory")
-    short = "\n## In short\n\n- A step takes 3.1 ms. [Memory](memory.md)\n\n## Memory\n"
+    short = "\n## Memory\n\n**A step takes 3.1 ms.** [Memory](memory.md)\n"
     (machine / "report.md").write_text((machine / "report.md").read_text() + short)
     config = load_config(checkout / "config/config.yaml")
     written.record(Project(config, checkout), "here")
@@ -338,7 +339,7 @@ def test_snakemake_report_has_figures_and_pages(checkout, tmp_path):
     for category in ("Figures", "Pages", "Write-up"):
         assert f'"{category}"' in html
     description = html.partition("What the evidence of here says:")[2]
-    assert "A step takes 3.1 ms." in description[:200], "the first page has the findings"
+    assert "A step takes 3.1 ms." in description[:200], "the first page has the sentences"
 
 
 def test_snakemake_lint_asks_only_for_environments(unmeasured):

@@ -69,13 +69,6 @@ class Synthetic(Timed):
     def prepare(self, case: Case, device: str, seed: int, shared: dict) -> Workload:
         return Workload({{"forward": Phase(lambda _: SCALE)}})
 """
-_TEMPLATE = """\
-{% extends "page.md.j2" %}
-{% block question %}how fast is it?{% endblock %}
-{% block words %}
-Synthetic times.
-{% endblock %}
-"""
 
 
 @dataclass(frozen=True)
@@ -108,7 +101,6 @@ def checkout(root: Path, benchmarks: int, cells: int) -> None:
             lengths=-(-cells // per_length),
         )
         (root / f"src/lmperf/benchmarks/{stem}.py").write_text(text)
-        (root / f"templates/sections/{stem}.md.j2").write_text(_TEMPLATE)
     config = root / "config/config.yaml"
     for machine in (OTHER, MACHINE):
         config.write_text(_CONFIG.format(machine=machine, stems=", ".join(stems)))

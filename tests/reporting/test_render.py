@@ -71,6 +71,7 @@ def test_figures_are_specifications_and_images(said, here, tmp_path):
         ('\n{{ rows("end_to_end").where(sise="small") }}', 2, "no column sise"),
         ('\n{{ rows("end_to_end").where(size="smal") }}', 2, "size=smal"),
         ('{{ rows("end_to_end").range("mss") }}', 1, "mss"),
+        ('{{ rows("end_to_edn") }}', 1, "no benchmark end_to_edn; did you mean end_to_end?"),
         ("\n\n{{ 1 | nofilter }}", 3, "nofilter"),
         ("{% call finding() %}{{ 1 + }}{% endcall %}", 1, "unexpected"),
         ('{{ table("T", rows("end_to_end"), "sise", [time()]) }}', 1, "sise"),
@@ -99,11 +100,27 @@ def test_templates_that_init_writes_render(here, tmp_path):
     assert "Train steps take 40.0 to 100 ms." in page("our_question", here, own=tmp_path).text
 
 
+def test_title_of_a_page_needs_no_evidence(tmp_path):
+    (tmp_path / "mine.md.j2").write_text("{% block question %}{{ machine.device }}{% endblock %}")
+    assert report.title("mine", tmp_path) == "Mine"
+    (tmp_path / "wrong.md.j2").write_text("{% block question %}{{ 1 + }}{% endblock %}")
+    with pytest.raises(UserError, match=r"wrong\.md\.j2:1: "):
+        report.title("wrong", tmp_path)
+
+
 def test_every_page_renders_without_evidence():
     nothing = evidence()
     for name in report.page_names(None, evidence(*map(row, ("end_to_end", "lrpe")))):
         if name != "selftest":
             assert Page(name, nothing).render(pages={}, overview=False).startswith("# ")
+
+
+def test_pages_render_without_facts_of_the_machine():
+    bare = evidence(*(row(stem, 1.0) for stem in ("end_to_end", "distributed")), facts={})
+    for name in ("report", *report.page_names(None, bare)):
+        assert "here" in page(name, bare).text
+    alone = evidence(row("distributed", 1.0), facts={})
+    assert page("report", alone).text.startswith("# Transformer language models on here")
 
 
 def test_same_evidence_renders_to_the_same_bytes(here):

@@ -178,6 +178,12 @@ class Evidence:
         return next(reversed(self.environments.values()), {})
 
     @property
+    def device(self) -> str:
+        """What measured: a GPU, a processor or, if neither is recorded, the machine's name."""
+        facts = self.environment
+        return facts.get("device") or facts.get("cpu_model") or self.machine
+
+    @property
     def is_cuda(self) -> bool:
         return self.environment.get("kind") == "cuda"
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from lmperf.benchmarks import in_order, load, stems
 from lmperf.reporting.evidence import Evidence
-from lmperf.reporting.render import GENERIC, SUFFIX, Page, load_templates
+from lmperf.reporting.render import GENERIC, SUFFIX, Page, question
 from lmperf.workflow import TEMPLATES
 
 REPORT = "report"
@@ -73,7 +73,5 @@ def title(name: str, own: Path | None = None) -> str:
     """The title of a page: of its benchmark, else what its question has before a colon."""
     if name in stems():
         return load(name).title
-    template = load_templates(own).get_template(name + SUFFIX)
-    block = template.blocks.get("question")
-    words = "".join(block(template.new_context())) if block else ""
-    return words.partition(":")[0].strip() or name.replace("_", " ").capitalize()
+    words = question(name, own).partition(":")[0].strip()
+    return words or name.replace("_", " ").capitalize()

@@ -26,11 +26,11 @@ from pathlib import Path
 
 import pandas as pd
 from jinja2 import ChoiceLoader, FileSystemLoader, PrefixLoader, StrictUndefined
-from jinja2.exceptions import TemplateError, TemplateNotFound
+from jinja2.exceptions import TemplateError, TemplateNotFound, UndefinedError
 from jinja2.sandbox import SandboxedEnvironment
 
 from lmperf.benchmarks import load, stems
-from lmperf.errors import UserError
+from lmperf.errors import UserError, meant
 from lmperf.reporting import figures, foreign, formats, measured, tables
 from lmperf.reporting.evidence import Evidence
 from lmperf.reporting.html import to_html
@@ -145,6 +145,8 @@ class Page:
 
     def rows(self, stem: str) -> Rows:
         """The rows of a benchmark."""
+        if stem not in stems():
+            raise UserError(f"there is no benchmark {stem}; {meant(stem, stems())}")
         return Rows.of(self.evidence, stem)
 
     def section(self, stem: str) -> Section:
@@ -254,6 +256,22 @@ class Page:
             counts = rows.groupby(["words", "implementation", "reason"], as_index=False).size()
             made += counts.rename(columns={"size": "rows"}).to_dict("records")
         return made
+
+
+def question(name: str, own: Path | None = None) -> str:
+    """The question of a template; empty if it has none, or one that names values of evidence.
+
+    Raises:
+        UserError: the template has a syntax error.
+    """
+    try:
+        template = load_templates(own).get_template(name + SUFFIX)
+        block = template.blocks.get("question")
+        return "".join(block(template.new_context())) if block else ""
+    except UndefinedError:
+        return ""
+    except Exception as error:
+        raise _located(error) from error
 
 
 def paragraph(text: str) -> str:

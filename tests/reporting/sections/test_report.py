@@ -160,7 +160,9 @@ def test_machine_without_evidence_has_a_page():
 
 
 def test_several_gpus_alone_have_their_own_page():
-    assert report(planted.row("distributed", 1.0)).only_several
+    several = planted.row("distributed", 1.0, ranks=2, implementation="overlapped")
+    assert report(several).only_several
+    assert not report(planted.row("distributed", 1.0, ranks=1)).only_several
     assert not report(planted.row("distributed", 1.0), ok()).only_several
 
 

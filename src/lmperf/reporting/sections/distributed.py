@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cached_property
 
 import pandas as pd
@@ -114,6 +115,13 @@ class Distributed(Section):
     @property
     def ranks(self) -> int:
         return int(self.cell["ranks"])
+
+    @property
+    def has_head(self) -> bool:
+        """Whether the first table has steps on several ranks."""
+        with suppress(NotMeasured):
+            return bool(self._batches)
+        return False
 
     @cached_property
     def _batches(self) -> list[int]:

@@ -38,7 +38,8 @@ class Report(Section):
     @property
     def only_several(self) -> bool:
         """Whether this machine has the section on several GPUs and nothing else."""
-        return SEVERAL.issuperset(self.evidence.stems) and "distributed" in self.evidence.stems
+        several = section("several_gpus", self.evidence)
+        return SEVERAL.issuperset(self.evidence.stems) and several.has_head
 
     @property
     def lacks(self) -> list[str]:

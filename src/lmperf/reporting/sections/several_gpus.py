@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from functools import cached_property
 
 import numpy as np
@@ -254,11 +253,6 @@ class SeveralGpus(Distributed):
         return sharded is not None and (whole is None or sharded < whole)
 
     # The head of the page, and what limits its numbers.
-
-    @property
-    def date(self) -> str:
-        when = datetime.fromisoformat(str(self.evidence.environment["measured_at"]))
-        return f"{when.day} {when:%B %Y}"
 
     def version(self, name: str) -> str:
         """The version of a package, without the name of its build."""
