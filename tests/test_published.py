@@ -13,7 +13,7 @@ from lmperf.evidence.project import Project
 from lmperf.evidence.review import prune, review
 from lmperf.evidence.store import read_rows, write_signed
 from lmperf.reporting.comparing import compare
-from lmperf.reporting.report import render_machine
+from lmperf.reporting.report import render_machines
 from lmperf.reporting.results_of import read_result
 from lmperf.transformer.sizes import SIZES
 
@@ -48,7 +48,7 @@ def texts(directory):
 
 @pytest.mark.parametrize("machine", RENDERED)
 def test_published_report_matches_its_evidence(copy, machine):
-    render_machine(copy, machine)
+    render_machines(copy, [machine])
     published, rendered = texts(ROOT / "report" / machine), texts(copy.report_directory / machine)
     assert set(published) == set(rendered) and "report.md" in published
     for name, text in published.items():

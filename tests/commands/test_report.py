@@ -25,7 +25,12 @@ def project(folder, monkeypatch):
         project.rendered.append(machine)
 
     project.rendered = []
-    monkeypatch.setattr("lmperf.reporting.report.render_machine", written)
+
+    def each(project, machines):
+        for machine in machines:
+            written(project, machine)
+
+    monkeypatch.setattr("lmperf.reporting.report.render_machines", each)
     monkeypatch.setattr("lmperf.reporting.report.render_overview", written)
     return project
 

@@ -173,16 +173,16 @@ def forward(ms):
 
 @pytest.mark.parametrize("ms, bound", [(4.3, "compute"), (4.5, "neither")])
 def test_neither_bounds_if_both_explain_less_than_half(ms, bound):
-    (found,) = plain(*forward(ms)).longest_bounds
-    assert found.by == bound
-    assert found.compute == pytest.approx(2 / ms)
+    found = plain(*forward(ms)).longest_bounds.iloc[0]
+    assert found["bound"] == bound
+    assert found["compute"] == pytest.approx(2 / ms)
 
 
 def test_bytes_bound_if_they_take_longer():
     rows = [*ceilings(100), call(16384, "forward", 60), call(16384, "backward")]
     wide = call(16384, "forward", 60, d_head=128, flops=1e13)
     found = plain(*rows, wide)
-    assert found.longest_bounds[0].by == "memory"
+    assert found.longest_bounds["bound"].iloc[0] == "memory"
     assert found.other_bounds == [("compute", [128])]
 
 

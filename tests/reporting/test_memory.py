@@ -59,16 +59,16 @@ def test_change_up_to_a_tenth_is_little(low, is_little):
 def test_changes_within_one_percent_neither_fall_nor_rise():
     rows = [both(half, size=f"{n}B") for n, half in enumerate((9_890, 9_910, 10_090, 10_110), 1)]
     found = peaks(*(row for pair in rows for row in pair))
-    assert str(found.lower) == "1 of 4" == str(found.higher)
+    assert str(found.changed(-1)) == "1 of 4" == str(found.changed(1))
 
 
 @pytest.mark.parametrize("state, turns", [(0.51, True), (0.49, False)])
 def test_the_model_turns_from_most_of_the_peak_to_little(state, turns):
     short = peak(1000, context=128, parameters=1000 * state, activations=100)
     long = peak(1000, context=512, parameters=400, activations=500)
-    found = peaks(short, long).by_context
-    assert found.turns == turns and found.grows
-    assert not peaks(long, peak(1000, context=128, activations=500)).by_context.grows
+    found = peaks(short, long)
+    assert found.state_yields == turns and found.activations_grow
+    assert not peaks(long, peak(1000, context=128, activations=500)).activations_grow
 
 
 def test_share_with_gradients_is_named_so():
@@ -82,7 +82,7 @@ def test_share_with_gradients_is_named_so():
 
 def test_one_context_shows_no_growth():
     with pytest.raises(NotMeasured):
-        _ = peaks(peak(1000, activations=1), peak(900, HALF, activations=1)).by_context
+        _ = peaks(peak(1000, activations=1), peak(900, HALF, activations=1)).contexts
 
 
 @pytest.mark.parametrize("off, within", [(1.049, 10), (1.051, 9)])

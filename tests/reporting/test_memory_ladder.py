@@ -133,9 +133,10 @@ def test_step_that_does_not_fit_has_its_predicted_peak():
 
 @pytest.mark.parametrize("times, forward", [(1.25, True), (1.15, False), (1.55, True), (2, False)])
 def test_cost_is_that_of_a_forward(times, forward):
-    cost = saved(*checkpoints(times)).cost("checkpoint_1")
-    assert cost.longer == pytest.approx(times - 1)
-    assert cost.is_a_forward == forward
+    made = saved(*checkpoints(times))
+    size, longer = made.cost("checkpoint_1")
+    assert (size, longer) == ("large", pytest.approx(times - 1))
+    assert made.is_a_forward(longer) == forward
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from lmperf import cli
 from lmperf.benchmarks import load
 from lmperf.config import load_config
 from lmperf.evidence.project import Project
-from lmperf.reporting.report import render_machine
+from lmperf.reporting.report import render_machines
 from lmperf.reporting.selftest import SELFTEST
 from lmperf.selftest import run as running
 from lmperf.selftest.cases import CASES, SESSIONS
@@ -70,7 +70,7 @@ def test_page_renders_again_from_the_record(project):
     path = write(project, list(results()))
     text = path.read_text()
     path.unlink()
-    render_machine(project, "here")
+    render_machines(project, ["here"])
     assert path.read_text() == text
 
 

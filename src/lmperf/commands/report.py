@@ -38,28 +38,30 @@ def render(project: Project, machine: str | None) -> None:
     this machine that are out of date, and those of others that are missing, are rendered first.
     """
     from lmperf.reporting import figures, written
-    from lmperf.reporting.report import render_machine, render_overview
+    from lmperf.reporting.report import render_machines, render_overview
 
     if not figures.is_installed():
         say(f"figures stay as they are: {figures.PACKAGE} is not installed")
     with _beside_measurements():
-        if machine is not None:
-            render_machine(project, machine)
-            written.record(project, machine)
-            return
-        for other in project.machines_with_evidence():
-            is_here = project.is_here(other)
-            if not (written.is_current if is_here else _is_rendered)(project, other):
-                render_machine(project, other)
-                written.record(project, other)
-        render_overview(project)
-        written.record(project, None)
+        due = [machine] if machine is not None else _out_of_date(project)
+        render_machines(project, due)
+        for one in due:
+            written.record(project, one)
+        if machine is None:
+            render_overview(project)
+            written.record(project, None)
 
 
-def _is_rendered(project: Project, machine: str) -> bool:
-    from lmperf.reporting.written import target
+def _out_of_date(project: Project) -> list[str]:
+    """This machine if its write-up is out of date, and others without a write-up."""
+    from lmperf.reporting.written import is_current, target
 
-    return target(project, machine).exists()
+    def is_due(machine: str) -> bool:
+        if project.is_here(machine):
+            return not is_current(project, machine)
+        return not target(project, machine).exists()
+
+    return [*filter(is_due, project.machines_with_evidence())]
 
 
 @contextlib.contextmanager

@@ -35,6 +35,11 @@ from lmperf.statistics import (
     verdict,
 )
 
+# What a pair knows of the row that a row is compared with, in addition to its cell.
+BASE = [
+    *("state", "waits", "holds", "signs", "floor", "key", "gpus", "environment", "together"),
+    *("ms", "sustained_ms", "host_ms", "compile_s", "peak_gib"),
+]
 PRECISE = 0.10  # an unresolved speed-up known to this much takes part in a mean
 
 
@@ -44,9 +49,12 @@ def pairs(evidence: Evidence, stem: str, ours: Mapping, base: Mapping) -> pd.Dat
     ours, base: values of the columns in which the two sides differ.
 
     Adds ratio, low, high, n (rounds), floor, verdict, holds and signs (of both rows), and `why`:
-    the words in place of a ratio. Two steps with times back to back from one GPU are compared by
-    these, other rows if they were timed in turn. A step that waited for the CPU is compared but
-    never judged. False discovery is controlled over all pairs.
+    the words in place of a ratio. is_timed: whether a `Gain` counts the pair; is_known: whether it
+    also holds and is resolved, or known to within PRECISE.
+
+    Two steps with times back to back from one GPU are compared by these, other rows if they were
+    timed in turn. A step that waited for the CPU is compared but never judged. False discovery is
+    controlled over all pairs.
     """
     key = ("pairs", stem, *sorted(ours.items()), *sorted(base.items()))
     return evidence.once(key, lambda: _pairs(evidence, stem, ours, base))
@@ -60,7 +68,8 @@ def _pairs(evidence: Evidence, stem: str, ours: Mapping, base: Mapping) -> pd.Da
     # Labels of the rows of a benchmark are their places.
     sides = found["index"].to_numpy(), found["index_base"].to_numpy()
     mine, theirs = (rows.take(side) for side in sides)
-    both = pd.concat([mine, theirs.set_axis(mine.index).add_suffix("_base")], axis=1)
+    theirs = theirs[[*keys, *BASE]].set_axis(mine.index).add_suffix("_base")
+    both = pd.concat([mine, theirs], axis=1)
     ok = both["state"].isna() & both["state_base"].isna()
     is_step = (both["phase"] == "train_step") & ok
     lasting = is_step & both[["sustained_ms", "sustained_ms_base"]].notna().all(axis=1)
@@ -81,19 +90,24 @@ def _pairs(evidence: Evidence, stem: str, ours: Mapping, base: Mapping) -> pd.Da
     numbers = Ratio(*(found[column].to_numpy() for column in ("ratio", "low", "high", "p", "n")))
     said = verdict(numbers, floor.to_numpy(), p <= FALSE_DISCOVERY, unsound.to_numpy())
     states = zip(both["state"], both["state_base"], strict=True)
-    withheld = [not {a, b}.isdisjoint(WITHHELD) for a, b in states]
+    withheld = np.array([not {a, b}.isdisjoint(WITHHELD) for a, b in states], dtype=bool)
     both["why"] = np.where(ok, "not compared", np.where(withheld, "withheld", EMPTY))
     both["signs"] = [
         tuple(dict.fromkeys((*a, *b)))
         for a, b in zip(both["signs"], both["signs_base"], strict=True)
     ]
-    return both.assign(
+    there = found["ratio"].notna()
+    both = both.assign(
         **found[["ratio", "low", "high", "n"]],
         floor=floor,
         waits=both["waits"] | both["waits_base"],
         holds=both["holds"] & both["holds_base"],
-        verdict=pd.Series(said, both.index, dtype=object).where(found["ratio"].notna()),
+        verdict=pd.Series(said, both.index, dtype=object).where(there),
     )
+    width = np.fmax(both["high"] / both["ratio"], both["ratio"] / both["low"]) - 1
+    is_timed = (there | withheld) & ~both["waits"]
+    is_known = both["holds"] & ((both["verdict"] != UNRESOLVED) | (width <= PRECISE))
+    return both.assign(is_timed=is_timed, is_known=is_timed & is_known)
 
 
 def _ratios(times, mine, theirs, compared: pd.Series, estimate) -> pd.DataFrame:
@@ -118,9 +132,8 @@ class Gain:
     """
 
     def __init__(self, timed: pd.DataFrame):
-        there = timed["ratio"].notna() | (timed["why"] == "withheld")
-        self.timed = timed[there & ~timed["waits"]]
-        self.rows = usable(self.timed)
+        self.timed = timed[timed["is_timed"]]
+        self.rows = self.timed[self.timed["is_known"]]
         if self.rows.empty or 2 * len(self.rows) < len(self.timed):
             raise NotMeasured("fewer than half of the comparisons hold")
 
@@ -201,13 +214,6 @@ class Gain:
         if self.verdict == SAME:
             return f"on par ({cells})"
         return f"{ratio(self.mean)} ({cells})" if len(self.rows) > 1 and " to " in cells else cells
-
-
-def usable(timed: pd.DataFrame) -> pd.DataFrame:
-    """The pairs that hold and are resolved, or known to within PRECISE."""
-    width = np.fmax(timed["high"] / timed["ratio"], timed["ratio"] / timed["low"]) - 1
-    known = (timed["verdict"] != UNRESOLVED) | ((width <= PRECISE) & ~timed["waits"])
-    return timed[timed["holds"] & known]
 
 
 def _says(part: pd.DataFrame) -> bool:

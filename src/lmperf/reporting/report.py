@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from lmperf.reporting import figures
 from lmperf.reporting.evidence import Evidence, traces_in
 from lmperf.reporting.files import replace_files
 from lmperf.reporting.pages import REPORT, page_names, pages_of, title
+from lmperf.reporting.processes import results
 from lmperf.reporting.render import Page
 from lmperf.reporting.selftest import read_selftest
 from lmperf.reporting.site import Site, with_history
@@ -55,8 +56,11 @@ def evidences(project: Project) -> list[Evidence]:
 
 def files_of_machine(project: Project, machine: str) -> dict[str, str]:
     """File name -> text of all files in `report/<machine>`."""
-    evidence = evidence_of(project, machine)
-    made = pages_of(evidence, project.own_templates)
+    return _files(evidence_of(project, machine), project.own_templates)
+
+
+def _files(evidence: Evidence, own: Path | None) -> dict[str, str]:
+    made = pages_of(evidence, own)
     files = {f"{name}.md": page.text for name, page in made.items()}
     return files | figure_files(made.values())
 
@@ -107,13 +111,13 @@ def unmeasured(project: Project, found: list[Evidence], own: Path | None) -> str
     return Page("unmeasured", nobody, own=own).render(can_measure=project.can_measure)
 
 
-def render_machine(project: Project, machine: str) -> Path:
-    """Write `report/<machine>/report.md`, its pages and figures; return the write-up's path."""
-    directory = project.report_directory / machine
-    files = files_of_machine(project, machine)
+def render_machines(project: Project, machines: Sequence[str]) -> None:
+    """Write the write-ups of machines, their pages and figures."""
+    own, found = project.own_templates, [evidence_of(project, machine) for machine in machines]
+    made = results([partial(_files, evidence, own) for evidence in found])
     globs = ["*.md", *([f"{FIGURES}/*.svg"] if figures.is_installed() else [])]
-    replace_files(directory, files, globs)
-    return directory / WRITE_UP
+    for machine, files in zip(machines, made, strict=True):
+        replace_files(project.report_directory / machine, files, globs)
 
 
 def render_overview(project: Project) -> Path:

@@ -84,6 +84,10 @@ class Rows:
         """The rows that have a result."""
         return self.kept(self.frame[self.frame["state"].isna()])
 
+    def measured(self, column: str) -> Rows:
+        """The rows that have a value in a column."""
+        return self.kept(self.frame[self.frame[column].notna()])
+
     @property
     def drawn(self) -> pd.DataFrame:
         """The frame of the rows that a figure can show.

@@ -8,14 +8,11 @@ of evidence behind it, and figures are drawn from their Vega-Lite specifications
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +27,7 @@ from lmperf.reporting.foreign import deep, plain, taken
 from lmperf.reporting.history import steps
 from lmperf.reporting.html import target
 from lmperf.reporting.pages import REPORT, Values, pages_of, title
+from lmperf.reporting.processes import results
 from lmperf.reporting.render import Page, load_templates
 from lmperf.reporting.results import Table
 from lmperf.reporting.words import absent, sig
@@ -109,14 +107,9 @@ def files(site: Site) -> Files:
     """File name below the folder of the site -> content."""
     tasks = [partial(files_of_machine, site, number) for number in range(len(site.machines))]
     tasks += [partial(files_of_machines, site)] if len(site.machines) > 1 else []
-    # A fork of this process would hang where threads that draw figures run in it.
-    processes = get_context("forkserver")
-    processes.set_forkserver_preload([__name__, "scipy.stats"])
-    with ProcessPoolExecutor(min(len(tasks), os.cpu_count() or 1), processes) as pool:
-        waiting = [pool.submit(task) for task in tasks]
-        found = files_of_assets()
-        for task in waiting:
-            found |= task.result()
+    found = files_of_assets()
+    for files in results(tasks):
+        found |= files
     return found
 
 

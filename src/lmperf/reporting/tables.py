@@ -206,10 +206,8 @@ def over(ours: str, base: str = "", header: str = "", brief: bool = False, **axe
     def make(evidence: Evidence, rows: pd.DataFrame) -> pd.Series:
         mine = {"implementation": ours} | {axis: sides[0] for axis, sides in axes.items()}
         other = {"implementation": base or ours} | {a: sides[1] for a, sides in axes.items()}
-        found = pairs(evidence, rows.attrs["stem"], mine, other)
-        found = found.loc[found.index.isin(rows.index), SPEEDUP]
-        made = [speedup(row, brief) for row in found.itertuples()]
-        return pd.Series(made, found.index, dtype=object)
+        made = speedups(evidence, rows.attrs["stem"], mine, other, brief)
+        return pd.Series({n: made[n] for n in rows.index if n in made}, dtype=object)
 
     bases = [value_words("implementation", base)] if base else []
     bases += [str(value_words(axis, sides[1])) for axis, sides in axes.items()]
@@ -235,9 +233,8 @@ def over_base(header: str, name: str, form: str = "") -> Quantity:
             # The values of the evidence, which a line of the table may name otherwise.
             for values, part in parts(evidence.rows(stem).loc[labels], *dict(base)):
                 ours = dict(zip(dict(base), values, strict=True))
-                found = pairs(evidence, stem, ours, dict(base)).loc[:, SPEEDUP]
-                found = found[found.index.isin(part.index)]
-                made |= {row.Index: speedup(row) for row in found.itertuples()}
+                found = speedups(evidence, stem, ours, dict(base))
+                made |= {label: found[label] for label in part.index if label in found}
         if form:
             made = {label: _without_interval(cell, FILTERS[form]) for label, cell in made.items()}
         return pd.Series(made, dtype=object)
@@ -248,6 +245,19 @@ def over_base(header: str, name: str, form: str = "") -> Quantity:
 
 def _without_interval(cell: Cell, form: Callable) -> Cell:
     return cell if cell.value is None else replace(cell, words=form(cell.value))
+
+
+def speedups(
+    evidence: Evidence, stem: str, ours: Mapping, base: Mapping, brief: bool = False
+) -> dict[int, Cell]:
+    """Label of each row of `gains.pairs` -> its cell; several tables show the same pairs."""
+
+    def make() -> dict[int, Cell]:
+        found = pairs(evidence, stem, ours, base)[SPEEDUP]
+        return {row.Index: speedup(row, brief) for row in found.itertuples()}
+
+    key = ("speedups", stem, *sorted(ours.items()), *sorted(base.items()), brief)
+    return evidence.once(key, make)
 
 
 def speedup(row, brief: bool = False) -> Cell:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-import pandas as pd
+import numpy as np
 
 from lmperf import names
 from lmperf.reporting.results import EMPTY
@@ -28,10 +28,11 @@ class Range(NamedTuple):
 
     @staticmethod
     def of(values: Iterable[float]) -> Range:
-        series = pd.Series(list(values), dtype=float).dropna()
-        if series.empty:
+        known = np.array([*values], dtype=float)
+        known = known[~np.isnan(known)]
+        if not known.size:
             raise NotMeasured("no value")
-        return Range(series.min(), series.median(), series.max())
+        return Range(known.min(), np.median(known), known.max())
 
 
 class Count(NamedTuple):

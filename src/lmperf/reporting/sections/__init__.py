@@ -36,7 +36,8 @@ class Section:
     """The rows and calculations of one template.
 
     Attributes of subclasses are cached properties, so that a template pays for what it names. One
-    whose rows are missing raises `NotMeasured`, and the sentence around it is left out.
+    whose rows are missing raises `NotMeasured`, and the sentence around it is left out. So does one
+    that can say nothing, or a number that would explain something else.
     """
 
     def __init__(self, evidence: Evidence):

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import cached_property
-from typing import NamedTuple
+from itertools import product
 
-import numpy as np
 import pandas as pd
 
 from lmperf.dtypes import dtype_of
 from lmperf.names import dtype_words, implementation_words, in_order
-from lmperf.reporting.evidence import having
+from lmperf.reporting.evidence import having, some
 from lmperf.reporting.gains import Gain
 from lmperf.reporting.rows import Rows
-from lmperf.reporting.sections import Section
+from lmperf.reporting.sections import Section, predicate
+from lmperf.reporting.sections.bounds import COMPUTE, MEMORY, NEITHER, bounds
 from lmperf.reporting.tables import Quantity, across, over, time
 from lmperf.reporting.words import NotMeasured
 
@@ -26,26 +26,7 @@ STEP, MOST_LENGTHS = 4, 3  # the first page shows lengths that are STEP times as
 # Passes over matrices of the size of the scores. Forward: q k^T writes it, scaling and softmax read
 # and write it, the product with v reads it. A mask reads and writes it once more.
 PASSES, PASSES_OF_MASK = 6, 2
-EXPLAINED = 0.5  # of a time, by the least times of its FLOPs and bytes
 MOST = 0.9  # of the cells: nearly all of them
-
-
-class Bound(NamedTuple):
-    """What bounds a forward: `by` is compute, memory or neither.
-
-    compute, memory: the share of its time that its FLOPs need at the peak matmul, and its bytes at
-    the speed of a copy.
-    """
-
-    seq_len: int
-    d_head: int
-    by: str
-    compute: float
-    memory: float
-
-    @property
-    def explained(self) -> float:
-        return self.compute + self.memory
 
 
 class Attention(Section):
@@ -68,14 +49,8 @@ class Attention(Section):
 
     @cached_property
     def usual(self) -> Rows:
-        """The rows of one dtype, width, batch and mask: of each length.
-
-        Raises:
-            NotMeasured: there are none.
-        """
-        rows = self.every.frame
-        if rows.empty:
-            raise NotMeasured("attention was not measured")
+        """The rows of one dtype, width, batch and mask: of each length."""
+        rows = some(self.every.frame, "attention was not measured")
         rows = having(rows, dtype=in_order("dtype", rows["dtype"])[0])
         width = min(rows["d_head"].unique(), key=lambda d: (abs(d - USUAL_WIDTH), d))
         rows = having(rows, d_head=width, batch=rows["batch"].max())
@@ -88,11 +63,7 @@ class Attention(Section):
 
     @cached_property
     def lengths(self) -> list[int]:
-        """The longest lengths that ran, each STEP times as long as the one before.
-
-        Raises:
-            NotMeasured: none ran.
-        """
+        """The longest lengths that ran, each STEP times as long as the one before."""
         rows = self.usual.where(implementation=PLAIN, phase="backward").valid
         ran = set(rows.frame["seq_len"])
         if not ran:
@@ -113,10 +84,12 @@ class Attention(Section):
         """Of each phase: the speed-ups of each implementation in other numerics over float32."""
         dtypes = [dtype for dtype in self.every.values("dtype") if dtype != SINGLE]
         columns = [
-            over(name, header=f"{implementation_words(name)}, {dtype_words(dtype)}", **pair)
-            for name in self.every.values("implementation")
-            for dtype in dtypes
-            for pair in [{"dtype": (dtype, SINGLE)}]
+            over(
+                name,
+                header=f"{implementation_words(name)}, {dtype_words(dtype)}",
+                dtype=(dtype, SINGLE),
+            )
+            for name, dtype in product(self.every.values("implementation"), dtypes)
         ]
         return across("phase", PHASES, *columns)
 
@@ -129,12 +102,10 @@ class Attention(Section):
         """The speed-ups of compiled over plain attention in float32."""
         return self.every.where(implementation=COMPILED, dtype=SINGLE).over(PLAIN)
 
-    @property
+    @predicate
     def compiling_pays(self) -> bool:
         """Whether compiled attention is faster in nearly all cells."""
-        with suppress(NotMeasured):
-            return self.compiled.faster.k > MOST * len(self.compiled.timed)
-        return False
+        return self.compiled.faster.k > MOST * len(self.compiled.timed)
 
     def numerics(self, phase: str) -> list[tuple[str, Gain]]:
         """(dtype, speed-ups over float32) of plain attention at the longest length."""
@@ -170,52 +141,30 @@ class Attention(Section):
     def bounds(self) -> Rows:
         """The forwards of plain attention with moved (bytes), compute_ms, memory_ms and bound."""
         rows = self.eager.where(phase="forward").valid.frame
-        peaks = {dtype: self.evidence.peak(dtype) for dtype in rows["dtype"].unique()}
-        compute_ms = rows["flops"] / rows["dtype"].map(peaks).astype(float) / 1e9
-        moved = moved_bytes(rows)
-        memory_ms = moved / self.evidence.copy_gbps() / 1e6
-        binds = np.where(compute_ms > memory_ms, "compute", "memory")
-        is_explained = compute_ms + memory_ms >= EXPLAINED * rows["median_ms"]
-        rows = rows.assign(
-            moved_mib=moved / 2**20,
-            compute_ms=compute_ms,
-            memory_ms=memory_ms,
-            bound=np.where(is_explained, binds, "neither"),
-        )
+        found = bounds(self.evidence, rows, moved_bytes(rows))
+        rows = rows.assign(moved_mib=moved_bytes(rows) / 2**20, **found)
         return self.every.kept(rows.dropna(subset=["compute_ms", "memory_ms"]))
 
     @property
-    def longest_bounds(self) -> list[Bound]:
+    def longest_bounds(self) -> pd.DataFrame:
         """What bounds the longest forward, by width: the usual one first.
 
-        Raises:
-            NotMeasured: the ceilings or the times are missing.
+        compute, memory: the shares of its time that its FLOPs and bytes need at the least.
         """
         same = {name: value for name, value in self.cell.items() if name != "d_head"}
         rows = having(self.bounds.sound, **same)
-        rows = having(rows, seq_len=rows["seq_len"].max())
-        usual = (rows["d_head"] != self.cell["d_head"]).rename("other")
-        found = [
-            Bound(
-                int(row["seq_len"]),
-                int(row["d_head"]),
-                row["bound"],
-                row["compute_ms"] / row["median_ms"],
-                row["memory_ms"] / row["median_ms"],
-            )
-            for _, row in rows.loc[usual.sort_values(kind="stable").index].iterrows()
-        ]
-        if not found:
-            raise NotMeasured("no forward has a bound")
-        return found
+        rows = some(having(rows, seq_len=rows["seq_len"].max()), "no forward has a bound")
+        shares = {name: rows[f"{name}_ms"] / rows["ms"] for name in (COMPUTE, MEMORY)}
+        rows = rows.assign(**shares, is_other=rows["d_head"] != self.cell["d_head"])
+        return rows.sort_values("is_other", kind="stable")
 
     @property
     def other_bounds(self) -> list[tuple[str, list[int]]]:
         """(bound, widths) of the longest forwards that something else bounds than the usual one."""
-        first, *rest = self.longest_bounds
-        kinds = [kind for kind in ("compute", "memory", "neither") if kind != first.by]
-        found = [(kind, [of.d_head for of in rest if of.by == kind]) for kind in kinds]
-        return [(kind, widths) for kind, widths in found if widths]
+        rows = self.longest_bounds
+        found = [(kind, having(rows, bound=kind)["d_head"]) for kind in (COMPUTE, MEMORY, NEITHER)]
+        usual = rows["bound"].iloc[0]
+        return [(kind, [*widths]) for kind, widths in found if kind != usual and len(widths)]
 
 
 def moved_bytes(rows: pd.DataFrame) -> pd.Series:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
-from importlib.resources import files
 from typing import NamedTuple
 
 import pandas as pd
 
 from lmperf.dtypes import STORED_DTYPES, dtype_of
-from lmperf.names import STATUSES, phase_words
-from lmperf.reporting.evidence import having
+from lmperf.names import STATUSES
+from lmperf.reporting.evidence import having, matching, some
+from lmperf.reporting.published import figures_of
 from lmperf.reporting.results import LOWER, TIME
 from lmperf.reporting.rows import Rows
-from lmperf.reporting.sections import Section, section
+from lmperf.reporting.sections import Section, predicate, section
 from lmperf.reporting.sections.attention import (
     COMPILED,
     LIMIT,
@@ -64,21 +63,6 @@ class Matrices(NamedTuple):
         return f"{round(self.middle)}" if self.is_whole else range_(Range(*self), "fixed")
 
 
-class Ended(NamedTuple):
-    """The first length that does not fit.
-
-    Attributes:
-        matrix: which matrix of scores was asked for, as ``second``; empty if not known.
-        asked, free: GiB in the allocator's message.
-    """
-
-    dtype: str
-    seq_len: int
-    matrix: str
-    asked: float
-    free: float
-
-
 class AttentionMemory(Section):
     """Peaks of plain attention beside matrices of scores, and the first length without room."""
 
@@ -97,28 +81,21 @@ class AttentionMemory(Section):
         return [known(f"{name}_mib", name, form="precise") for name in TENSORS]
 
     @cached_property
-    def ended(self) -> Ended:
-        """Where the usual dtype runs out of memory.
+    def ended(self) -> pd.Series:
+        """Where the usual dtype runs out of memory: asked and free, GiB in the allocator's message.
 
-        Raises:
-            NotMeasured: no length was run that does.
+        matrix: which matrix of scores was asked for, as ``second``; empty if not known.
         """
         rows = having(self.limits.valid.frame, dtype=self.times.cell["dtype"])
-        rows = rows[rows["requested_mib"].notna()]
-        if rows.empty:
-            raise NotMeasured("no length was run that does not fit")
+        rows = some(rows[rows["requested_mib"].notna()], "no length was run that does not fit")
         row = rows.iloc[0]
         used = row["free_before_mib"] - row["inputs_mib"] - row["free_mib"]
         before = round(used / row["predicted_requested_mib"])
         asked_for_scores = abs(row["predicted_requested_mib"] / row["requested_mib"] - 1) <= WHOLE
         is_known = asked_for_scores and 0 <= before < len(ORDINALS)
-        return Ended(
-            row["dtype"],
-            int(row["seq_len"]),
-            ORDINALS[before] if is_known else "",
-            row["requested_mib"] / MIB_IN_GIB,
-            row["free_mib"] / MIB_IN_GIB,
-        )
+        sizes = {"asked": row["requested_mib"] / 1024, "free": row["free_mib"] / 1024}
+        about = {"matrix": ORDINALS[before] if is_known else "", **sizes}
+        return pd.concat([row[["dtype", "seq_len"]], pd.Series(about)])
 
     def held(self, phase: str) -> Matrices:
         """Matrices at the peak of a phase, without inputs and outputs (two longest lengths)."""
@@ -140,11 +117,7 @@ class AttentionMemory(Section):
 
     @property
     def grows(self) -> float:
-        """By what factor the backward's peak grows for STEP times the length, at the longest.
-
-        Raises:
-            NotMeasured: only one length was measured.
-        """
+        """By what factor the backward's peak grows for STEP times the length, at the longest."""
         if len(self.times.lengths) < 2:
             raise NotMeasured("no length that is four times another")
         rows = self.times.usual.where(implementation=PLAIN, phase="backward")
@@ -164,13 +137,10 @@ class AttentionMemory(Section):
         rows = having(rows, seq_len=rows["seq_len"].max())
         return Range.of(rows["compiled_peak_mib"] / rows["peak_mib"])
 
-    @property
+    @predicate
     def compiling_halves(self) -> bool:
         """Whether compiling halves the peak of the backward."""
-        with suppress(NotMeasured):
-            peak = self.compiled_peak
-            return HALF[0] <= peak.low and peak.high <= HALF[1]
-        return False
+        return HALF[0] <= self.compiled_peak.low and self.compiled_peak.high <= HALF[1]
 
     def every_backward(self, *dtypes: str) -> pd.DataFrame:
         """The backward rows of plain attention with the peaks of the forward and compiled."""
@@ -180,7 +150,8 @@ class AttentionMemory(Section):
         forward = having(rows, implementation=PLAIN, phase="forward")
         compiled = having(rows, implementation=COMPILED, phase="backward")
         return base.assign(
-            forward_peak_mib=_beside(base, forward), compiled_peak_mib=_beside(base, compiled)
+            forward_peak_mib=matching(base, forward, CELL)["peak_mib"],
+            compiled_peak_mib=matching(base, compiled, CELL)["peak_mib"],
         )
 
     @cached_property
@@ -240,9 +211,6 @@ class AttentionMemory(Section):
         rows = self.times.usual.valid.frame
         return rows[rows["peak_gib"].notna()]
 
-    def panel(self, row) -> str:
-        return phase_words(row["phase"])
-
     @property
     def memory_gib(self) -> float:
         """The memory of the device."""
@@ -255,12 +223,12 @@ class AttentionMemory(Section):
 
         apart: the second over the first. first, second: in matrices, at the longest length.
         """
-        path = files("lmperf.reporting.published") / f"{STEM}.csv"
-        rows = having(pd.read_csv(path), source=SOURCES, unit=[*UNITS], implementation=PLAIN)
-        rows = rows[rows["value"] != "OOM"].astype({"value": float})
+        rows = having(figures_of(STEM), source=SOURCES, unit=[*UNITS], implementation=PLAIN)
+        axes = ["seq_len", "batch", "d_head"]
+        rows = rows[rows["value"] != "OOM"].astype(dict.fromkeys(["value", *axes], float))
         matrices = rows["value"] * rows["unit"].map(UNITS) / _matrix_mib(rows) / MIB
         rows = rows.assign(matrices=matrices)
-        wide = rows.pivot_table("matrices", ["seq_len", "batch", "d_head"], "source")[SOURCES]
+        wide = rows.pivot_table("matrices", axes, "source")[SOURCES]
         wide = wide.dropna()
         longest = wide.index.get_level_values("seq_len").max()
         first, second = (Range.of(wide.loc[longest, source]) for source in SOURCES)
@@ -276,11 +244,3 @@ def _matrix_mib(rows: pd.DataFrame) -> pd.Series:
 def _output_mib(rows: pd.DataFrame) -> pd.Series:
     """MiB of the output in float32, which is as large as each input."""
     return rows["batch"] * rows["seq_len"] * rows["d_head"] * dtype_of(SINGLE).bytes / MIB
-
-
-def _beside(rows: pd.DataFrame, other: pd.DataFrame) -> pd.Series:
-    """Of each row the peak of the other implementation or phase in the same cell."""
-    peaks = other.set_index(CELL)["peak_mib"]
-    if rows.empty or peaks.empty:
-        return pd.Series(float("nan"), rows.index)
-    return pd.Series(peaks.reindex(pd.MultiIndex.from_frame(rows[CELL])).to_numpy(), rows.index)

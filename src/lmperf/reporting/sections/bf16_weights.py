@@ -94,11 +94,7 @@ class Bf16Weights(Section):
 
     @property
     def growing(self) -> pd.DataFrame:
-        """The steps with bf16 weights whose larger batch makes more tokens a second.
-
-        Raises:
-            NotMeasured: no size has two batches.
-        """
+        """The steps with bf16 weights whose larger batch makes more tokens a second."""
         rows = self.run.larger[self.run.larger["way"] == self.way]
         if rows.empty:
             raise NotMeasured("no larger batch was measured with bf16 weights")

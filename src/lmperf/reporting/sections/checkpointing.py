@@ -14,18 +14,16 @@ from lmperf.benchmarks import load
 from lmperf.dtypes import dtype_of
 from lmperf.names import in_order
 from lmperf.reporting.evidence import having
-from lmperf.reporting.gains import Gain
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.words import NotMeasured
 from lmperf.transformer.memory import FLOAT32, Footprint, predicted_memory
-from lmperf.transformer.sizes import SIZES, ModelSize, canonical
+from lmperf.transformer.sizes import SHORT
 
 STEM, NONE, EACH, STEP = "checkpointing", "eager", "checkpoint_1", "train_step"
 MIB = 2**20
 MIB_IN_GIB = 1024
 LESS = 0.99
-SIZE_OF = {size.short: size for size in SIZES.values()}
 # A forward takes about a third of a step, and recomputing runs it a second time.
 COST_OF_A_FORWARD = (0.20, 0.60)
 
@@ -57,19 +55,6 @@ class Saved(NamedTuple):
         return self.nested < LESS * self.with_them
 
 
-class Cost(NamedTuple):
-    """By how much a step with checkpoints is longer than without, at a size at which both fit."""
-
-    size: str
-    longer: float
-
-    @property
-    def is_a_forward(self) -> bool:
-        """Whether the cost is about that of a second forward."""
-        low, high = COST_OF_A_FORWARD
-        return low <= self.longer <= high
-
-
 class Checkpointing(Section):
     """Train steps by the size of the checkpoints, with their predicted peaks."""
 
@@ -93,7 +78,7 @@ class Checkpointing(Section):
     def _predicted(self, row: pd.Series) -> int:
         options = _options(row)
         return predicted_memory(
-            _size(row),
+            SHORT[row["size"]],
             int(row["context_length"]),
             int(row["batch"]),
             row["dtype"],
@@ -104,11 +89,7 @@ class Checkpointing(Section):
         )["peak"]
 
     def saved(self, implementation: str = "") -> Saved:
-        """What checkpoints save at the largest size; by default those with the least peak.
-
-        Raises:
-            NotMeasured: no such step was measured.
-        """
+        """What checkpoints save at the largest size; by default those with the least peak."""
         known = self.every.valid.frame.dropna(subset=["peak_mib"])
         nested = known["implementation"].map(lambda name: name.startswith("nested")).astype(bool)
         plain = known[~nested & (known["implementation"] != NONE)]
@@ -126,7 +107,7 @@ class Checkpointing(Section):
         none = none.iloc[0]
         operand = dtype_of(dtype_of(best["dtype"]).autocast or "float32").bytes
         shape = Footprint(
-            _size(best), int(best["context_length"]), int(best["batch"]), operand, self.device, 0
+            SHORT[size], int(best["context_length"]), int(best["batch"]), operand, self.device, 0
         )
         fits = none["state"] is None and none["peak_mib"] == none["peak_mib"]
         return Saved(
@@ -143,19 +124,18 @@ class Checkpointing(Section):
             len(plain),
         )
 
-    def cost(self, implementation: str) -> Cost:
-        """By how much these checkpoints make a step longer, at the largest size with both.
-
-        Raises:
-            NotMeasured: no two such steps can be compared, or they show no difference.
-        """
-        rows = self.every.where(implementation=implementation)
-        timed = rows.over(NONE).rows
-        size = in_order("size", timed["size"])[-1]
-        gain: Gain = rows.where(size=size).over(NONE)
-        if not gain.is_slower:
+    def cost(self, implementation: str) -> tuple[str, float]:
+        """The largest size at which both fit, and by how much these make its step longer."""
+        sizes = self.every.where(implementation=implementation).over(NONE).by("size")
+        if not sizes or not sizes[-1][1].is_slower:
             raise NotMeasured("checkpoints do not make the step longer")
-        return Cost(size, 1 / gain.mean - 1)
+        size, gain = sizes[-1]
+        return size, 1 / gain.mean - 1
+
+    def is_a_forward(self, longer: float) -> bool:
+        """Whether a cost is about that of a second forward."""
+        low, high = COST_OF_A_FORWARD
+        return low <= longer <= high
 
     @property
     def largest_model(self) -> pd.Series:
@@ -165,7 +145,3 @@ class Checkpointing(Section):
 
 def _options(row: pd.Series) -> dict:
     return load(STEM).implementation(row["implementation"]).options
-
-
-def _size(row: pd.Series) -> ModelSize:
-    return SIZE_OF.get(row["size"]) or SIZES[canonical(row["size"])]

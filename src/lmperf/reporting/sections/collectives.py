@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from lmperf.names import in_order
-from lmperf.reporting.evidence import having
+from lmperf.reporting.evidence import having, some
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.words import NotMeasured
@@ -31,9 +31,7 @@ class Collectives(Section):
 
     @cached_property
     def _all_reduces(self) -> pd.DataFrame:
-        rows = having(self.every.sound, operation="all_reduce")
-        if rows.empty:
-            raise NotMeasured("no all-reduce")
+        rows = some(having(self.every.sound, operation="all_reduce"), "no all-reduce")
         rows = having(rows, ranks=rows["ranks"].max(), dtype=in_order("dtype", rows["dtype"])[0])
         return rows.sort_values("message_bytes")
 

@@ -37,7 +37,7 @@ class Devices(Section):
 
     def columns(self) -> Sequence[Quantity]:
         """The time on this machine, then on each other one."""
-        mine = time(header=device_of(self.evidence))
+        mine = time(header=self.evidence.device)
         return [mine, *(self._column(one) for one in self.others)]
 
     def over(self, other: Evidence) -> Range:
@@ -45,9 +45,6 @@ class Devices(Section):
         both = self._shared(other)
         both = both[both["holds"] & both["holds_other"] & ~both["waits"] & ~both["waits_other"]]
         return Range.of(both["ms_other"] / both["ms"])
-
-    def device(self, other: Evidence) -> str:
-        return device_of(other)
 
     def _shared(self, other: Evidence) -> pd.DataFrame:
         """The steps that both have, with the columns of the other's; labelled like ours."""
@@ -67,13 +64,7 @@ class Devices(Section):
             return made.map(lambda cell: replace(cell, row=None))
 
         name = f"{other.machine}.ms"
-        return Quantity(device_of(other), name, make, {}, "ms", LOWER, TIME)
-
-
-def device_of(evidence: Evidence) -> str:
-    """The device of a machine in words."""
-    facts = evidence.environment
-    return str(facts.get("device") or facts.get("cpu_model") or evidence.machine)
+        return Quantity(other.device, name, make, {}, "ms", LOWER, TIME)
 
 
 def _steps(evidence: Evidence) -> pd.DataFrame:

@@ -8,7 +8,7 @@ from functools import cached_property
 import pandas as pd
 
 from lmperf.names import in_order
-from lmperf.reporting.evidence import having
+from lmperf.reporting.evidence import having, some
 from lmperf.reporting.results import TIME
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, overlap, ranks_memory
@@ -88,9 +88,7 @@ class Distributed(Section):
     def _several(self) -> pd.DataFrame:
         """The valid steps on several ranks: compiled ones, if there are any."""
         rows = self.steps.valid.frame
-        rows = rows[rows["ranks"] > 1]
-        if rows.empty:
-            raise NotMeasured("no step on several ranks")
+        rows = some(rows[rows["ranks"] > 1], "no step on several ranks")
         compiled = rows["implementation"].str.endswith(COMPILED)
         return rows[compiled] if compiled.any() else rows
 

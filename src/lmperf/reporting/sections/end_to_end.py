@@ -10,7 +10,7 @@ from itertools import pairwise
 import pandas as pd
 
 from lmperf.names import in_order
-from lmperf.reporting.evidence import having, parts
+from lmperf.reporting.evidence import having, parts, some
 from lmperf.reporting.gains import Gain, pairs
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
@@ -158,9 +158,7 @@ class EndToEnd(Section):
     @cached_property
     def context(self) -> int:
         """The context at which most sizes have a step; of equals the nearest to USUAL_CONTEXT."""
-        timed = self.steps[self.steps["state"].isna()]
-        if timed.empty:
-            raise NotMeasured("no train step")
+        timed = some(self.steps[self.steps["state"].isna()], "no train step")
         sizes = timed.groupby("context_length")["size"].nunique()
         most = sizes[sizes == sizes.max()].index
         return int(min(most, key=lambda context: (abs(context - USUAL_CONTEXT), context)))
@@ -221,10 +219,7 @@ class EndToEnd(Section):
     def _autocast(self) -> pd.DataFrame:
         """Eager steps under autocast with their speed-ups over float32."""
         found = self.compared(Way(EAGER, AUTOCAST).axes, Way(EAGER, FLOAT32).axes)
-        found = found[found["ratio"].notna()]
-        if found.empty:
-            raise NotMeasured("autocast is not compared with float32")
-        return found
+        return some(found[found["ratio"].notna()], "autocast is not compared with float32")
 
     def grows(self, gain: Gain) -> bool:
         """Whether each of three or more sizes gains more than the smaller one."""
@@ -275,9 +270,6 @@ class EndToEnd(Section):
         """Each other attention in models compiled by block, beside plain attention there.
 
         Its name, the speed-ups and the fraction by which it lowers the peak.
-
-        Raises:
-            NotMeasured: none was timed there.
         """
         timed = set(self.steps["implementation"][self.steps["state"].isna()])
         names = zip(ATTENTIONS[EAGER][1:], ATTENTIONS[BLOCKS][1:], strict=True)

@@ -1,12 +1,10 @@
 """External implementations: custom ones of the user, and peers (`lmperf.peers`).
 
-Neither the benchmark nor `lmperf.names` knows the name of an external implementation. What is
-calculated here needs no page: `Compared.tables` gives the tables alone.
+Neither the benchmark nor `lmperf.names` knows the name of an external implementation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,10 +14,8 @@ import pandas as pd
 from lmperf.benchmark import Timed
 from lmperf.benchmarks import load
 from lmperf.names import IMPLEMENTATIONS, in_order
-from lmperf.reporting import tables
 from lmperf.reporting.evidence import Evidence, having
 from lmperf.reporting.gains import Gain, pairs
-from lmperf.reporting.results import Table
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.sections.ways import WORDS, observed
@@ -135,18 +131,6 @@ class Compared:
             text("reason"),
         ]
 
-    def tables(self) -> Iterator[Table]:
-        """Its tables: times and speed-ups by phase, then the errors of rows that failed."""
-        for rows, columns, split, what, note in (
-            (self.rows, self.columns, ["phase"], f"times of {self.name}", self.note),
-            (self.failed, self.failed_columns, [], f"failed checks of {self.name}", ""),
-        ):
-            frame = rows.frame
-            frame.attrs["stem"] = self.stem
-            lines = [*self.lines.split(), *([] if split else ["phase"])]
-            more = {"words": self.words}
-            yield from tables.made(self.evidence, frame, lines, columns, split, what, note, **more)
-
     # What a sentence says.
 
     @cached_property
@@ -161,16 +145,13 @@ class Compared:
         """The fastest of the other implementations, the speed-ups over it, and of how many cells.
 
         One that can be judged in less than half as many cells as another does not count.
-
-        Raises:
-            NotMeasured: too few comparisons can be judged.
         """
         found = []
         for other in self.others:
             ways = ({"implementation": name} for name in (self.name, other))
             timed = having(pairs(self.evidence, self.stem, *ways), phase=self.phases)
             with suppress(NotMeasured):
-                gain = Gain(timed[~timed["waits"]])
+                gain = Gain(timed)
                 found.append((other, gain, Count(gain.cells.k, int(timed["ratio"].notna().sum()))))
         most = max((judged.k for *_, judged in found), default=0)
         known = [one for one in found if 2 * one[2].k >= most]
@@ -211,7 +192,3 @@ class Compared:
             for words, reason in zip(without["words"], reasons, strict=True)
         ]
         return list(dict.fromkeys(said))
-
-    @property
-    def without_time(self) -> bool:
-        return self.rows.valid.frame.empty

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cached_property, reduce
-from importlib.resources import files
 from itertools import product
 
 import numpy as np
@@ -14,10 +13,11 @@ import pandas as pd
 from lmperf.benchmarks import load
 from lmperf.names import dtype_words, in_order, phase_words
 from lmperf.reporting import tables
-from lmperf.reporting.evidence import LAUNCH_BOUND, having, parts, sorted_for_reading
-from lmperf.reporting.gains import Gain, pairs, usable
+from lmperf.reporting.evidence import LAUNCH_BOUND, having, parts, some, sorted_for_reading
+from lmperf.reporting.gains import Gain, pairs
+from lmperf.reporting.published import figure
 from lmperf.reporting.rows import Rows
-from lmperf.reporting.sections import Section
+from lmperf.reporting.sections import Section, predicate
 from lmperf.reporting.tables import TO_MEASURE, Quantity, number, text
 from lmperf.reporting.words import Count, NotMeasured, Range, error
 from lmperf.statistics import UNRESOLVED
@@ -114,11 +114,7 @@ class FlashAttention(Section):
 
     @cached_property
     def peer(self) -> str:
-        """The best peer that ran.
-
-        Raises:
-            NotMeasured: none ran.
-        """
+        """The best peer that ran."""
         there = self.shown.valid.frame["implementation"].values
         found = next((name for name in PEERS if name in there), None)
         if found is None:
@@ -153,11 +149,7 @@ class FlashAttention(Section):
 
     @cached_property
     def gains_of_shapes(self) -> dict[str, Gain]:
-        """Phase -> speed-ups over the best peer in the shapes that are compared in every phase.
-
-        Raises:
-            NotMeasured: these are fewer than SEVERAL.
-        """
+        """Phase -> speed-ups over the best peer in the shapes that are compared in every phase."""
         cell = [*SHAPE, "causal"]
         gains = {phase: self.shown_ours.where(phase=phase).over(self.peer) for phase in PHASES}
         rows = {phase: gain.rows.set_index(cell, drop=False) for phase, gain in gains.items()}
@@ -193,20 +185,16 @@ class FlashAttention(Section):
         found = self.every.where(kind="head", dtype=self.dtype, mask="causal")
         return found.where(d_head=NARROW, seq_len=length, phase="forward_backward")
 
-    @cached_property
+    @predicate
     def is_faster_than_plain(self) -> bool:
         """Whether our kernel is measurably faster than plain PyTorch on that head."""
-        with suppress(NotMeasured):
-            return self.one_head.where(implementation=self.ours).over(PLAIN).is_faster
-        return False
+        return self.one_head.where(implementation=self.ours).over(PLAIN).is_faster
 
-    @cached_property
+    @predicate
     def is_smaller_than_plain(self) -> bool:
         """Whether our kernel needs less memory than plain PyTorch on that head."""
-        with suppress(NotMeasured):
-            ours, plain = (self.of_one_head(name) for name in (self.ours, PLAIN))
-            return ours["peak_mib"] < plain["peak_mib"]
-        return False
+        ours, plain = (self.of_one_head(name) for name in (self.ours, PLAIN))
+        return ours["peak_mib"] < plain["peak_mib"]
 
     def of_one_head(self, implementation: str) -> pd.Series:
         return self.one_head.where(implementation=implementation).one
@@ -315,10 +303,6 @@ class FlashAttention(Section):
         shape = dict(zip(SHAPE, load(STEM).stated["leaderboard"], strict=True))
         rows = self.every.where(implementation=self.ours, phase="forward_backward", kind="other")
         return rows.kept(having(rows.frame, **shape)).median("median_ms")
-
-    @property
-    def back_to_back(self) -> Rows:
-        return self.every.kept(self.every.frame[self.every.frame["sustained_ms"].notna()])
 
     def beside_peers(self, quantity) -> list[Quantity]:
         return tables.beside(quantity, self.ours, *PEERS)
@@ -436,15 +420,8 @@ class FlashAttention(Section):
 
     @cached_property
     def further_curves(self) -> pd.DataFrame:
-        """All others.
-
-        Raises:
-            NotMeasured: there is none.
-        """
-        rows = self.curves.drop(self.first_curves.index)
-        if rows.empty:
-            raise NotMeasured("the first page shows all curves")
-        return rows
+        """All others."""
+        return some(self.curves.drop(self.first_curves.index), "the first page shows all curves")
 
     @cached_property
     def further_gains(self) -> Gain:
@@ -457,9 +434,7 @@ class FlashAttention(Section):
 
     def published(self, source: str) -> dict[str, str]:
         """The first published figure of a source."""
-        path = files("lmperf.reporting.published") / f"{STEM}.csv"
-        figures = pd.read_csv(path, dtype=str, keep_default_na=False)
-        return having(figures, source=source).iloc[0].to_dict()
+        return figure(STEM, source=source)
 
 
 def works(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
@@ -473,12 +448,10 @@ def works(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
 
 
 def over_the_fastest(backends: list[pd.DataFrame]) -> pd.DataFrame:
-    """Of each cell the speed-up over the fastest backend; none unless all of them are usable."""
-    known = pd.concat(map(usable, backends)).sort_values("ratio", kind="stable")
-    timed = pd.concat(of[of["ratio"].notna() | (of["why"] == "withheld")] for of in backends)
-    lacking = timed.index.value_counts().sub(known.index.value_counts(), fill_value=0)
-    known = known[~known.index.duplicated()]
-    return known[known.index.isin(lacking.index[lacking == 0])]
+    """Of each cell the speed-up over the fastest backend; none unless all of them are known."""
+    every = pd.concat(backends).query("is_timed").sort_values("ratio", kind="stable")
+    every = every[every["is_known"].groupby(every.index).transform("all")]
+    return every[~every.index.duplicated()]
 
 
 def _error_column(tensor: str) -> Quantity:

@@ -6,8 +6,8 @@ from functools import cached_property
 
 import pandas as pd
 
-from lmperf.reporting.evidence import Evidence, having, sorted_for_reading
-from lmperf.reporting.sections import Section, section
+from lmperf.reporting.evidence import Evidence, having, matching, some, sorted_for_reading
+from lmperf.reporting.sections import Section, predicate, section
 from lmperf.reporting.sections.steps import (
     BUSY,
     FUSED,
@@ -42,13 +42,9 @@ class Host(Section):
 
     @cached_property
     def smallest(self) -> pd.Series:
-        """The compiled step of the smallest size.
-
-        Raises:
-            NotMeasured: it was not measured, or does not wait for the CPU.
-        """
-        rows = having(self.run.valid, way=[SDPA], size=self.run.sizes[0])
-        if rows.empty or not rows["waits"].iloc[0]:
+        """The compiled step of the smallest size."""
+        rows = having(self.run.valid, way=[SDPA], size=self.run.sizes[0], waits=True)
+        if rows.empty:
             raise NotMeasured("the compiled step of the smallest size does not wait")
         return rows.iloc[0]
 
@@ -61,45 +57,28 @@ class Host(Section):
     def limit_w(self) -> float:
         return self.evidence.environment.get("power_limit_w") or float("nan")
 
-    @property
+    @predicate
     def is_idle(self) -> bool:
         """Whether the GPU draws much less than its power limit; False if that is not known."""
-        return bool(self.smallest["sustained_w"] < IDLE * self.limit_w)
+        return self.smallest["sustained_w"] < IDLE * self.limit_w
 
     # A graph beside the same kernels without it, with bf16 weights.
 
     @cached_property
     def graphs(self) -> pd.DataFrame:
-        found = self._beside(self.evidence, GRAPH_NARROW, FUSED_NARROW)
-        if found.empty:
-            raise NotMeasured("no CUDA graph with bf16 weights was measured")
-        return found
-
-    @staticmethod
-    def _beside(evidence: Evidence, ours: Way, base: Way) -> pd.DataFrame:
-        found = compared(evidence, ours, base)
-        found = found[found.index.isin(usual(evidence).index)]
-        return sorted_for_reading(found.assign(way=[ours] * len(found)), ["size"])
+        return some(
+            _beside(self.evidence, GRAPH_NARROW, FUSED_NARROW),
+            "no CUDA graph with bf16 weights was measured",
+        )
 
     @property
-    def gains(self) -> list[pd.Series]:
+    def gains(self) -> pd.DataFrame:
         """The smallest sizes at which the step without a graph waits, and takes longer."""
-        found = self.graphs[self.graphs["waits"] & (self.graphs["ratio"] > GAINS)]
-        return [row for _, row in found.head(SHOWN).iterrows()]
-
-    def without(self, row: pd.Series) -> pd.Series:
-        """The step without a graph that stands beside a step with one."""
-        steps = usual(self._source if row["way"] == GRAPH else self.evidence)
-        way = FUSED if row["way"] == GRAPH else FUSED_NARROW
-        return having(steps, way=[way], size=row["size"]).iloc[0]
+        return self.graphs[self.graphs["waits"] & (self.graphs["ratio"] > GAINS)].head(SHOWN)
 
     @property
     def largest(self) -> pd.Series:
-        """The largest size, with and without a graph.
-
-        Raises:
-            NotMeasured: it waits for the CPU, or was not measured.
-        """
+        """The largest size, with and without a graph."""
         row = self.graphs.iloc[-1]
         if row["size"] != self.run.sizes[-1] or row["waits"]:
             raise NotMeasured("the largest size waits for the CPU, or was not measured")
@@ -116,78 +95,56 @@ class Host(Section):
     # A graph with float32 weights: here, or on another machine.
 
     @cached_property
-    def _source(self) -> Evidence:
-        """The first machine with a graph with float32 weights whose GPU time is known."""
-        for one in (self.evidence, *self.evidence.others):
-            if one.is_cuda and len(self._profiled(one)):
-                return one
-        raise NotMeasured("no CUDA graph with float32 weights was measured")
-
-    def _profiled(self, evidence: Evidence) -> pd.DataFrame:
-        found = self._beside(evidence, GRAPH, FUSED)
-        names = ["device_ms", "launches", "way"]
-        found = found.drop(columns=names, errors="ignore").join(usual(evidence)[names])
-        return found[found["device_ms"].notna()]
+    def _sources(self) -> list[Evidence]:
+        """The machines with a graph with float32 weights whose GPU time is known."""
+        every = [one for one in (self.evidence, *self.evidence.others) if one.is_cuda]
+        return [one for one in every if len(_profiled(one))]
 
     @property
-    def profiled(self) -> list[pd.Series]:
+    def _source(self) -> Evidence:
+        if not self._sources:
+            raise NotMeasured("no CUDA graph with float32 weights was measured")
+        return self._sources[0]
+
+    @property
+    def profiled(self) -> pd.DataFrame:
         """The smallest sizes with such a graph, beside the step without it."""
-        return [row for _, row in self._profiled(self._source).head(SHOWN).iterrows()]
+        return _profiled(self._source).head(SHOWN)
 
     @property
     def is_owed(self) -> bool:
         """Whether such a graph is to be measured here."""
-        return self._profiled(self.evidence).empty
+        return all(one is not self.evidence for one in self._sources)
 
     @property
     def others_know(self) -> bool:
         """Whether another machine has such a graph."""
-        return any(one.is_cuda and len(self._profiled(one)) for one in self.evidence.others)
-
-    @property
-    def is_elsewhere(self) -> bool:
-        return self._source is not self.evidence
+        return any(one is not self.evidence for one in self._sources)
 
     @property
     def device(self) -> str:
-        return self._source.environment["device"]
+        """The device with such a graph."""
+        return self._source.device
 
-    @property
-    def here(self) -> str:
-        """This machine's device without its maker."""
-        return self.evidence.environment["device"].removeprefix("NVIDIA ")
+    # The same beside busy processes: how many times as long a step takes; the median.
 
     @cached_property
     def _disturbed(self) -> pd.DataFrame:
         """The steps beside busy processes, with `ratio` to the same step without them."""
-        busy, quiet = usual(self._source, BUSY), usual(self._source)
-        both = busy[busy["state"].isna()].merge(
-            quiet[quiet["state"].isna()], on=["size", "way"], suffixes=("", "_quiet")
-        )
-        if both.empty:
-            raise NotMeasured("no step was timed beside busy processes")
-        return sorted_for_reading(both.assign(ratio=both["ms"] / both["ms_quiet"]), ["size"])
+        busy, quiet = (usual(self._source, load) for load in (BUSY, ""))
+        busy, quiet = (rows[rows["state"].isna()] for rows in (busy, quiet))
+        ratio = busy["ms"] / matching(busy, quiet, ["size", "way"])["ms"]
+        return sorted_for_reading(busy.assign(ratio=ratio).dropna(subset=["ratio"]), ["size"])
 
     @property
     def graphs_disturbed(self) -> pd.DataFrame:
-        found = having(self._disturbed, way=[GRAPH])
-        if found.empty:
-            raise NotMeasured("no CUDA graph was timed beside busy processes")
-        return found
-
-    @property
-    def disturbed_ms(self) -> list[float]:
-        return [*self.graphs_disturbed["ms"]]
-
-    @property
-    def graph_disturbed(self) -> float:
-        """How many times as long the graph takes beside busy processes; the median."""
-        return float(self.graphs_disturbed["ratio"].median())
+        return some(
+            having(self._disturbed, way=[GRAPH]), "no CUDA graph was timed beside busy processes"
+        )
 
     @property
     def others_disturbed(self) -> float:
-        """How many times as long other steps take beside busy processes; the median."""
-        rows = self._disturbed[self._disturbed["implementation"] != "graph"]
+        rows = self._disturbed[self._disturbed["implementation"] != GRAPH.implementation]
         if rows.empty:
             raise NotMeasured("only graphs were timed beside busy processes")
         return float(rows["ratio"].median())
@@ -197,3 +154,12 @@ class Host(Section):
         """Whether busy processes slow other steps, but not the graph."""
         steady = (self.graphs_disturbed["ratio"] < STEADY).all()
         return bool(steady and self.others_disturbed > DISTURBED)
+
+
+def _beside(evidence: Evidence, ours: Way, base: Way) -> pd.DataFrame:
+    found = compared(evidence, ours, base)
+    return sorted_for_reading(found[found.index.isin(usual(evidence).index)], ["size"])
+
+
+def _profiled(evidence: Evidence) -> pd.DataFrame:
+    return _beside(evidence, GRAPH, FUSED).dropna(subset=["device_ms"])

@@ -57,11 +57,7 @@ class Ladder(Section):
 
     @property
     def float8(self) -> list[tuple[str, Gain]]:
-        """Each float8 recipe that was timed, with its speed-ups over the highest rung.
-
-        Raises:
-            NotMeasured: there is none.
-        """
+        """Each float8 recipe that was timed, with its speed-ups over the highest rung."""
         there = {*self.every.frame["implementation"]}
         if not (names := [one.name for one in FLOAT8 if one.name in there]):
             raise NotMeasured("no float8 step was timed")
@@ -115,10 +111,6 @@ class Ladder(Section):
     def gained(self) -> list[str]:
         """The sizes that have both ends of the ladder."""
         return in_order("size", self._whole["size"])
-
-    @property
-    def gains_everywhere(self) -> bool:
-        return self.gained == self.sizes
 
     # What a rung gains over the one before it.
 

@@ -32,11 +32,6 @@ class Leaderboard(Section):
         """The fastest step."""
         return self.every.least("ms")
 
-    @property
-    def is_kept(self) -> bool:
-        """Whether the fastest step keeps more than the inputs of its blocks."""
-        return self.best["implementation"] != BASE
-
     def published(self, which: str) -> dict[str, str]:
         """A published time of this step: that of the `baseline` or the `best`."""
         return figure(STEM, implementation=which)

@@ -74,20 +74,12 @@ class Losses(Section):
 
     @property
     def stated(self) -> dict:
-        """How the losses were measured, as the benchmark declares it: steps, learning rate.
-
-        Raises:
-            NotMeasured: there are none.
-        """
+        """How the losses were measured, as the benchmark declares it: steps, learning rate."""
         return load(STEM).stated if self.step else {}
 
     @property
     def seeds(self) -> int:
-        """How many runs a loss is the mean of.
-
-        Raises:
-            NotMeasured: there is no loss beside that of float32.
-        """
+        """How many runs a loss is the mean of."""
         rows = self.every.frame
         if not {*rows["implementation"]} - {FLOAT32}:
             raise NotMeasured("no losses were compared")
@@ -97,11 +89,7 @@ class Losses(Section):
 
     @cached_property
     def outside(self) -> pd.Series:
-        """Size -> how far the worst loss with bf16 weights is outside, as a fraction.
-
-        Raises:
-            NotMeasured: no size has such a loss and two with float32 weights.
-        """
+        """Size -> how far the worst loss with bf16 weights is outside, as a fraction."""
         rows = self.every.sound.dropna(subset=["outside"])
         if rows.empty:
             raise NotMeasured("no loss with bf16 weights beside two with float32 weights")
@@ -109,11 +97,7 @@ class Losses(Section):
 
     @property
     def near(self) -> list[str]:
-        """The sizes whose losses with bf16 weights are in or near the range.
-
-        Raises:
-            NotMeasured: there is none.
-        """
+        """The sizes whose losses with bf16 weights are in or near the range."""
         near = self.outside[self.outside.abs() <= NEAR]
         if near.empty:
             raise NotMeasured("no loss with bf16 weights is near those with float32 weights")

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from contextlib import suppress
 from functools import cached_property
 
 import pandas as pd
 
-from lmperf.names import in_order, phase_words, value_words
-from lmperf.reporting.evidence import LAUNCH_BOUND, WITHHELD, having, parts, sorted_for_reading
+from lmperf.names import in_order, value_words
+from lmperf.reporting.evidence import LAUNCH_BOUND, WITHHELD, parts, sorted_for_reading
 from lmperf.reporting.gains import Gain, pairs
 from lmperf.reporting.rows import Rows
-from lmperf.reporting.sections import Section
+from lmperf.reporting.sections import Section, predicate
 from lmperf.reporting.tables import Quantity, number, over, text, time
 from lmperf.reporting.words import Count, NotMeasured, Range, error
 
@@ -74,11 +73,7 @@ class Lrpe(Section):
 
     @cached_property
     def leads(self) -> list[str]:
-        """The lead, then those that it is compared with.
-
-        Raises:
-            NotMeasured: none has a result.
-        """
+        """The lead, then those that it is compared with."""
         there = self.every.valid.frame["implementation"].values
         found = [name for name in LEADS if name in there]
         if not found:
@@ -91,11 +86,7 @@ class Lrpe(Section):
 
     @property
     def peer(self) -> str:
-        """The next implementation.
-
-        Raises:
-            NotMeasured: there is none.
-        """
+        """The next implementation."""
         if len(self.leads) < 2:
             raise NotMeasured("there is no second implementation")
         return self.leads[1]
@@ -164,20 +155,16 @@ class Lrpe(Section):
     def is_memory_bound(self) -> bool:
         return self.large_share.range.low > BOUND_BY_BYTES
 
-    @cached_property
+    @predicate
     def compiled_is_slower(self) -> bool:
         """Whether compiled PyTorch is slower than our kernel in the forward of the first page."""
-        with suppress(NotMeasured):
-            return self.over(self.largest.where(phase="forward"), OURS, "compiled").is_faster
-        return False
+        return self.over(self.largest.where(phase="forward"), OURS, "compiled").is_faster
 
-    @cached_property
+    @predicate
     def compiled_is_compute_bound(self) -> bool:
         """Whether arithmetic limits the compiled forward: it is far from the speed of a copy."""
-        with suppress(NotMeasured):
-            forward = self.largest.where(phase="forward")
-            return self.over(forward, "compiled", COPY).mean < BOUND_BY_BYTES
-        return False
+        forward = self.largest.where(phase="forward")
+        return self.over(forward, "compiled", COPY).mean < BOUND_BY_BYTES
 
     @cached_property
     def caching(self) -> Gain:
@@ -208,11 +195,7 @@ class Lrpe(Section):
 
     @cached_property
     def launch_bound(self) -> list[tuple[str, int]]:
-        """Phase and the positions up to which every launch of the lead takes longer than the run.
-
-        Raises:
-            NotMeasured: that holds nowhere.
-        """
+        """Phase and the positions up to which each launch of the lead takes longer than the run."""
         rows = self.shown.where(implementation=self.lead)
         until = [(phase, part.until(LAUNCH_BOUND, "positions")) for phase, part in rows.by("phase")]
         found = [(phase, int(positions)) for phase, positions in until if positions]
@@ -222,11 +205,7 @@ class Lrpe(Section):
 
     @cached_property
     def curves(self) -> pd.DataFrame:
-        """The rows of the figure: fewest axes and extra tokens, with the intervals of their rates.
-
-        Raises:
-            NotMeasured: all have the same number of positions.
-        """
+        """The rows of the figure: fewest axes and extra tokens; gbps_low, gbps_high: interval."""
         rows = self.shown.valid.frame
         for axis in ("axes", "extra_tokens"):
             rows = rows[rows[axis] == rows[axis].min()]
@@ -235,14 +214,6 @@ class Lrpe(Section):
         low, high = (rows["bytes"] / rows[f"{end}_ms"] / 1e6 for end in ("high", "low"))
         rows = rows.assign(gbps_low=low, gbps_high=high)
         return sorted_for_reading(rows, ("phase", "implementation", "positions"))
-
-    @cached_property
-    def curve_shares(self) -> Gain:
-        """The speed of the lead relative to a copy, for the large shapes of the figure."""
-        return self.over(self.shown.kept(having(self.curves, large=True)), self.lead, COPY)
-
-    def panel(self, row) -> str:
-        return phase_words(row["phase"])
 
     def speed_columns(self) -> list[Quantity]:
         """Time and share of a copy of each implementation, rates and speed-ups of the lead (L1)."""
@@ -269,22 +240,9 @@ class Lrpe(Section):
             for column, header in kinds.items()
         ]
 
-    @cached_property
-    def host_rows(self) -> Rows:
-        """The rows with the fewest extra tokens."""
-        return self.shown.where(extra_tokens=self.shown.frame["extra_tokens"].min())
-
-    @cached_property
-    def gates(self) -> Rows:
-        """A line for each implementation and dtype: the largest errors of the timed rows."""
-        return self._errors(self.every.frame)
-
-    @cached_property
-    def tests(self) -> Rows:
-        """The same of the kernel tests."""
-        return self._errors(self.rows(CHECK).frame)
-
-    def _errors(self, rows: pd.DataFrame) -> Rows:
+    def errors(self, rows: Rows) -> Rows:
+        """A line for each implementation and dtype: the largest errors of some rows."""
+        rows = rows.frame
         rows = rows[rows["error_bound"].notna() | rows["state"].isin(WITHHELD)]
         rows = rows.assign(bound=rows["max_error"] / rows["error_bound"])
         columns = [*(f"error_{name}" for name in ERRORS), "bound"]

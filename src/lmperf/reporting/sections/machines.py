@@ -14,12 +14,11 @@ from lmperf.benchmarks import load, stems
 from lmperf.reporting.evidence import Evidence, having
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
+from lmperf.reporting.sections.bounds import MEMORY, NEITHER, bounds
 from lmperf.reporting.tables import Quantity, across
 from lmperf.reporting.words import EMPTY
 
 STEPS, CEILINGS = "end_to_end", "ceilings"
-COMPUTE, MEMORY, NEITHER = "compute", "memory", "neither"
-EXPLAINED = 0.5  # FLOPs and bytes that explain a smaller share of the time do not bound a row
 
 
 class Machines(Section):
@@ -67,15 +66,14 @@ class Machines(Section):
 def facts_of(evidence: Evidence) -> dict[str, object]:
     """What a machine is, and how much was measured on it."""
     facts = evidence.environment
-    device = facts.get("device") or facts.get("cpu_model") or EMPTY
     gpus = facts.get("devices") or 1
     return {
         "machine": f"[{evidence.machine}]({evidence.link}/report.md)",
-        "device": f"{gpus} x {device}" if gpus > 1 else device,
+        "device": f"{gpus} x {evidence.device}" if gpus > 1 else evidence.device,
         "torch": facts.get("torch") or EMPTY,
         "triton": facts.get("triton") or EMPTY,
         "measured": str(facts.get("measured_at") or EMPTY)[:10],
-        "rows": sum(map(len, evidence.raw.values())),
+        "rows": evidence.row_count,
     }
 
 
@@ -142,22 +140,12 @@ def compared(one: Evidence, other: Evidence, stem: str) -> pd.DataFrame:
     mine, theirs = (rows[rows["holds"] & ~rows["waits"] & rows["ms"].notna()] for rows in sides)
     identity = [*load(stem).identity]
     rows = mine.merge(theirs[[*identity, "ms"]], on=identity, suffixes=("", "_other"))
-    rows["bound"] = bounds(one, rows)
+    rows["bound"] = bounds(one, rows, rows["bytes"])["bound"]
     of_sheets = zip(rows["bound"], rows.get("dtype", pd.Series("", rows.index)), strict=True)
     return rows.assign(
         ratio=rows["ms_other"] / rows["ms"],
         sheets=[sheets(one, other, *of) for of in of_sheets],
     )
-
-
-def bounds(evidence: Evidence, rows: pd.DataFrame) -> np.ndarray:
-    """What takes longest at the best rates of a machine, if it explains half of the time."""
-    dtypes = rows.get("dtype", pd.Series("", rows.index))
-    peaks = dtypes.map({dtype: evidence.peak(dtype) for dtype in dtypes.unique()})
-    compute = (rows["flops"] / peaks.astype(float) / 1e9).fillna(0.0)
-    memory = (rows["bytes"] / evidence.copy_gbps() / 1e6).fillna(0.0)
-    longest = np.where(compute > memory, COMPUTE, MEMORY)
-    return np.where(compute + memory < EXPLAINED * rows["ms"], NEITHER, longest)
 
 
 def sheets(one: Evidence, other: Evidence, bound: str, dtype: str) -> float:

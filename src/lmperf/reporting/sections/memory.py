@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from lmperf.names import in_order
-from lmperf.reporting.evidence import having
+from lmperf.reporting.evidence import having, matching, some
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.tables import Quantity, across, known, memory
@@ -68,28 +68,6 @@ class Autocast(NamedTuple):
     def saves(self) -> bool:
         """Whether activations shrink by more than twice what the copies take."""
         return 0 < self.copies < self.saved / 2
-
-
-class ByContext(NamedTuple):
-    """Shares of a float32 train step's peak at the shortest and the longest context, predicted."""
-
-    sizes: list[str]
-    short: int
-    long: int
-    state_at_short: Range
-    state_at_long: Range
-    activations_at_short: Range
-    activations_at_long: Range
-
-    @property
-    def grows(self) -> bool:
-        """Whether the share of activations grows with the context, at all sizes."""
-        return self.activations_at_long.low > self.activations_at_short.high
-
-    @property
-    def turns(self) -> bool:
-        """Whether the model takes most of the peak at the short context, and little at the long."""
-        return self.state_at_short.low > 0.5 > self.state_at_long.high
 
 
 class Prediction(NamedTuple):
@@ -189,17 +167,8 @@ class Memory(Section):
             )
         ]
 
-    @property
-    def predicted_steps(self) -> Rows:
-        rows = self.steps.frame
-        return self.steps.kept(rows[rows["predicted_mib"].notna()])
-
     def autocast(self, context: int) -> Autocast:
-        """What bf16 autocast changes at a context.
-
-        Raises:
-            NotMeasured: no size has steps with and without it.
-        """
+        """What bf16 autocast changes at a context."""
         steps = having(self.steps.valid.frame, context_length=context)
         of_parts = ["activations_mib", "weight_copies_mib"]
         wide = steps.pivot_table(of_parts, "size", "dtype", sort=False).dropna()
@@ -211,22 +180,18 @@ class Memory(Section):
 
     def changes(self, phase: str) -> pd.Series:
         """Of each call with bf16 autocast, the change of its peak."""
-        found = self.ours.valid.where(phase=phase).frame["over_float32"].dropna()
-        if found.empty:
-            raise NotMeasured(f"no {phase} was measured in both dtypes")
-        return found
+        return some(
+            self.ours.valid.where(phase=phase).frame["over_float32"].dropna(),
+            f"no {phase} was measured in both dtypes",
+        )
 
-    @property
-    def lower(self) -> Count:
-        """In how many train steps autocast lowers the peak by more than one percent."""
-        steps = self.changes(STEP)
-        return Count(int((steps < -0.01).sum()), len(steps))
+    def changed(self, sign: int) -> Count:
+        """In how many train steps autocast changes the peak by more than one percent: up or down.
 
-    @property
-    def higher(self) -> Count:
-        """In how many train steps autocast raises the peak by more than one percent."""
+        sign: 1 or -1.
+        """
         steps = self.changes(STEP)
-        return Count(int((steps > 0.01).sum()), len(steps))
+        return Count(int((sign * steps > 0.01).sum()), len(steps))
 
     def change_of(self, phase: str) -> Range:
         return Range.of(self.changes(phase))
@@ -234,24 +199,43 @@ class Memory(Section):
     def is_little(self, change: Range) -> bool:
         return max(-change.low, change.high) <= LITTLE
 
+    # A float32 train step at the shortest and the longest context, predicted.
+
     @cached_property
-    def by_context(self) -> ByContext:
-        shares = ["state_share", "activations_share"]
-        rows = self.steps.valid.where(dtype=SINGLE).frame.dropna(subset=shares)
-        wide = rows.pivot_table(shares, ["size", "batch"], "context_length")
+    def _shares(self) -> pd.DataFrame:
+        """Shares of the peak of each size and batch, a column for each part and context."""
+        parts = ["state_share", "activations_share"]
+        rows = self.steps.valid.where(dtype=SINGLE).frame.dropna(subset=parts)
+        wide = rows.pivot_table(parts, ["size", "batch"], "context_length")
         if wide.empty or wide["state_share"].shape[1] < 2:
             raise NotMeasured("train steps of fewer than two contexts")
         short, *_, long = wide["state_share"].columns
-        wide = wide.dropna(subset=[("state_share", short), ("state_share", long)])
-        return ByContext(
-            in_order("size", wide.index.get_level_values("size")),
-            short,
-            long,
-            Range.of(wide["state_share", short]),
-            Range.of(wide["state_share", long]),
-            Range.of(wide["activations_share", short]),
-            Range.of(wide["activations_share", long]),
-        )
+        return wide.loc[:, (slice(None), [short, long])].dropna()
+
+    @property
+    def contexts(self) -> list[int]:
+        """The shortest and the longest context."""
+        return [*self._shares["state_share"].columns]
+
+    @property
+    def sizes_at_both(self) -> list[str]:
+        return in_order("size", self._shares.index.get_level_values("size"))
+
+    def share(self, part: str, context: int) -> Range:
+        """The share of a part of the peak: `state` (model and optimizer) or `activations`."""
+        return Range.of(self._shares[f"{part}_share", context])
+
+    @property
+    def activations_grow(self) -> bool:
+        """Whether the share of activations grows with the context, at all sizes."""
+        short, long = (self.share("activations", context) for context in self.contexts)
+        return long.low > short.high
+
+    @property
+    def state_yields(self) -> bool:
+        """Whether the model takes most of the peak at the short context, and little at the long."""
+        short, long = (self.share("state", context) for context in self.contexts)
+        return short.low > 0.5 > long.high
 
     @cached_property
     def prediction(self) -> Prediction:
@@ -275,8 +259,8 @@ class Memory(Section):
 def with_changes(rows: pd.DataFrame) -> pd.DataFrame:
     """The rows with the columns that `Memory` describes."""
     ours = rows[(rows["implementation"] == OURS) & rows["state"].isna()]
-    single = _peak_of(rows, having(ours, dtype=SINGLE), [*CELL, "phase"])
-    beside = _peak_of(rows, ours, [*CELL, "dtype", "phase"])
+    single = matching(rows, having(ours, dtype=SINGLE), [*CELL, "phase"])["peak_mib"]
+    beside = matching(rows, ours, [*CELL, "dtype", "phase"])["peak_mib"]
     is_ours = rows["implementation"] == OURS
     state = rows[[f"{name}_mib" for name in STATE]].sum(axis=1)
     return rows.assign(
@@ -286,11 +270,3 @@ def with_changes(rows: pd.DataFrame) -> pd.DataFrame:
         state_share=state / rows["predicted_mib"],
         activations_share=rows["activations_mib"] / rows["predicted_mib"],
     )
-
-
-def _peak_of(rows: pd.DataFrame, base: pd.DataFrame, key: list[str]) -> pd.Series:
-    """Of each row the peak of the base that agrees with it in the columns of a key."""
-    peaks = base.set_index(key)["peak_mib"]
-    if rows.empty or peaks.empty:
-        return pd.Series(float("nan"), rows.index)
-    return pd.Series(peaks.reindex(pd.MultiIndex.from_frame(rows[key])).to_numpy(), rows.index)

@@ -11,14 +11,13 @@ import pandas as pd
 from lmperf.dtypes import dtype_of
 from lmperf.names import implementation_words, in_order
 from lmperf.reporting import figures
-from lmperf.reporting.evidence import having
+from lmperf.reporting.evidence import having, some, sorted_for_reading
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate, section
 from lmperf.reporting.sections.steps import steps
 from lmperf.reporting.sections.ways import STEM
 from lmperf.reporting.tables import Quantity, memory
 from lmperf.reporting.words import GIB, NotMeasured, sig
-from lmperf.transformer.rungs import RUNGS
 
 MOST_SIZES = 3
 # AdamW keeps two moments of each weight, in the dtype of the weight.
@@ -41,11 +40,7 @@ class MemoryLadder(Section):
 
     @cached_property
     def every(self) -> Rows:
-        """The rungs of a few sizes; kept_gib: weights and moments, weights_gib: the most of a size.
-
-        Raises:
-            NotMeasured: no size has the peaks of two rungs.
-        """
+        """The rungs of a few sizes; kept_gib: weights and moments; weights_gib: most of a size."""
         rows = steps(self.evidence)
         rows = rows[rows["rung"].notna()]
         stored = rows["dtype"].map(lambda dtype: dtype_of(dtype).bytes).astype(float)
@@ -53,9 +48,7 @@ class MemoryLadder(Section):
         rows = rows.assign(implementation=rows["rung"], kept_gib=kept)
         valid = rows["state"].isna() & rows["peak_gib"].notna()
         cells = rows[valid].groupby(["context_length", "batch", "size"])["peak_gib"].size()
-        cells = cells[cells > 1]
-        if cells.empty:
-            raise NotMeasured("no size has the peaks of two rungs")
+        cells = some(cells[cells > 1], "no size has the peaks of two rungs")
         context, batch = cells.groupby(["context_length", "batch"]).sum().idxmax()
         sizes = in_order("size", cells[context, batch].index)
         if len(sizes) > MOST_SIZES:
@@ -73,17 +66,12 @@ class MemoryLadder(Section):
         return self.every
 
     def columns(self, headers: Mapping[str, str]) -> list[Quantity]:
-        """A column of peaks for each rung of the table.
+        """A column of peaks for each rung of the table that has a row.
 
         headers: rung -> its header.
         """
-        return [memory("peak_gib", headers[rung], "", of=rung) for rung in self.shown]
-
-    @property
-    def shown(self) -> list[str]:
-        """The rungs of the table that have a row."""
-        there = set(self.every.frame["implementation"])
-        return [rung for rung in SHOWN if rung in there]
+        there = {*self.every.frame["implementation"]}
+        return [memory("peak_gib", headers[rung], "", of=rung) for rung in SHOWN if rung in there]
 
     @cached_property
     def peaks(self) -> pd.DataFrame:
@@ -98,11 +86,8 @@ class MemoryLadder(Section):
 
     def savers(self, words: Mapping[str, str]) -> list[str]:
         """The rungs that save more than a tenth of the peak at every size, in words."""
-        return [words[rung] for rung, base in SHOWN.items() if base and self._saves(rung)]
-
-    def _saves(self, rung: str) -> bool:
-        changes = self.changes(rung)
-        return len(changes) > 0 and bool((changes < -SAVES).all())
+        changes = {rung: self.changes(rung) for rung, base in SHOWN.items() if base}
+        return [words[rung] for rung, of in changes.items() if len(of) and (of < -SAVES).all()]
 
     @predicate
     def autocast_saves_nothing(self) -> bool:
@@ -112,14 +97,8 @@ class MemoryLadder(Section):
 
     @property
     def largest(self) -> tuple[str, dict[str, float]]:
-        """The largest size with a float32 peak, and its peaks by rung.
-
-        Raises:
-            NotMeasured: no size has one.
-        """
-        known = self.peaks.dropna(subset=["float32"])
-        if known.empty:
-            raise NotMeasured("no float32 peak")
+        """The largest size with a float32 peak, and its peaks by rung."""
+        known = some(self.peaks.dropna(subset=["float32"]), "no float32 peak")
         return known.index[-1], known.iloc[-1].dropna().to_dict()
 
     @predicate
@@ -140,11 +119,8 @@ class MemoryLadder(Section):
     def chart(self) -> figures.Spec:
         """A bar for each rung, a panel for each size."""
         rows = self.every.valid.frame.dropna(subset=["peak_gib", "kept_gib"])
-        order = [rung.name for rung in RUNGS]
-        place = rows["implementation"].map(order.index)
-        rows = rows.assign(place=place, at=rows["size"].map(in_order("size", rows["size"]).index))
         records = []
-        for row in rows.sort_values(["at", "place"], kind="stable").to_dict("records"):
+        for row in sorted_for_reading(rows, ["size", "implementation"]).to_dict("records"):
             line = implementation_words(row["implementation"])
             bar = {"panel": f"{row['size']}, context {row['context_length']:g}", "line": line}
             parts = {KEPT: row["kept_gib"], ADDED: row["peak_gib"] - row["kept_gib"]}

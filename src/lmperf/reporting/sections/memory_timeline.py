@@ -11,7 +11,7 @@ import pandas as pd
 from lmperf.dtypes import dtype_of
 from lmperf.names import dtype_words, in_order
 from lmperf.reporting import figures
-from lmperf.reporting.evidence import having, sorted_for_reading
+from lmperf.reporting.evidence import having, some, sorted_for_reading
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.tables import Quantity, memory
@@ -104,14 +104,8 @@ class MemoryTimeline(Section):
 
     @cached_property
     def peak(self) -> Peak:
-        """That of the train step of the largest size, in the first dtype.
-
-        Raises:
-            NotMeasured: none was recorded.
-        """
-        steps = having(self._tops, phase=STEP)
-        if steps.empty:
-            raise NotMeasured("no train step was recorded")
+        """That of the train step of the largest size, in the first dtype."""
+        steps = some(having(self._tops, phase=STEP), "no train step was recorded")
         last = having(steps, size=in_order("size", steps["size"])[-1])
         if (found := self._peak(last.iloc[0])) is None:
             raise NotMeasured("the phases of the step were not recorded")
@@ -167,9 +161,7 @@ class MemoryTimeline(Section):
     @cached_property
     def chart(self) -> figures.Spec:
         """Tensors by owner over the train step of the largest size, a panel for each dtype."""
-        steps = having(self.kind("curve"), phase=STEP)
-        if steps.empty:
-            raise NotMeasured("no train step was recorded")
+        steps = some(having(self.kind("curve"), phase=STEP), "no train step was recorded")
         steps = having(steps, size=in_order("size", steps["size"])[-1])
         dtypes = in_order("dtype", steps["dtype"])
         named = {"activations": CAST} if any(dtype_of(one).autocast for one in dtypes) else {}

@@ -61,13 +61,6 @@ class Method(Section):
                 if said := _fact(facts.get(key), key):
                     yield {"fact": words, "environment": name, "value": said}
 
-    @property
-    def gpus(self) -> int:
-        """How many GPUs are known to have measured rows."""
-        frames = [self.evidence.rows(stem) for stem in self.evidence.stems]
-        known = {gpu for rows in frames for gpu in rows["gpus"].dropna() if "GPU-" in str(gpu)}
-        return len(known)
-
     @cached_property
     def single(self) -> Rows:
         """The ceilings in single calls, with `sustained`: the same operation back to back."""

@@ -121,11 +121,7 @@ class MixedPrecision(Section):
 
     @property
     def outputs_in_float32(self) -> list[str]:
-        """The outputs that are float32 in every run.
-
-        Raises:
-            NotMeasured: none is.
-        """
+        """The outputs that are float32 in every run."""
         rows = having(self.dtypes.sound, kind=("output", "logits"))
         kept = (rows["observed_dtype"] == SINGLE).groupby(rows["tensor"], observed=True).all()
         if not kept.any():

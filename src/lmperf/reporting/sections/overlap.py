@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from lmperf.names import implementation_words
-from lmperf.reporting.evidence import Evidence, having
+from lmperf.reporting.evidence import Evidence, having, matching
 from lmperf.reporting.words import NotMeasured, sig
 
 LEDGER = "distributed_overlap"
@@ -21,8 +21,7 @@ LANES = {"computation": "blue", "communication": "orange"}
 
 def matched(rows: pd.DataFrame, lines: pd.DataFrame) -> pd.DataFrame:
     """The valid row of each line's cell and strategy, indexed like the lines; else NaN."""
-    rows = rows[rows["state"].isna()].drop_duplicates(LINE).set_index(LINE)
-    return rows.reindex(pd.MultiIndex.from_frame(lines[LINE])).set_axis(lines.index)
+    return matching(lines, rows[rows["state"].isna()], LINE)
 
 
 def ledger(evidence: Evidence) -> pd.DataFrame:
@@ -54,11 +53,7 @@ def tells(rows: pd.DataFrame) -> pd.Series:
 
 
 def timelines(evidence: Evidence, cell: dict) -> dict[str, pd.DataFrame]:
-    """Strategy -> intervals of computation and communication of one step.
-
-    Raises:
-        NotMeasured: neither strategy of the figure has a timeline in this cell.
-    """
+    """Strategy -> intervals of computation and communication of one step."""
     rows = having(evidence.rows(LEDGER), table="timeline", **cell)
     found = {name: having(rows, implementation=name) for name in TIMELINES}
     found = {name: spans for name, spans in found.items() if len(spans)}

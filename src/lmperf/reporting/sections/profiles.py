@@ -9,11 +9,11 @@ import pandas as pd
 
 from lmperf.dtypes import dtype_of
 from lmperf.names import dtype_words, implementation_words, in_order, phase_words
-from lmperf.reporting.evidence import NEUTRAL, having, parts
+from lmperf.reporting.evidence import NEUTRAL, having, matching, sorted_for_reading
 from lmperf.reporting.foreign import plain, taken
 from lmperf.reporting.results import TIME
 from lmperf.reporting.rows import Rows
-from lmperf.reporting.sections import Section
+from lmperf.reporting.sections import Section, predicate
 from lmperf.reporting.sections.kernels import (
     CLASSES,
     COPY,
@@ -26,12 +26,15 @@ from lmperf.reporting.sections.kernels import (
 )
 from lmperf.reporting.tables import Quantity, number
 from lmperf.reporting.words import NotMeasured, Range, count, percent, sig
-from lmperf.transformer.sizes import SIZES
+from lmperf.transformer.sizes import SHORT
 
 STEM, TIMED = "profiles", "end_to_end"
 CELL = ["size", "context_length", "batch", "dtype", "implementation"]
 CASE = [*CELL, "phase"]
 KERNELS_SHOWN = 12  # of a phase in P1; one line has all others
+# Of all other kernels of a phase, as one line.
+SUMS = {name: (name, "sum") for name in ("share", "total_ms", "instances")}
+SUMS |= {"min_us": ("min_us", "min"), "max_us": ("max_us", "max")}
 LEAST_DRAWN = 0.0005  # of the time of a bar: a shorter part is not drawn
 USUAL_SIZE = "large"
 SINGLE, AUTOCAST, STEP = "float32", "autocast_bfloat16", "train_step"
@@ -45,6 +48,7 @@ class Profiles(Section):
     """Time of a phase by class of kernels. `busy` is the time in which kernels run, `wall` all."""
 
     attention_parts = ("scores", "softmax", "values")
+    colours = {one.words: one.colour for one in CLASSES.values()}
 
     @property
     def kind(self) -> str:
@@ -70,16 +74,23 @@ class Profiles(Section):
     @cached_property
     def longest(self) -> Rows:
         """The longest kernels of each phase by rank, and one line without rank for all others."""
-        rows = self.kernels.frame
-        chosen = [longest(of_case) for _, of_case in parts(rows, *CASE)] or [longest(rows)]
-        return self.kernels.kept(pd.concat(chosen, ignore_index=True))
+        rows = self.kernels.frame.sort_values("total_ms", ascending=False, kind="stable")
+        of_case = rows.groupby(CASE, sort=False)["total_ms"]
+        rank, number = of_case.cumcount() + 1, of_case.transform("size")
+        is_rest = (rank > KERNELS_SHOWN) & (number > KERNELS_SHOWN + 1)
+        rest = rows[is_rest].groupby(CASE, sort=False, as_index=False)
+        rest = rest.agg(**SUMS, number=("total_ms", "size"))
+        kernels = [count(number, "other") for number in rest["number"]]
+        rest = rest.assign(**NEUTRAL, kernel=kernels)
+        found = pd.concat([rows[~is_rest].assign(rank=rank), rest], ignore_index=True)
+        found = found.assign(mean_us=1e3 * found["total_ms"] / found["instances"])
+        return self.kernels.kept(sorted_for_reading(found, CASE))
 
     @cached_property
     def cases(self) -> Rows:
         """A row for each profiled phase of a step: `by_class`, and `timer`: its ms in E1."""
         cases = by_class(self.rows(STEM).frame, self.kernels.frame)
-        timed = self.rows(TIMED).valid.frame.drop_duplicates(CASE).set_index(CASE)["ms"]
-        timer = timed.reindex(pd.MultiIndex.from_frame(cases[CASE])).to_numpy()
+        timer = matching(cases, self.rows(TIMED).valid.frame, CASE)["ms"]
         ways = [way_words(*way) for way in cases[["dtype", "implementation"]].to_numpy()]
         return self.rows(STEM).kept(cases.assign(timer=timer, way=ways))
 
@@ -101,10 +112,6 @@ class Profiles(Section):
         """Whether train steps of several techniques were profiled."""
         return len(having(self.usual.frame, phase=STEP)) > 1
 
-    @property
-    def line_words(self) -> str:
-        return "step" if self.has_several_ways else "phase"
-
     @cached_property
     def lines(self) -> Rows:
         """The lines of the first page: a step of each technique, or phases if there is only one."""
@@ -113,7 +120,7 @@ class Profiles(Section):
         if not self.has_several_ways:
             shown = having(self.usual.frame, phase=["forward", "backward", STEP])
             words = shown["phase"].map(phase_words)
-        return self.usual.kept(shown.assign(step=in_order_of_appearance(words)))
+        return self.usual.kept(shown.assign(step=pd.Categorical(words, [*dict.fromkeys(words)])))
 
     @property
     def has_panels(self) -> bool:
@@ -146,16 +153,12 @@ class Profiles(Section):
 
     @property
     def fastest(self) -> pd.Series:
-        steps = self.usual.where(phase=STEP).sound
-        return steps.loc[steps["busy"].idxmin()]
+        return self.usual.where(phase=STEP).least("busy")
 
-    @property
+    @predicate
     def moving_decides(self) -> bool:
         """Whether matmuls take most of a float32 step, but not of one in bf16 autocast."""
-        try:
-            return self.eager["matmul_share"] < 0.5 < self.single["matmul_share"]
-        except NotMeasured:
-            return False
+        return self.eager["matmul_share"] < 0.5 < self.single["matmul_share"]
 
     @property
     def matmul_gain(self) -> float:
@@ -197,30 +200,17 @@ class Profiles(Section):
         return ADAMW_VALUES * dtype_of(self.last["dtype"]).bytes
 
     @property
-    def adamw_speed(self) -> float:
-        """The speed of AdamW as a fraction of the speed of a copy.
-
-        Raises:
-            NotMeasured: no kernel takes 99 % of its time, so it is not fused.
-        """
+    def adamw_over_copy(self) -> float:
+        """The speed of AdamW as a fraction of a copy's, where memory limits it: 30 to 105 %."""
         last = self.last
         kernels = having(self.kernels.frame, kernel_class=OPTIMIZER, **last[CASE])
         if not kernels["total_ms"].max() >= 0.99 * last[OPTIMIZER]:
             raise NotMeasured("AdamW is not one fused kernel")
-        parameters = next(s.parameters() for s in SIZES.values() if s.short == last["size"])
-        gbps = parameters * self.adamw_bytes / last[OPTIMIZER] / 1e6
-        return gbps / self.evidence.copy_gbps()
-
-    @property
-    def adamw_over_copy(self) -> float:
-        """`adamw_speed` where memory limits it: from 30 to 105 %.
-
-        Raises:
-            NotMeasured: it is slower, or faster than a copy can be.
-        """
-        if not 0.30 <= self.adamw_speed <= 1.05:
-            raise NotMeasured(f"AdamW at {self.adamw_speed:.2f} of the speed of a copy")
-        return self.adamw_speed
+        gbps = SHORT[last["size"]].parameters() * self.adamw_bytes / last[OPTIMIZER] / 1e6
+        speed = gbps / self.evidence.copy_gbps()
+        if not 0.30 <= speed <= 1.05:
+            raise NotMeasured(f"AdamW at {speed:.2f} of the speed of a copy")
+        return speed
 
     @cached_property
     def attention(self) -> Rows:
@@ -316,27 +306,6 @@ class Profiles(Section):
             lines = lines.assign(step=lines["implementation"].map(short_words))
         return [part for _, line in lines.iterrows() for part in bar(line)]
 
-    @property
-    def colours(self) -> dict[str, str]:
-        return {one.words: one.colour for one in CLASSES.values()}
-
-
-def longest(rows: pd.DataFrame) -> pd.DataFrame:
-    """The longest kernels of a case in order, then one row for all others."""
-    rows = rows.sort_values("total_ms", ascending=False, kind="stable")
-    rows = rows.assign(rank=range(1, len(rows) + 1), mean_us=mean_us(rows))
-    shown, others = rows.iloc[:KERNELS_SHOWN], rows.iloc[KERNELS_SHOWN:]
-    if len(others) < 2:
-        return rows
-    ways = {"share": "sum", "total_ms": "sum", "instances": "sum", "min_us": "min", "max_us": "max"}
-    rest = others.groupby(CASE, as_index=False).agg(ways)
-    rest = rest.assign(**NEUTRAL, kernel=count(len(others), "other"), mean_us=mean_us(rest))
-    return pd.concat([shown, rest])
-
-
-def mean_us(kernels: pd.DataFrame) -> pd.Series:
-    return 1e3 * kernels["total_ms"] / kernels["instances"]
-
 
 def by_class(rows: pd.DataFrame, kernels: pd.DataFrame) -> pd.DataFrame:
     """A row for each case: ms of each class (NaN: none), busy, wall_ms, launches, idle.
@@ -364,11 +333,6 @@ def by_class(rows: pd.DataFrame, kernels: pd.DataFrame) -> pd.DataFrame:
         )
         .reset_index()
     )
-
-
-def in_order_of_appearance(values: pd.Series) -> pd.Categorical:
-    """The values as categories, so that a table keeps their order."""
-    return pd.Categorical(values, [*dict.fromkeys(values)])
 
 
 def usual_size(rows: pd.DataFrame) -> str | None:

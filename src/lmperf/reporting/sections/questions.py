@@ -11,7 +11,7 @@ import pandas as pd
 
 from lmperf.benchmarks import stems
 from lmperf.names import in_order
-from lmperf.reporting.evidence import having, matching
+from lmperf.reporting.evidence import having, matching, some
 from lmperf.reporting.gains import Gain, pairs
 from lmperf.reporting.html import anchor
 from lmperf.reporting.published import figures_of
@@ -21,7 +21,7 @@ from lmperf.reporting.sections.kernels import COPY, ELEMENTWISE, MATMUL, OPTIMIZ
 from lmperf.reporting.sections.profiles import CASE, usual_size
 from lmperf.reporting.sections.ways import AUTOCAST, CELL, EAGER, FLOAT32, STEM, STEP, Way
 from lmperf.reporting.words import NotMeasured, Range, absent
-from lmperf.transformer.sizes import SIZES
+from lmperf.transformer.sizes import SHORT
 from lmperf.workflow import TEMPLATES
 
 PHASES = ["forward", "backward", STEP]
@@ -70,9 +70,7 @@ class Questions(Section):
     def model(self) -> pd.DataFrame:
         """Those of the context and batch at which most sizes have all phases."""
         complete = self.eager.groupby(CELL)["phase"].transform("nunique") == len(PHASES)
-        rows = self.eager[complete]
-        if rows.empty:
-            raise NotMeasured("no eager float32 model has all phases")
+        rows = some(self.eager[complete], "no eager float32 model has all phases")
         counts = rows.groupby(["context_length", "batch"])["size"].nunique()
         return having(rows, **dict(zip(counts.index.names, counts.idxmax(), strict=True)))
 
@@ -114,9 +112,7 @@ class Questions(Section):
         """The largest size with steps of several contexts that do not wait; context -> ms."""
         rows = self.eager[self.eager["holds"] & ~self.eager["waits"]]
         wide = having(rows, phase=STEP).pivot_table("ms", ["size", "batch"], "context_length")
-        wide = wide[wide.count(axis=1) > 1]
-        if wide.empty:
-            raise NotMeasured("no size has steps of two contexts")
+        wide = some(wide[wide.count(axis=1) > 1], "no size has steps of two contexts")
         size = in_order("size", wide.index.get_level_values("size"))[-1]
         times = wide.loc[size].iloc[-1].dropna()
         return size, times.iloc[[0, -1]]
@@ -155,9 +151,7 @@ class Questions(Section):
         cases = having(cases, size=self.slowed["size"])
         wide = cases.pivot_table("launches", "context_length", "dtype")
         wide = wide.reindex(columns=[FLOAT32, AUTOCAST]).dropna()
-        wide = wide[wide[AUTOCAST] > wide[FLOAT32]]
-        if wide.empty:
-            raise NotMeasured("autocast adds no kernels")
+        wide = some(wide[wide[AUTOCAST] > wide[FLOAT32]], "autocast adds no kernels")
         return wide.index[-1], *wide.iloc[-1]
 
     @cached_property
@@ -210,7 +204,7 @@ class Questions(Section):
     def layers(self) -> int:
         """Layers of the model whose longest kernel runs once for each linear layer and the head."""
         kernel = self.of("profiles").first_kernel
-        layers = next((s.num_layers for s in SIZES.values() if s.short == kernel["size"]), 0)
+        layers = SHORT[kernel["size"]].num_layers if kernel["size"] in SHORT else 0
         is_each = kernel["instances"] == LINEAR_LAYERS * layers + 1
         if kernel["kernel_class"] != MATMUL or not is_each:
             raise NotMeasured("the longest kernel is not each linear layer")

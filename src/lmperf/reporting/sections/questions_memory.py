@@ -10,7 +10,7 @@ import pandas as pd
 
 from lmperf.dtypes import DTYPES, dtype_of
 from lmperf.names import in_order
-from lmperf.reporting.evidence import having
+from lmperf.reporting.evidence import having, some
 from lmperf.reporting.gains import Gain
 from lmperf.reporting.sections import Section, section
 from lmperf.reporting.sections.attention import PHASES, PLAIN, SINGLE
@@ -44,10 +44,10 @@ class QuestionsMemory(Section):
 
     def peaks(self, phase: str) -> pd.Series:
         """Context -> GiB at the peak."""
-        found = having(self.by_context, phase=phase).set_index("context_length")["peak_gib"]
-        if found.empty:
-            raise NotMeasured(f"no peak of a {phase}")
-        return found
+        return some(
+            having(self.by_context, phase=phase).set_index("context_length")["peak_gib"],
+            f"no peak of a {phase}",
+        )
 
     @property
     def ends(self) -> list[tuple[bool, list[int]]]:
@@ -96,10 +96,7 @@ class QuestionsMemory(Section):
     @property
     def forward_ms(self) -> pd.Series:
         """Length -> ms."""
-        times = self.plain["forward"].dropna()
-        if times.empty:
-            raise NotMeasured("no forward of plain attention")
-        return times
+        return some(self.plain["forward"].dropna(), "no forward of plain attention")
 
     @property
     def matrix_gib(self) -> float:

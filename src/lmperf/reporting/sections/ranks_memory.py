@@ -9,7 +9,7 @@ from lmperf.distributed.memory import COMPONENTS, predicted_bytes
 from lmperf.reporting.evidence import Evidence, having
 from lmperf.reporting.sections.overlap import LINE, matched
 from lmperf.reporting.words import GIB
-from lmperf.transformer.sizes import SIZES, ModelSize
+from lmperf.transformer.sizes import SHORT, ModelSize
 
 MEMORY = "distributed_memory"
 MIB, MIB_IN_GIB = 2**20, 1024
@@ -20,7 +20,6 @@ CLOSE = 0.05  # a predicted peak this near to the measured one agrees with it
 RESERVED = 0.08  # share of a GPU's memory for driver, libraries and gaps
 MOST_GPUS = 64
 LARGEST = "12.8B"  # of the course
-_SIZES = {size.short: size for size in SIZES.values()}
 
 
 def peaks_gib(evidence: Evidence, steps: pd.DataFrame) -> pd.Series:
@@ -54,7 +53,7 @@ def with_predictions(evidence: Evidence) -> pd.DataFrame:
 
 def _predicted(row: dict, device: str) -> dict[str, float]:
     """Bytes by component at the moment of a row; empty for what has no closed form."""
-    size, moment = _SIZES.get(row["size"]), row["moment"]
+    size, moment = SHORT.get(row["size"]), row["moment"]
     if size is None or not isinstance(moment, str):
         return {}
     cell = (*(int(row[name]) for name in LINE[1:4]), row["dtype"], device)

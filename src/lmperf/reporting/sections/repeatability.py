@@ -95,11 +95,7 @@ class Repeatability(Section):
         )
 
     def apart(self, kind: str) -> Range:
-        """How far the times of a kind differ.
-
-        Raises:
-            NotMeasured: it has fewer than LEAST rows.
-        """
+        """How far the times of a kind differ."""
         rows = having(self.pairs, kind=kind)
         if len(rows) < LEAST:
             raise NotMeasured(f"fewer than {LEAST} rows of kind {kind} were measured twice")
@@ -116,11 +112,7 @@ class Repeatability(Section):
 
     @property
     def at_the_limit(self) -> pd.Series:
-        """The kernel that two GPUs time furthest apart, of those at the power limit.
-
-        Raises:
-            NotMeasured: there is none.
-        """
+        """The kernel that two GPUs time furthest apart, of those at the power limit."""
         limit = self.evidence.environment.get("power_limit_w") or np.nan
         rows = self.pairs[self.pairs["other_gpu"] & (self.pairs["power_w"] > AT_LIMIT * limit)]
         rows = having(rows, kind=KERNEL)

@@ -48,11 +48,6 @@ class Report(Section):
         return LACKS.get(name.rpartition(", ")[2], [])
 
     @property
-    def gpu_machines(self) -> list[Evidence]:
-        """The other machines that have a GPU and steps on one."""
-        return [one for one in self.evidence.others if one.is_cuda and "end_to_end" in one.stems]
-
-    @property
     def several(self) -> list[Evidence]:
         """The other machines that have the section on several GPUs."""
         return [one for one in self.evidence.others if one.is_cuda and "distributed" in one.stems]
@@ -132,11 +127,7 @@ class Report(Section):
 
     @cached_property
     def throttled(self) -> pd.Series:
-        """The largest graph that draws the power limit back to back, below its usual clock.
-
-        Raises:
-            NotMeasured: no graph does.
-        """
+        """The largest graph that draws the power limit back to back, below its usual clock."""
         rows = usual(self.evidence)
         rows = rows[rows["state"].isna() & rows["way"].isin([GRAPH, GRAPH_NARROW])]
         limits = {n: f.get("power_limit_w") for n, f in self.evidence.environments.items()}

@@ -7,10 +7,10 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from lmperf.reporting.evidence import having, only, parts
+from lmperf.reporting.evidence import Evidence, having, only, parts, some
 from lmperf.reporting.gains import Gain, pairs
 from lmperf.reporting.rows import Rows
-from lmperf.reporting.sections import collectives, distributed_leaderboard, ranks_memory
+from lmperf.reporting.sections import ranks_memory
 from lmperf.reporting.sections.distributed import (
     DDP,
     HOOKS,
@@ -23,6 +23,7 @@ from lmperf.reporting.sections.distributed import (
 )
 from lmperf.reporting.sections.steps import BETWEEN_GPUS
 from lmperf.reporting.words import Count, NotMeasured, Range
+from lmperf.transformer.sizes import SHORT
 
 MOSTLY, NEARLY_ALL = 0.5, 0.9  # hidden shares of communication
 NEAR = 0.15  # how near the peak of a sharded model is to its part of the whole
@@ -42,9 +43,7 @@ class SeveralGpus(Distributed):
     def _at(self, batch: int) -> pd.DataFrame:
         """The steps of the first table at a batch on several ranks, the fastest first."""
         rows = having(self.head.sound, batch=batch)
-        rows = rows[rows["ranks"] > 1]
-        if rows.empty:
-            raise NotMeasured(f"no step at batch {batch} holds")
+        rows = some(rows[rows["ranks"] > 1], f"no step at batch {batch} holds")
         return rows.sort_values("ms", kind="stable")
 
     def fastest(self, batch: int) -> pd.Series:
@@ -86,8 +85,7 @@ class SeveralGpus(Distributed):
     def speed_up(self, batch: int) -> float:
         """How many times as fast as one rank the fastest strategy is, also on other GPUs."""
         alone = having(self.head.sound, batch=batch, ranks=1)
-        if alone.empty:
-            raise NotMeasured(f"no step of one rank at batch {batch}")
+        alone = some(alone, f"no step of one rank at batch {batch}")
         return float(alone["ms"].min() / self.fastest(batch)["ms"])
 
     @property
@@ -244,7 +242,7 @@ class SeveralGpus(Distributed):
             raise NotMeasured("the closed form does not hold here")
         batch = max(1, self.few // self.ranks)
         setting = int(self.cell["context_length"]), batch, self.cell["dtype"]
-        return ranks_memory.least_gpus(name, ranks_memory.SIZES[self.largest], *setting, memory)
+        return ranks_memory.least_gpus(name, SHORT[self.largest], *setting, memory)
 
     @property
     def needs_sharding(self) -> bool:
@@ -252,13 +250,32 @@ class SeveralGpus(Distributed):
         sharded, whole = self.gpus_needed(SHARDED), self.gpus_needed(HOOKS)
         return sharded is not None and (whole is None or sharded < whole)
 
-    # The head of the page, and what limits its numbers.
+    # The train step of a public leaderboard (D6).
 
-    def version(self, name: str) -> str:
-        """The version of a package, without the name of its build."""
-        if not (found := self.evidence.environment.get(name)):
-            raise NotMeasured(f"no version of {name}")
-        return str(found).partition("+")[0]
+    @property
+    def board(self) -> pd.Series:
+        """Its fastest step."""
+        return self.rows("distributed_leaderboard").least("ms")
+
+    @property
+    def board_alone(self) -> pd.Series:
+        """Its fastest step on one GPU of this kind.
+
+        It may be in the evidence of another machine with the same kind of GPU and software.
+        """
+        cell = self.board[["size", "context_length", "batch", "dtype"]]
+        for evidence in (self.evidence, *self.evidence.others):
+            rows = having(evidence.rows("leaderboard"), holds=True, **cell)
+            if len(rows) and _software(evidence) == _software(self.evidence):
+                return rows.loc[rows["ms"].idxmin()]
+        raise NotMeasured("the leaderboard's step was not measured on one GPU")
+
+    @property
+    def board_over_one(self) -> float:
+        """How much faster the step is than that on one GPU."""
+        return float(self.board_alone["ms"] / self.board["ms"])
+
+    # The head of the page, and what limits its numbers.
 
     @property
     def nccl(self) -> str:
@@ -275,14 +292,6 @@ class SeveralGpus(Distributed):
         if len(numbers) != 1 or not (number := numbers.pop()).isdecimal():
             raise NotMeasured("no NVLinks, or different ones")
         return int(number)
-
-    @cached_property
-    def checks(self) -> Count:
-        """How many results failed their check, of how many that have one."""
-        stems = (collectives.STEM, STEM, distributed_leaderboard.STEM)
-        rows = pd.concat([self.evidence.rows(stem)[["error_bound", "state"]] for stem in stems])
-        rows = rows[rows["error_bound"].notna()]
-        return Count(int((rows["state"] == "failed_check").sum()), len(rows))
 
     @property
     def reason(self) -> str:
@@ -306,6 +315,11 @@ class SeveralGpus(Distributed):
         rows = self.head.sound
         rows = rows[~rows["waits"]]
         return Range.of(np.fmax(rows["high_ms"] / rows["ms"], rows["ms"] / rows["low_ms"]) - 1).high
+
+
+def _software(evidence: Evidence) -> list:
+    """What decides whether two machines can be compared: the kind of GPU and the versions."""
+    return [evidence.environment.get(name) for name in ("device", "torch", "cuda", "triton")]
 
 
 def is_faster(one: pd.Series, other: pd.Series) -> bool:

@@ -13,7 +13,7 @@ from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.tables import Quantity, memory, number
 from lmperf.reporting.words import NotMeasured, Range
-from lmperf.transformer.sizes import SIZES
+from lmperf.transformer.sizes import SHORT
 
 STEM = "warmup"
 PROCESS = ["size", "context_length", "batch", "dtype", "implementation"]
@@ -124,8 +124,7 @@ class Warmup(Section):
     @property
     def growth(self) -> float:
         """How many times as many parameters the largest model has as the smallest."""
-        named = {one.short: one for one in SIZES.values()} | SIZES
-        counts = [named[size].parameters() for size in self._cost["size"] if size in named]
+        counts = [SHORT[size].parameters() for size in self._cost["size"] if size in SHORT]
         if not counts:
             raise NotMeasured("no size is known")
         return max(counts) / min(counts)
@@ -141,11 +140,7 @@ class Warmup(Section):
 
     @property
     def part(self) -> str:
-        """The part that has most of the cost in every process.
-
-        Raises:
-            NotMeasured: there is none.
-        """
+        """The part that has most of the cost in every process."""
         most = [part for part in PARTS if self.share(part).low > MOST]
         if not most:
             raise NotMeasured("no part has most of the first step's cost")

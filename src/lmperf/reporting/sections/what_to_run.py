@@ -98,10 +98,6 @@ class WhatToRun(Section):
     def waits(self) -> bool:
         return self.valid["waits"].any()
 
-    @property
-    def has_sheet(self) -> bool:
-        return self.evidence.sheet_tflops("bfloat16") > 0
-
     @cached_property
     def peak(self) -> float | None:
         """TFLOP/s of which MFU is a share: of the data sheet, else of the fastest matmul here."""
