@@ -14,7 +14,7 @@ NEW_ENOUGH = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
   || { echo "make: $(PYTHON) is too old: lmperf needs Python 3.11 or newer; choose one with PYTHON=..." >&2; exit 2; }
 
 .DEFAULT_GOAL := help
-.PHONY: help setup report site quick remeasure test test-fast lint format publish verify selftest torture lock audit sbom clean
+.PHONY: help setup report site quick test test-fast lint format publish verify selftest lock audit sbom clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,20 +54,12 @@ verify: $(READY) ## fail, with the causes, unless this machine's evidence is rig
 selftest: $(READY) ## measure wrong, fake and harmful implementations: is each of them detected?
 	$(BIN)/lmperf selftest
 
-torture: $(READY) ## disturb the pipeline with every fault, 20 times each; takes hours
-	$(BIN)/python tests/faults/torture.py
-
 quick: $(READY) ## measure the cells of the write-up's own tables only, in minutes, and write it
 	LMPERF_NO_SUMMARY=1 $(SNAKEMAKE) report/report.md --config preset=quick
 	@$(BIN)/lmperf summary --current
 
-remeasure: $(READY) ## measure rows again that were timed while the machine was at work
-	LMPERF_NO_SUMMARY=1 $(SNAKEMAKE) report/report.md --config remeasure=true
-	@$(BIN)/lmperf summary --current
-
 publish: $(READY) ## add this machine's evidence and report to Git, if it passes verify
-	@$(BIN)/lmperf publish $(if $(ALLOW_MARKED),--allow-marked '$(subst ','\'',$(ALLOW_MARKED))') \
-	  $(if $(ANYWAY),--anyway '$(subst ','\'',$(ANYWAY))')
+	@$(BIN)/lmperf publish $(if $(ANYWAY),--anyway '$(subst ','\'',$(ANYWAY))')
 
 lock: $(TOOLS_READY) ## pin the newest versions that pyproject.toml allows, with hashes
 	$(COMPILE) pyproject.toml --output-file envs/report.txt >/dev/null

@@ -22,7 +22,7 @@ configfile: str(CONFIGFILE)
 
 
 # `snakemake --report` opens on it.
-report: workflow_description()
+report: "rules/captions/workflow.rst"
 
 
 wildcard_constraints:
@@ -40,7 +40,6 @@ include: "rules/measure.smk"
 include: "rules/write_up.smk"
 include: "rules/site.smk"
 include: "rules/verify.smk"
-include: "rules/cluster.smk"
 
 
 onstart:

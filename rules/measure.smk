@@ -11,54 +11,45 @@ for place, stem in enumerate(PLANS):
             stem
         input:
             kernel_tests(stem),
-            due=[due_file(stem, csv_of(stem))] if stem in DUE else [],
+            due=due(stem in DUE_JOBS),
         output:
             update(csv_of(stem)),
         log:
             f"logs/{stem}.log",
         priority: len(PLANS) - place  # in the order of the write-up's sections
         resources:
-            **allocation(project, PLANS[stem]),
+            gpu=PLANS[stem].gpus if project.machine.kind == "cuda" else 0,
         params:
             lmperf=LMPERF,
-            parent=PARENT,
+            parent=os.getpid(),  # a measurement ends when this process ends
             stem=stem,
-            gpus=lambda wildcards, stem=stem: beside_others(PLANS[stem].gpus),
             force=lambda wildcards, stem=stem: ["--force"] if is_forced(stem) else [],
-            also=lambda wildcards, stem=stem: also_measured(stem),
-            summary=lambda wildcards, stem=stem: (
-                "all of it again" if is_forced(stem) else SUMMARIES[stem]
-            ),
+            measured=lambda wildcards, stem=stem: measured(stem),
         message:
-            "{params.stem}: {params.summary}"
+            "{params.stem}: {params.measured}"
         shell:
             "exec {params.lmperf:q} measure {params.stem:q} {params.force:q} --log {log:q}"
-            " {params.also:q} {params.gpus:q} --parent {params.parent}"
+            " --parent {params.parent}"
 
 
-if REPEATS.drawn:
+if project.repeats_rows:
 
     rule repeatability:
         """Rows of every benchmark a second time, in a new process, after all first times."""
         input:
             [ancient(csv_of(stem)) for stem in PLANS],
-            due=[due_file(REPEATS.stem, csv_of(REPEATS.stem))] if REPEATS.is_due else [],
+            due=due("repeatability" in DUE_JOBS),
         output:
-            update(csv_of(REPEATS.stem)),
+            update(csv_of("repeatability")),
         log:
-            f"logs/{REPEATS.stem}.log",
+            "logs/repeatability.log",
         resources:
-            **allocation(project, *PLANS.values()),
+            gpu=max(plan.gpus for plan in PLANS.values()) if project.machine.kind == "cuda" else 0,
         params:
             lmperf=LMPERF,
-            parent=PARENT,
-            gpus=lambda wildcards: beside_others(max(plan.gpus for plan in PLANS.values())),
-            force=lambda wildcards: ["--force"] if is_forced(REPEATS.stem) else [],
-            summary=lambda wildcards: (
-                "all of it again" if is_forced(REPEATS.stem) else REPEATS.summary
-            ),
+            parent=os.getpid(),
+            measured=lambda wildcards: measured("repeatability"),
         message:
-            "repeatability: {params.summary}"
+            "repeatability: {params.measured}"
         shell:
-            "exec {params.lmperf:q} repeat {params.force:q} --log {log:q} {params.gpus:q}"
-            " --parent {params.parent}"
+            "exec {params.lmperf:q} measure repeatability --log {log:q} --parent {params.parent}"

@@ -13,7 +13,9 @@ localrules:
 rule write_up:
     """A machine's report.md, its pages and its figures, from its evidence alone."""
     input:
-        lambda wildcards: WRITE_UP_INPUTS[wildcards.machine],
+        lambda wildcards: MEASURED if wildcards.machine == HERE else [],
+        lambda wildcards: SHOWN[wildcards.machine],
+        due=lambda wildcards: due(wildcards.machine in OUTDATED),
     output:
         report(
             update("report/{machine}/report.md"),
@@ -28,6 +30,8 @@ rule write_up:
     params:
         lmperf=LMPERF,
         leads=lambda wildcards: written.leads(project, wildcards.machine),
+    message:
+        "write_up: the pages of {wildcards.machine}"
     shell:
         "{params.lmperf:q} report {wildcards.machine:q} > {log:q} 2> >(tee -a {log:q} >&2)"
 
@@ -35,14 +39,15 @@ rule write_up:
 rule overview:
     """The write-up of this machine beside every other machine that has evidence here."""
     input:
-        [f"report/{HERE}/report.md"] if HAS_EVIDENCE_HERE else [],
-        [path for machine in OTHERS for path in evidence(machine)],
-        due=[due_file("overview", "report/report.md")] if None in OUTDATED else [],
+        [f"report/{HERE}/report.md"] if MEASURED or HERE in project.machines_with_evidence() else [],
+        due=due(None in OUTDATED),
     output:
         report(update("report/report.md"), category="Write-up", labels={"name": "overview"}),
     log:
         "logs/report.log",
     params:
         lmperf=LMPERF,
+    message:
+        "overview: report/report.md"
     shell:
         "{params.lmperf:q} report > {log:q} 2> >(tee -a {log:q} >&2)"

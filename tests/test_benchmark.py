@@ -13,6 +13,7 @@ from lmperf.benchmark import Case, Implementation, Unsupported, resolve
 from lmperf.benchmarks import load, stems
 from lmperf.errors import UserError
 
+PRESETS = ("cpu", "gpu", "full")
 CONFIG = Path(__file__).parents[1] / "config/config.yaml"
 
 
@@ -103,7 +104,7 @@ def test_broken_benchmark_module_is_reported_in_one_line(tmp_path, monkeypatch, 
 def test_broken_benchmark_module_ends_commands_with_code_2(tmp_path):
     shutil.copytree(Path(benchmark.__file__).parent, tmp_path / "lmperf")
     (tmp_path / "lmperf/benchmarks/broken.py").write_text("def f(:")
-    for command in ("list", "machine", "schema", "verify"):
+    for command in ("list", "schema", "verify"):
         done = subprocess.run(
             [sys.executable, "-m", "lmperf.cli", "--configfile", CONFIG, command],
             cwd=tmp_path,
@@ -116,9 +117,32 @@ def test_broken_benchmark_module_ends_commands_with_code_2(tmp_path):
 
 def test_dtypes_and_implementations_share_a_group():
     attention = load("attention")
-    groups = attention.groups(attention.cases("gpu"))
+    groups = attention.groups(attention.cases("full"))
     assert len(groups) == 20
     assert {len(group) for group in groups} == {6}  # three dtypes, eager and compiled
+
+
+@pytest.mark.parametrize("stem", stems())
+def test_full_has_every_cell_of_gpu_and_its_head(stem):
+    declared = load(stem)
+    gpu, full = declared.cases("gpu"), declared.cases("full")
+    assert full[: len(gpu)] == gpu
+    assert {*declared.head_cases("gpu")} <= {*declared.head_cases("full")} <= {*full}
+
+
+def test_peers_of_a_gpu_join_the_preset_full():
+    mine = Implementation("mine", origin="peer", presets=("gpu",))
+    declared = load("attention", {"mine": mine})
+    found = {preset: {case.implementation for case in declared.cases(preset)} for preset in PRESETS}
+    assert [name for name, of in found.items() if "mine" in of] == ["gpu", "full"]
+
+
+def test_steps_declare_the_time_in_which_a_device_works():
+    columns = {stem: {column.name for column in load(stem).declared_columns} for stem in stems()}
+    has = {stem for stem, names in columns.items() if {"device_ms", "launches", "bound"} <= names}
+    assert has == {
+        *("end_to_end", "checkpointing", "leaderboard", "distributed", "distributed_leaderboard")
+    }
 
 
 def test_cases_use_overrides_and_include_custom_implementation():

@@ -4,7 +4,6 @@ Steps that use an action of the forge are left out; `pip` and `gh` are stand-ins
 they are called with.
 """
 
-import csv
 import os
 import shutil
 import subprocess
@@ -14,8 +13,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lmperf.evidence.facts import read_facts, write_facts
-from lmperf.evidence.store import write_signed
+from lmperf.evidence.machine import read_facts, write_facts
+from lmperf.evidence.store import read_rows
+from lmperf.measuring.store import write_view
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
@@ -52,16 +52,11 @@ def copy(machine, name):
 
 def slow_down(path):
     """Make the times of one row three times as long."""
-    with path.open() as lines:
-        rows = list(csv.DictReader(lines))
+    rows = read_rows(path)
     row = next(row for row in rows if row["median_ms"] and float(row["median_ms"]) > 0.1)
     for name in TIMES:
         row[name] = ";".join(f"{3 * float(of)!r}" for of in row[name].split(";") if of)
-    with path.open("w") as lines:
-        writer = csv.DictWriter(lines, rows[0], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-    write_signed(path, path.read_bytes())
+    write_view(path, rows)
 
 
 def git(root, *arguments):

@@ -107,7 +107,7 @@ def test_custom_implementation_is_an_entry_or_a_mapping(tmp_path):
         ("# nothing", "is empty; write {} for the defaults"),
         ("presets: cpu", "presets is not a known key; did you mean preset?"),
         ("colours: cpu", "colours is not a known key; known keys: preset, machine"),
-        ("preset: fast", "preset is 'fast'; it must be 'auto', 'cpu', 'gpu' or 'quick'"),
+        ("preset: fast", "preset is 'fast'; it must be 'auto', 'cpu', 'gpu', 'full' or 'quick'"),
         ("preset: cpu\npreset: gpu", ":2: preset: the key is there twice"),
         ("machine: Big Box", "machine is 'Big Box'; it must be a name of a-z, 0-9"),
         ("machine: no", ":1: machine: YAML reads no as False; write true or false, or quotes"),
@@ -429,7 +429,7 @@ def test_any_valid_machine_name_is_a_folder_of_report(name):
         assert os.fsencode(found) == found.encode("ascii")
 
 
-@pytest.mark.parametrize("key", ["retry_failed", "remeasure"])
+@pytest.mark.parametrize("key", ["retry_failed"])
 def test_flag_may_be_the_word_that_snakemake_passes(tmp_path, key):
     (tmp_path / "config.yaml").write_text("{}")
     assert getattr(load_config(tmp_path / "config.yaml", {key: "true"}), key) is True

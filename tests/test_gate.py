@@ -47,4 +47,4 @@ def test_gate_with_nan_error_fails_with_status_nan():
     gate = Gate({"out": math.nan, "lse": 9.0}, {"out": 1.0, "lse": 1.0})
     assert not gate.passed and gate.worst == "out"
     assert gate.columns["status"] == "nan"
-    assert gate.columns["reason"] == "the result is not finite"
+    assert gate.columns["reason"] == "out is not finite"

@@ -3,6 +3,7 @@
 The wheel is installed into a new environment that sees the packages of this one.
 """
 
+import csv
 import os
 import re
 import shutil
@@ -92,14 +93,15 @@ def commit(root, words):
 
 
 def rows(root):
-    return (root / EVIDENCE).read_text().splitlines()[1:]
+    with open(root / EVIDENCE, newline="") as file:
+        return [*csv.DictReader(file)]
 
 
 def test_users_repository_is_measured_once(python, repository):
     said = run(repository, "git", "rev-parse", "HEAD")
     found = rows(repository)
-    assert {row.split(",")[5] for row in found} == {"eager", "mine"}
-    assert all(f",{said[:12]}," in row for row in found), "the commit of the user's repository"
+    assert {row["implementation"] for row in found} == {"eager", "mine"}
+    assert all(row["commit"] == said[:12] for row in found), "the commit of the user's repository"
     facts = (repository / "report/here/machine.json").read_text()
     assert re.search(r'"lmperf": "\d+\.\d+\.\d+",', facts)
     page = (repository / "report/here/attention.md").read_text()

@@ -1,7 +1,9 @@
 """The pipeline as a user runs it: Snakemake in a checkout, with one small benchmark."""
 
 import contextlib
+import fcntl
 import io
+import json
 import os
 import re
 import shutil
@@ -14,12 +16,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from configurations import attention
 
 from lmperf.cli import main
 from lmperf.config import load_config
 from lmperf.evidence import closure, machine
 from lmperf.evidence.project import Project
+from lmperf.evidence.store import read_rows
 from lmperf.reporting import written
 
 pytestmark = [pytest.mark.process, pytest.mark.snakemake]
@@ -109,7 +111,7 @@ def run(root, *arguments, config=ONE):
 
 
 def measured(output):
-    return [int(total) for total in re.findall(r"\[mixed_precision\] (\d+) groups?", output)]
+    return [int(total) for total in re.findall(r"\[mixed_precision\] (\d+) \w+ to measure", output)]
 
 
 def tree(root):
@@ -118,8 +120,8 @@ def tree(root):
     return {path: (path.stat().st_mtime_ns, path.is_file() and path.read_bytes()) for path in files}
 
 
-def dry_run(root, config):
-    return run(root, "--dry-run", "report/report.md", config=config)
+def dry_run(root, config=ONE, *arguments):
+    return run(root, "--dry-run", *(arguments or ("report/report.md",)), config=config)
 
 
 def rules_in(listed):
@@ -130,24 +132,31 @@ def rules_in(listed):
 
 def reasons_in(listed):
     """Rule -> the reason that a dry run gives for its job."""
-    plain = re.findall(r"^rule (\w+):\n(?:    .*\n)*?    reason: (.*)$", listed, re.MULTILINE)
-    with_message = re.findall(r"^Job \d+: (\w+): .*\nReason: (.*)$", listed, re.MULTILINE)
-    return dict([*plain, *with_message])
+    return dict(re.findall(r"^Job \d+: (\w+): .*\nReason: (.*)$", listed, re.MULTILINE))
 
 
-def rows(root):
-    return (root / EVIDENCE).read_text().splitlines()[1:]
+def rename(folder):
+    """Make the evidence in a copied folder that of another machine."""
+    facts = json.loads((folder / "machine.json").read_text())
+    (folder / "machine.json").write_text(json.dumps(facts | {"machine": folder.name}))
+
+
+def keys(root):
+    return [row["key"] + row["measured_at"] for row in read_rows(root / EVIDENCE)]
 
 
 def test_second_run_has_nothing_to_do(prepared, checkout):
     assert measured(prepared.said) == [1]
-    assert "10.0001" in (checkout / "report/here/report.md").read_text()
+    assert "10.0001" in (checkout / "report/here/mixed_precision.md").read_text()
     assert prepared.said.splitlines().count("report/report.md: the write-up of here") == 1
+    began = time.monotonic()
     assert "Nothing to be done" in run(checkout)
+    assert time.monotonic() - began < 6  # 2 s on an idle machine
 
 
 def test_dry_run_gives_true_reasons_and_writes_nothing(checkout):
-    """A job that is due has a new input."""
+    """A job that is due has a new input; the evidence of other machines is not listed."""
+    shutil.copytree(checkout / "report/here", checkout / "report/elsewhere")
     for folder in [*checkout.rglob("__pycache__")]:
         shutil.rmtree(folder)
     (checkout / "config/config.yaml").write_text(TWO)
@@ -157,36 +166,31 @@ def test_dry_run_gives_true_reasons_and_writes_nothing(checkout):
     assert rules_in(listed) == ["mixed_precision", "write_up", "overview"]
     assert "mixed_precision: 1 of 2 cases to measure (1 missing)" in listed
     reasons = reasons_in(listed)
-    assert re.fullmatch(r"Updated input files: \S+/mixed_precision", reasons["mixed_precision"])
-    updated = "Input files updated by another job: "
-    assert reasons["write_up"].startswith(f"{updated}{EVIDENCE}")
-    assert reasons["overview"].startswith(f"{updated}report/here/report.md")
+    assert reasons["mixed_precision"] == "Updated input files: .snakemake/due"
+    assert f"updated by another job: {EVIDENCE}" in reasons["write_up"]
+    assert "updated by another job: report/here/report.md" in reasons["overview"]
+    assert "elsewhere" not in listed
 
 
 @pytest.mark.parametrize(
     "options",
-    [("-R", "mixed_precision"), ("-R", EVIDENCE), ("-F",), ("mixed_precision", "-f")],
+    [("-R", "mixed_precision"), ("-R", EVIDENCE), ("mixed_precision", "-f")],
     ids=" ".join,
 )
 def test_forced_benchmark_is_measured_whole(checkout, options):
-    listed = run(checkout, "--dry-run", *options)
+    listed = dry_run(checkout, ONE, *options)
     assert "mixed_precision: all of it again" in listed
     assert reasons_in(listed)["mixed_precision"] == "Forced execution"
-    if options == ("-R", "mixed_precision"):
-        assert rules_in(listed) == ["mixed_precision", "write_up", "overview", "all"]
-        assert [*reasons_in(listed).values()].count("Forced execution") == 1
 
 
-def test_forced_run_also_runs_what_is_due(checkout):
-    also_due = run(checkout, "--dry-run", "-R", "overview", config=TWO)
-    assert rules_in(also_due)[0] == "mixed_precision"
-    before = rows(checkout)
+def test_forced_run_also_measures_what_is_due(checkout):
+    before = keys(checkout)
     assert measured(run(checkout, "mixed_precision", "-R", "mixed_precision", config=TWO)) == [2]
-    assert len(rows(checkout)) == 2 and not set(before) & set(rows(checkout))
+    assert len(keys(checkout)) == 2 and not {*before} & {*keys(checkout)}
 
 
 def test_rules_use_only_what_a_project_has():
-    """No other test runs every line of the rules: some wait for a person or for an idle machine."""
+    """No other test runs every line of the rules."""
     text = "".join(path.read_text() for path in (ROOT / "Snakefile", *ROOT.glob("rules/*.smk")))
     used = set(re.findall(r"\bproject\.(\w+)", text))
     known = {*dir(Project), *vars(Project(load_config(ROOT / "config/config.yaml"), ROOT))}
@@ -194,30 +198,13 @@ def test_rules_use_only_what_a_project_has():
 
 
 def test_few_attributes_of_the_workflow_are_used():
-    """`basedir` is documented for Snakefiles. Of `dag_settings` only the class is; the tests of
-    forced benchmarks fail if it changes, `test_side_by_side.py` if `global_resources` does, and the
-    tests of the workflow as a module if the others do. Tried with Snakemake 9.27.1."""
+    """Of `dag_settings` only the class is documented; the tests of forced benchmarks fail if it
+    changes, the tests of the workflow as a module if the others do. Tried with Snakemake 9.27.1."""
     text = "".join(path.read_text() for path in (ROOT / "Snakefile", *ROOT.glob("rules/*.smk")))
     code = re.sub(r"`[^`\n]*`", "", text)
     used = {"current_basedir", "modifier", "dag_settings", "rst"}
-    used |= {"global_resources", "register_resource"}
     assert set(re.findall(r"\bworkflow\.(\w+)", code)) == used
     assert not re.findall(r"^(?:from|import) snakemake", code, re.MULTILINE)
-
-
-@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="needs mount")
-def test_read_only_folder_is_one_line_and_exit_code_2(unmeasured):
-    script = (
-        'mount --bind "$1" "$1" && mount -o remount,ro,bind "$1" && cd "$1" && shift && exec "$@"'
-    )
-    command = ["unshare", "--mount", "sh", "-c", script, "-", str(unmeasured)]
-    command += [sys.executable, "-m", "snakemake", "--cores", "1", "--dry-run"]
-    done = subprocess.run(command, env=environment_of(unmeasured), capture_output=True, text=True)
-    if "mount:" in done.stderr or "unshare:" in done.stderr:
-        pytest.skip("mount is not permitted here")
-    (line,) = (line for line in done.stderr.splitlines() if "lmperf" in line)
-    assert done.returncode == 2 and "Traceback" not in done.stderr
-    assert "is read-only" in line and "make it writable" in line
 
 
 def test_order_is_kernel_tests_timings_second_times(unmeasured):
@@ -227,56 +214,24 @@ def test_order_is_kernel_tests_timings_second_times(unmeasured):
     for stem in {*node} - {"repeatability", "write_up", "overview", "all"}:
         assert f"{node[stem]} -> {node['repeatability']}" in drawn, stem
     assert f"{node['repeatability']} -> {node['write_up']}" in drawn
-
-
-def test_each_job_is_told_the_other_benchmarks_of_the_run(unmeasured):
-    config = "preset: cpu\nmachine: here\nbenchmarks: [flash_attention, warmup]\n"
-
-    def also(*arguments, config=config):
-        """Stem -> the other benchmarks that its job is told about, and what the run says."""
-        shown = run(unmeasured, "--dry-run", "--printshellcmds", *arguments, config=config)
-        found = re.findall(r"measure (\w+).* --log \S+(?: --also (\S+))?", shown)
-        return {stem: set(filter(None, others.split(","))) for stem, others in found}, shown
-
-    every, shown = also("report/report.md", config=EVERYTHING)
-    assert "repeatability: 24 of 24 rows to measure a second time (24 missing)" in shown
-    whole = {*every, "repeatability"}
-    assert len(every) > 10 and all(every[stem] == whole - {stem} for stem in every)
-    both = {"flash_attention", "flash_attention_check"}
-    assert also("flash_attention")[0] == {stem: both - {stem} for stem in both}
-    # What a job of a forced benchmark has left cannot be seen from the evidence.
-    forced, _ = also("report/report.md", "-R", "warmup")
-    assert forced == {"warmup": both, "flash_attention": set(), "flash_attention_check": set()}
-
-
-def test_quick_run_is_in_order_and_nothing_is_measured_twice(unmeasured):
-    config = "preset: cpu\nmachine: here\nbenchmarks: [memory, mixed_precision]\n"
-    subject = '{experiment: [accumulation], subject: ["float32 + float32"]}'
-    memory = "{size: [tiny], batch: [1], dtype: [float32]}"
-    grid = f"grid={{memory: {memory}, mixed_precision: {subject}}}"
-    quick = ("memory", "mixed_precision", "--config", "preset=quick", grid)
-    said = run(unmeasured, *quick, config=config)
-    jobs = re.findall(r"(\w+): (\d+) of (\d+) cases to measure", said)
-    assert jobs == [("mixed_precision", "1", "1"), ("memory", "1", "1")], said
-    rest = lmperf(unmeasured, "list", "--config", grid).stdout
-    assert "mixed_precision: 0 of 1 cases to measure" in rest
-    assert "memory: 2 of 3 cases to measure (2 missing)" in rest
-    assert rules_in(run(unmeasured, "--dry-run", *quick, config=config)) == []
+    assert "12 rows a second time, after all first times" in dry_run(unmeasured, EVERYTHING)
 
 
 def test_what_is_due_does_not_depend_on_snakemake_records(checkout):
     shutil.rmtree(checkout / ".snakemake")
-    assert rules_in(dry_run(checkout, ONE)) == []
+    assert rules_in(dry_run(checkout)) == []
     shutil.rmtree(checkout / ".lmperf")
-    assert rules_in(dry_run(checkout, ONE)) == ["write_up", "overview"]
+    assert rules_in(dry_run(checkout)) == ["write_up", "overview"]
 
 
-def test_missing_output_below_one_from_the_future_is_due(checkout):
-    later = time.time() + 3600
-    os.utime(checkout / "report/report.md", (later, later))
-    (checkout / "report/here/report.md").unlink()
-    assert rules_in(run(checkout)) == ["write_up", "overview"]
-    assert rules_in(dry_run(checkout, ONE)) == []
+def test_second_run_at_once_is_refused(checkout):
+    (checkout / ".snakemake").mkdir(exist_ok=True)
+    with open(checkout / ".snakemake/lmperf.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = snakemake(checkout, "report/report.md", config=TWO)
+        assert done.returncode == 2 and "another run in this checkout is under way" in done.stderr
+        assert rules_in(dry_run(checkout, TWO))[0] == "mixed_precision"
+    assert len(keys(checkout)) == 1
 
 
 def test_failed_rendering_keeps_the_old_report_and_is_retried(checkout):
@@ -288,7 +243,7 @@ def test_failed_rendering_keeps_the_old_report_and_is_retried(checkout):
     assert failed.returncode == 1 and "nothing_of_this_name" in failed.stderr
     assert report.read_bytes() == before
     assert (checkout / "report/here/report.md").exists()
-    assert rules_in(dry_run(checkout, ONE)) == ["write_up", "overview"]
+    assert rules_in(dry_run(checkout)) == ["write_up", "overview"]
 
 
 def test_edited_page_and_template_render_again_and_measure_nothing(checkout):
@@ -304,18 +259,6 @@ def test_edited_page_and_template_render_again_and_measure_nothing(checkout):
         text = (checkout / "report" / name).read_text()
         assert "> **Author's note.** The sum is 10.0001." in text
     assert lmperf(checkout, "summary", "here", "--current").returncode == 0
-    assert "Nothing to be done" in dry_run(checkout, ONE)
-
-
-def test_list_and_summary_name_what_is_missing(checkout):
-    (checkout / "config/config.yaml").write_text(TWO)
-    said = lmperf(checkout, "list", "--due").stdout.splitlines()
-    said = [line for line in said if not line.startswith("measured with lmperf ")]
-    assert said[1] == "mixed_precision: 1 of 2 cases to measure (1 missing)"
-    assert len(said) == 3 and said[2].endswith("eager: missing")
-    summary = lmperf(checkout, "summary").stdout.splitlines()
-    named = "report/report.md: the write-up of here"
-    assert summary == [named, "  missing: 1 (mixed_precision 1)"]
 
 
 def test_snakemake_report_has_figures_and_pages(checkout, tmp_path):
@@ -324,8 +267,6 @@ def test_snakemake_report_has_figures_and_pages(checkout, tmp_path):
     for name in ("memory-light", "memory-dark"):
         (machine / f"figures/{name}.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg"/>')
     (machine / "memory.md").write_text("# Memory")
-    short = "\n## Memory\n\n**A step takes 3.1 ms.** [Memory](memory.md)\n"
-    (machine / "report.md").write_text((machine / "report.md").read_text() + short)
     config = load_config(checkout / "config/config.yaml")
     written.record(Project(config, checkout), "here")
     archive = tmp_path / "report.zip"
@@ -338,8 +279,6 @@ def test_snakemake_report_has_figures_and_pages(checkout, tmp_path):
     assert not [name for name in names if "dark" in name]
     for category in ("Figures", "Pages", "Write-up"):
         assert f'"{category}"' in html
-    description = html.partition("What the evidence of here says:")[2]
-    assert "A step takes 3.1 ms." in description[:200], "the first page has the sentences"
 
 
 def test_snakemake_lint_asks_only_for_environments(unmeasured):
@@ -350,56 +289,71 @@ def test_snakemake_lint_asks_only_for_environments(unmeasured):
 
 
 def test_new_axis_value_measures_only_the_new_cell(checkout):
-    before = rows(checkout)
+    before = keys(checkout)
     assert measured(run(checkout, EVIDENCE, config=TWO)) == [1]
-    after = rows(checkout)
-    assert len(after) == 2 and set(before) < set(after)
+    assert len(keys(checkout)) == 2 and {*before} < {*keys(checkout)}
     assert "0 of 2 cases to measure" in lmperf(checkout, "list").stdout
 
 
-def test_changed_function_is_measured_again_but_not_a_comment(checkout):
+def test_changed_function_is_stale_but_not_a_comment(checkout):
     module = checkout / "src/lmperf/instruments/dtypes.py"
     source = module.read_text()
-    module.write_text(
-        source.replace("import torch\n", "import torch  # why\n", 1) + "\nUNUSED = 1\n"
-    )
-    assert "mixed_precision" not in rules_in(dry_run(checkout, ONE))
+    comment = source.replace("import torch\n", "import torch  # why\n", 1)
+    module.write_text(comment + "\nUNUSED = 1\n")
+    assert "mixed_precision" not in rules_in(dry_run(checkout))
     module.write_text(source.replace("    total = ", "    changed = True\n    total = ", 1))
-    assert measured(run(checkout, EVIDENCE)) == [1]
+    assert "1 of 1 cases to measure (1 stale)" in dry_run(checkout)
 
 
-def test_edited_evidence_is_set_aside_and_measured_again(checkout):
+def test_edited_row_is_dropped_and_comes_back_from_the_store(checkout):
     path = checkout / EVIDENCE
+    before = path.read_bytes()
     path.write_text(path.read_text().replace("10.0", "11.0"))
     verdict = snakemake(checkout, "verify")
-    assert verdict.returncode != 0
-    assert f"{EVIDENCE} was edited or truncated" in verdict.stderr
-    assert "edited or truncated" in run(checkout, EVIDENCE)
-    assert path.with_suffix(".csv.damaged").exists()
-    assert ",10.0" in path.read_text()
+    assert verdict.returncode != 0 and "line 2 is damaged" in verdict.stderr
+    said = run(checkout, EVIDENCE)
+    assert "its view must be written" in said and measured(said) == []
+    assert path.read_bytes() == before
 
 
 def test_verify_names_missing_cells(checkout):
     assert "all is measured and right" in run(checkout, "verify")
-    more = ONE.replace('"float32 + float32"', '"float32 + float32", "bfloat16 + bfloat16"')
-    more = more.replace("[float32]", "[float32, bfloat16]")
-    (checkout / "config/config.yaml").write_text(more)
+    (checkout / "config/config.yaml").write_text(TWO)
     verdict = lmperf(checkout, "verify")
     assert verdict.returncode == 1
-    assert "missing: experiment=accumulation, subject=bfloat16 + bfloat16" in verdict.stderr
+    assert "missing: experiment=accumulation, subject=float16 + float16" in verdict.stderr
+    said = lmperf(checkout, "list", "--due").stdout.splitlines()
+    assert said[-2] == "mixed_precision: 1 of 2 cases to measure (1 missing)"
+    assert said[-1].endswith("eager: missing")
+    summary = lmperf(checkout, "summary").stdout.splitlines()
+    assert summary[1:] == ["  missing: 1 (mixed_precision 1)"]
 
 
 def test_verify_of_one_machine_ignores_the_others(checkout):
     other = checkout / "report/elsewhere"
     shutil.copytree(checkout / "report/here", other)
+    rename(other)
     table = other / "evidence/mixed_precision.csv"
     table.write_text(table.read_text().replace("10.0", "11.0"))
     assert lmperf(checkout, "verify").returncode == 0
-    assert lmperf(checkout, "verify", "here").returncode == 0
     verdict = lmperf(checkout, "verify", "--all")
     assert verdict.returncode == 1 and "elsewhere" in verdict.stderr
     unknown = lmperf(checkout, "verify", "nowhere")
     assert unknown.returncode == 2 and "no evidence of machine nowhere" in unknown.stderr
+
+
+def test_rows_that_are_not_right_are_published_with_a_reason(checkout):
+    for command in (["git", "init", "-q"], ["git", "add", "Snakefile"]):
+        subprocess.run(command, cwd=checkout, check=True)
+    (checkout / "config/config.yaml").write_text(TWO)
+    assert lmperf(checkout, "publish").returncode == 1
+    done = lmperf(checkout, "publish", "--anyway", "a first part")
+    assert done.returncode == 0 and "files are in Git's index" in done.stdout
+    page = (checkout / "report/here/report.md").read_text()
+    assert "Published all the same: missing 1; a first part." in page
+    listed = ["git", "ls-files", "report"]
+    files = subprocess.run(listed, cwd=checkout, capture_output=True, text=True).stdout
+    assert EVIDENCE in files and "store" not in files
 
 
 def test_bad_configuration_is_one_line_and_exit_code_2(unmeasured):
@@ -411,6 +365,7 @@ def test_bad_configuration_is_one_line_and_exit_code_2(unmeasured):
 def test_other_machine_is_rendered_without_torch(checkout):
     report = checkout / "report/elsewhere"
     (checkout / "report/here").rename(report)
+    rename(report)
     (report / "report.md").unlink()
     code = """
 import sys
@@ -425,15 +380,4 @@ sys.exit(main(["report", "elsewhere"]))
     known = dict(cwd=checkout, env=environment_of(checkout), capture_output=True, text=True)
     done = subprocess.run([sys.executable, "-c", code], **known)
     assert done.returncode == 0, done.stderr
-    assert "10.0001" in (report / "report.md").read_text()
-
-
-def test_rows_are_repeated_in_part_of_a_run_only_on_request(unmeasured):
-    config = attention(32)
-    assert rules_in(dry_run(unmeasured, config)) == ["attention", "write_up", "overview"]
-    run(unmeasured, "repeatability", config=config)
-    kept = (unmeasured / "report/here/evidence/repeatability.csv").read_text()
-    assert kept.count("\nattention,eager,") == 2
-    forced = run(unmeasured, "--dry-run", "repeatability", "-R", "repeatability", config=config)
-    assert "repeatability: all of it again" in forced
-    assert rules_in(run(unmeasured, "--dry-run", "repeatability", config=config)) == []
+    assert "10.0001" in (report / "mixed_precision.md").read_text()

@@ -1,7 +1,5 @@
 """Tests that each committed report equals the report rendered from its evidence."""
 
-import csv
-import io
 import shutil
 from pathlib import Path
 
@@ -9,9 +7,10 @@ import pytest
 
 from lmperf.benchmarks import load
 from lmperf.config import load_config
+from lmperf.evidence.plan import evidence_of
 from lmperf.evidence.project import Project
-from lmperf.evidence.review import prune, review
-from lmperf.evidence.store import read_rows, write_signed
+from lmperf.evidence.review import review
+from lmperf.evidence.rows import row_name
 from lmperf.reporting.comparing import compare
 from lmperf.reporting.report import render_machines
 from lmperf.reporting.results_of import read_result
@@ -72,45 +71,20 @@ def test_machine_with_repeated_rows_can_be_compared():
 
 def test_columns_of_evidence_may_have_any_order(tmp_path):
     copied = shutil.copytree(ROOT / "report/nvidia-h200", tmp_path / "one")
-    path = copied / "evidence/ceilings.csv"
-    rows = [dict(reversed(row.items())) for row in read_rows(path)]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]))
-    writer.writeheader()
-    writer.writerows(rows)
-    write_signed(path, text.getvalue().encode())
+    evidence = evidence_of(load("ceilings"), copied)
+    rows, _ = evidence.published()
+    evidence.publish(dict(reversed(row.items())) for row in rows)
     assert read_result(str(copied)).rows("ceilings")["state"].isna().all()
 
 
 def test_review_names_rows_made_stale_by_changed_code(copy, monkeypatch):
     monkeypatch.setattr("lmperf.evidence.keys.fingerprint", lambda *_: "another")
-    stale = review(copy, "nvidia-h200").stale
-    path = copy.report_directory / "nvidia-h200/evidence/memory.csv"
-    assert len(stale["memory"]) == len(read_rows(path))
-    first = "size=0.13B, context_length=128, batch=4, dtype=float32: eager, forward"
-    assert first in stale["memory"]
+    reviewed = review(copy, "nvidia-h200")
+    shown = [row_name(load("memory"), row) for row in reviewed.rows["memory"]]
+    assert reviewed.stale["memory"] == shown
+    assert "size=0.13B, context_length=256, batch=4, dtype=float32: eager, forward" in shown
 
 
 def test_compare_results_use_current_size_names():
     rows = read_result("nvidia-h200", ROOT).raw["memory"]
     assert {row["size"] for row in rows} <= set(SIZES)
-
-
-def test_prune_removes_only_stale_rows_outside_the_grid(copy, monkeypatch):
-    path = copy.report_directory / "nvidia-h200/evidence/flash_attention.csv"
-    before = len(read_rows(path))
-    monkeypatch.setattr("lmperf.evidence.review.is_fresh", lambda *_: True)
-    assert prune(copy, "nvidia-h200") == 0
-    benchmark = type(load("flash_attention"))
-    cases = benchmark.cases
-    monkeypatch.setattr(benchmark, "cases", lambda *args: list(filter(_is_128, cases(*args))))
-    assert prune(copy, "nvidia-h200") == 0, "fresh rows stay, even outside the grid"
-    monkeypatch.setattr("lmperf.evidence.review.is_fresh", lambda *_: False)
-    assert prune(copy, "nvidia-h200") > 0
-    kept = read_rows(path)
-    assert 0 < len(kept) < before
-    assert {row["seq_len"] for row in kept} == {"128"}
-
-
-def _is_128(case):
-    return case.axes["seq_len"] == 128

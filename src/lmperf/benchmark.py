@@ -29,6 +29,8 @@ from typing import Any
 from lmperf.gate import Gate
 
 Value = int | str | bool
+# The preset whose grids are those of `gpu` and further ones: the whole tables.
+FULL = "full"
 # A CPU counts as so many devices: as many processes share its cores.
 CPU_DEVICES = 2
 
@@ -84,21 +86,32 @@ def texts(*names: str) -> tuple[Column, ...]:
     return tuple(Column(name, str) for name in names)
 
 
+def grid(**axes: Value | Sequence[Value]) -> dict[str, list[Value]]:
+    """Return a grid: axis, or `implementation` -> values. One value stands for a list of it.
+
+    >>> grid(seq_len=[256, 512], dtype="float32")
+    {'seq_len': [256, 512], 'dtype': ['float32']}
+    """
+    is_one = (int, str)
+    return {name: [of] if isinstance(of, is_one) else list(of) for name, of in axes.items()}
+
+
 # The columns that every benchmark has in addition to its axes.
 COMMON_COLUMNS = (
     *texts("implementation", "phase", "status", "reason", "marks", "rounds_ms", "again_ms"),
-    *texts("rounds_mhz", "together", "sustained_rounds_ms"),
-    *numbers("requested_bytes", "free_bytes", "median_ms", "mean_ms", "std_ms", "p20_ms", "p80_ms"),
-    *numbers("least_ms", "host_ms", "eager_ms", "repetitions", "compile_s"),
-    *numbers("sustained_ms", "sustained_steps", "sustained_s", "sustained_mhz", "sustained_w"),
+    *texts("bound", "together"),
+    *numbers("requested_bytes", "free_bytes", "median_ms", "low_ms", "high_ms", "n"),
+    *numbers("host_ms", "eager_ms", "compile_s"),
     *numbers("flops", "full_flops", "bytes", "tflops"),
     *numbers("bandwidth_gbps", "max_error", "error_bound", "pytorch_error"),
     *numbers("resident_mib", "saved_mib", "peak_mib", "clock_mhz", "power_w"),
     *numbers("temperature_c", signed=True),
-    *numbers("other_load", "reference", "launch_us", "python_us", "host_reference", "seed"),
-    Column("retaken", bool),
+    *numbers("other_load", "seed"),
     *texts("throttle", "environment", "gpus", "commit", "measured_at", "key"),
 )
+
+# Further columns of steps on a GPU; see `lmperf.measuring.device_time`.
+STEP_COLUMNS = numbers("device_ms", "launches", "communication_ms")
 
 
 @dataclass(frozen=True)
@@ -116,6 +129,11 @@ class Case:
     def name(self) -> str:
         axes = ", ".join(f"{axis}={value}" for axis, value in self.cell)
         return f"{axes}: {self.implementation}"
+
+
+def _device_preset(preset: str) -> str:
+    """The preset of the same device that has the head: `gpu` for `full`."""
+    return "gpu" if preset == FULL else preset
 
 
 def _value(case: Case, axis: str) -> Value:
@@ -211,6 +229,7 @@ class Implementation:
         origin: `project`, `peer` (another project's) or `custom` (the user's).
         version: version of another project's package that the module calls; empty: none.
         presets: the presets in which a peer or a custom implementation is measured; empty: all.
+            `gpu` includes `full`.
         only: axis -> the values with which it is measured; all values for an absent axis.
     """
 
@@ -253,7 +272,8 @@ class Benchmark:
         order: position of the section in the report, lowest first.
         axes: the columns whose values identify a cell.
         grids: preset -> list of grids, each axis -> values; a grid is the product of the values.
-            The key `implementation` lists the implementations to measure.
+            The key `implementation` lists the implementations to measure. The preset `full` has the
+            grids of `gpu` as well.
         head: preset -> the parts of its grid that are measured first, and alone by the preset
             `quick`: cells of the write-up's own tables. A part gives values of axes, and of
             `implementation` if the benchmark times nothing; it has all cases of the grid with
@@ -325,6 +345,11 @@ class Benchmark:
         columns = {column.name: column.kind for column in self.declared_columns}
         return {**{axis.name: axis.kind for axis in self.axes}, **columns}
 
+    def grids_of(self, preset: str) -> list[dict[str, list]]:
+        """Return the grids of a preset; empty if the benchmark has no cells in it."""
+        narrower = self.grids.get("gpu", ()) if preset == FULL else ()
+        return [*narrower, *self.grids.get(preset, ())]
+
     def not_applicable(self, axes: Mapping[str, Value], implementation: str) -> str | None:
         """Return why a case is left out of the grid; None if the case is in the grid."""
         return None
@@ -335,12 +360,13 @@ class Benchmark:
         overrides: axis, or `implementation` -> values that replace the values in the grid.
         """
         found: dict[Case, None] = {}
-        for grid in self.grids.get(preset, ()):
+        device = _device_preset(preset)
+        for grid in self.grids_of(preset):
             grid = {**grid, **(overrides or {})}
             for values in itertools.product(*(grid[axis.name] for axis in self.axes)):
                 cell = tuple(zip((axis.name for axis in self.axes), values, strict=True))
                 axes = dict(cell)
-                joining = (name for name, one in self.external.items() if one.joins(preset, axes))
+                joining = (name for name, one in self.external.items() if one.joins(device, axes))
                 for name in (*grid["implementation"], *joining):
                     if self.not_applicable(axes, name) is None:
                         found[Case(cell, name)] = None
@@ -354,7 +380,7 @@ class Benchmark:
         replaced = overrides or {}
         parts = [
             [(axis, values) for axis, values in part.items() if axis not in replaced]
-            for part in self.head.get(preset, ())
+            for part in self.head.get(_device_preset(preset), ())
         ]
         return [
             case
@@ -439,10 +465,16 @@ class Timed(Benchmark):
     """A benchmark whose rows are times.
 
     Attributes:
-        clock: `kernel` (timed by device events) or `step` (timed by the wall clock).
+        clock: `kernel` (calls one by one, by device events) or `step` (back to back).
+        steps: how many steps are timed, if they last for seconds; None: the clock decides.
     """
 
     clock: str = "kernel"
+    steps: int | None = None
+
+    @property
+    def declared_columns(self) -> tuple[Column, ...]:
+        return super().declared_columns + (STEP_COLUMNS if self.clock == "step" else ())
 
     def prepare(self, case: Case, device: str, seed: int, shared: dict) -> Workload:
         """Prepare a case for timing.
@@ -454,13 +486,6 @@ class Timed(Benchmark):
             Unsupported: the case cannot run here.
         """
         raise NotImplementedError
-
-    def sustains(self, case: Case, phase: str) -> bool:
-        """Return whether a phase of a case is also timed back to back, for its sustained time.
-
-        Only for steps, and for kernels whose calls last so long that the host queues them in time.
-        """
-        return False
 
     def runs_back_to_back(self, case: Case) -> bool:
         """Return whether each call of a case is itself a long run of calls back to back.

@@ -21,7 +21,6 @@ from pathlib import Path
 import click
 
 from lmperf.commands import (
-    add,
     compare,
     diff,
     doctor,
@@ -29,11 +28,9 @@ from lmperf.commands import (
     export,
     history,
     init,
-    machine,
     measure,
     new,
     publish,
-    repeat,
     report,
     run,
     schema,
@@ -84,10 +81,10 @@ def lmperf(context: click.Context, directory: Path | None, configfile: Path, ove
 
 for command in (
     *(due.list_, run.run, run.try_, show.show, doctor.doctor, init.init, new.new),
-    *(measure.measure, repeat.repeat, report.report, report.summary, site.site),
-    *(verify.verify, publish.publish, export.export, add.add),
+    *(measure.measure, report.report, report.summary, site.site),
+    *(verify.verify, publish.publish, export.export),
     *(diff.diff, history.history, compare.compare, selftest.selftest),
-    *(machine.machine, machine.detect, machine.prune, schema.schema),
+    schema.schema,
 ):
     lmperf.add_command(command)
 

@@ -42,9 +42,6 @@ from lmperf.peers.table import PEERS, installed, peers_of
 _LONGEST_NAME, _MOST_CELLS = 64, 10_000
 _MACHINE = r"^[a-z0-9][a-z0-9_-]*(\.[a-z0-9_-]+)*$"
 _Name = Annotated[str, StringConstraints(pattern=NAME, max_length=_LONGEST_NAME)]
-_Partition = Annotated[
-    str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=64)
-]
 _Entry = Annotated[str, StringConstraints(pattern=ENTRY, max_length=255)]
 
 
@@ -208,11 +205,9 @@ _Peers = Annotated[
 class Config(_Strict):
     """What to measure, as configured. `config_model()` adds the benchmarks and their axes."""
 
-    preset: Literal["auto", "cpu", "gpu", "quick"] = "auto"
+    preset: Literal["auto", "cpu", "gpu", "full", "quick"] = "auto"
     machine: _Machine = "auto"
     retry_failed: _Flag = False
-    remeasure: _Flag = False
-    partition: _Partition | None = None
     benchmarks: Literal["all"] | Annotated[list[str], Field(min_length=1)] = "all"
     benchmarks_by_machine: Any = None
     grid: Any = None
@@ -231,7 +226,7 @@ class Config(_Strict):
             chosen = self.benchmarks_by_machine.get(machine, stems())
         checks = [load(stem).check for stem in chosen]
         wanted = in_order({*chosen, *(check for check in checks if check)})
-        return [stem for stem in wanted if load(stem).grids.get(preset)]
+        return [stem for stem in wanted if load(stem).grids_of(preset)]
 
     def grid_of(self, stem: str) -> dict[str, list]:
         """Axis -> values, for the axes of a benchmark's grid that the configuration replaces."""

@@ -10,14 +10,12 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Container
-from contextlib import suppress
 from pathlib import Path
 
 from lmperf.benchmark import TAKES, Benchmark
 from lmperf.errors import UserError, described
-from lmperf.measuring import descendants, follow
 from lmperf.measuring.printable import one_line
+from lmperf.measuring.process import adopt_orphans, end_children, family
 from lmperf.sources import find, tree_of
 
 _LIMIT_S = 30.0
@@ -81,8 +79,8 @@ def _ask(entries: list[str], takes: str) -> tuple[list[str], str]:
     them if their parent ends.
     """
     question = [json.dumps(value) for value in (list(map(str, sys.path)), entries, takes, _LIMIT_S)]
-    ours = descendants.children(os.getpid())
-    follow.adopt_orphans()
+    ours = family(os.getpid())
+    adopt_orphans()
     child = subprocess.Popen(
         [sys.executable, "-P", "-c", _CHILD, *question],
         stdin=subprocess.DEVNULL,
@@ -98,24 +96,15 @@ def _ask(entries: list[str], takes: str) -> tuple[list[str], str]:
         end = f"importing it takes longer than {_LIMIT_S:g} s"
     finally:
         if child.poll() is None:
-            descendants.send(descendants.stop(child.pid), signal.SIGKILL)
+            child.kill()
             child.wait()
-        _end_orphans(ours)
-        follow.adopt_orphans(False)
+        end_children(but=ours)
+        adopt_orphans(False)
     with child.stdout as answers:
         # Do not wait for the end of the pipe: a process that left the group may hold it open.
         os.set_blocking(answers.fileno(), False)
         lines = (answers.read() or b"").splitlines()
     return [json.loads(line) for line in lines], end
-
-
-def _end_orphans(ours: Container[int]) -> None:
-    """End the processes that this process has adopted: its children that are not in `ours`."""
-    while left := [pid for pid in descendants.children(os.getpid()) if pid not in ours]:
-        descendants.send(descendants.stop(*left), signal.SIGKILL)
-        for pid in left:
-            with suppress(ChildProcessError):
-                os.waitpid(pid, 0)
 
 
 def answer(entries: list[str], takes: str, limit_s: float) -> None:

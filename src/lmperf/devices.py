@@ -89,29 +89,3 @@ def sheet_of(device: str | None) -> DataSheet | None:
     A device without a data sheet can be measured as well.
     """
     return SHEETS.get((device or "").removeprefix("NVIDIA "))
-
-
-# NVML device name without "NVIDIA" -> memory in GiB, of the data sheet that `SHEETS` names. "GB" in
-# these are 2^30 bytes: of the 141 of an H200, the driver shows 140.4.
-MEMORY_GIB = {
-    "B200": 180,
-    "H200": 141,
-    "H200 NVL": 141,
-    "GH200 480GB": 96,
-    "GH200 144G HBM3e": 144,
-    "H100 80GB HBM3": 80,
-    "H100 NVL": 94,
-    "H100 PCIe": 80,
-    "A100-SXM4-80GB": 80,
-    "A100-SXM4-40GB": 40,
-    "A100 80GB PCIe": 80,
-    "A100-PCIE-40GB": 40,
-    "L40S": 48,
-    "L4": 24,
-    "GeForce RTX 4090": 24,
-    "GeForce RTX 3090": 24,
-    "Tesla V100-SXM2-16GB": 16,
-    "Tesla V100-SXM2-32GB": 32,
-    "Tesla V100-PCIE-16GB": 16,
-    "Tesla V100-PCIE-32GB": 32,
-}

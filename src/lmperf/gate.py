@@ -2,7 +2,7 @@
 
 A worker process judges each gate once, and records the verdict as the status of the row: `ok`,
 `failed_check` (an error exceeds its bound) or `nan` (an error is not finite). All other code reads
-the status from the row. `evidence.schema` rejects rows whose status contradicts their numbers.
+the status from the row. `evidence.rows` rejects rows whose status contradicts their numbers.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ class Gate:
         row |= {f"error_{name}": error for name, error in self.errors.items()}
         if status == "ok":
             return row
-        differs = f"{self.worst_in_words} differs from {self.reference}"
-        row["reason"] = "the result is not finite" if status == "nan" else differs
+        wrong = "is not finite" if status == "nan" else f"differs from {self.reference}"
+        row["reason"] = f"{self.worst_in_words} {wrong}"
         pytorch = self.pytorch() if self.pytorch else {}
         return row | ({"pytorch_error": pytorch[worst]} if worst in pytorch else {})
 

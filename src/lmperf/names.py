@@ -17,21 +17,6 @@ from lmperf.transformer.sizes import FORMER, SIZES
 
 
 @dataclass(frozen=True)
-class Mark:
-    """A reason why the timing of a row may be unreliable.
-
-    Attributes:
-        words: the mark in a sentence, after a number of rows ("3 rows drifted").
-        meaning: the explanation of ``sign`` below a table.
-        sign: a superscript after a time in a table; empty if tables do not show the mark.
-    """
-
-    words: str
-    meaning: str
-    sign: str = ""
-
-
-@dataclass(frozen=True)
 class Look:
     """How a figure draws an implementation: marker, dash and hatch identify it without colour."""
 
@@ -102,8 +87,9 @@ IMPLEMENTATIONS = {
     "flash_attention": Shown("flash attention", Look(GREEN, "*", (0, (2, 1)), "//")),
     "fused_loss": Shown("loss in chunks", Look(MUSTARD, "*", (0, (4, 1.5)), "--")),
     "fused_blocks": Shown("fused blocks", Look(BLUE, "*", (0, (3, 1)), "++")),
-    "bf16_weights": Shown("bf16 weights, compiled AdamW", Look(PINK, "*", (0, (1, 1.2)), "\\\\")),
     "graph": Shown("CUDA graph", Look(VIOLET, "*", "-", "||")),
+    "bf16_weights": Shown("bf16 weights, compiled AdamW", Look(PINK, "*", (0, (1, 1.2)), "\\\\")),
+    "bf16_graph": Shown("bf16 weights, CUDA graph", Look(PINK, "*", "-", "||")),
     "fp8_tensorwise": Shown("FP8, tensorwise (torchao)", Look(BLUE, "H", (0, (2, 1)))),
     "fp8_rowwise": Shown("FP8, rowwise (torchao)", Look(ORANGE, "H", (0, (3, 1)))),
     "checkpoint_1": Shown("checkpoints of 1 layer", Look(BLUE, "<")),
@@ -165,18 +151,8 @@ STATUSES = {
     "failed_check": "gate failed",
     "unchecked": "not checked",
 }
-MARKS = {
-    "host_bound": Mark("host-bound", "host-bound: the device waited for its work", "ʰ"),
-    "capped": Mark("capped", "capped: power or heat held the device back", "ᶜ"),
-    "loaded": Mark("beside other load", "others used the machine", "ˡ"),
-    "drift": Mark("drifted", "drifted: the reference cell had moved", "ᵈ"),
-    "host": Mark("beside a slow host", "slow host: the host had become slower than its best", "ᵒ"),
-    "contradicts": Mark(
-        "contradicting another cell", "contradicts another cell, also when measured again", "ˣ"
-    ),
-}
-# Marks that say that the machine was at work: a row's time may not hold, and measuring again helps.
-UNSETTLED = frozenset(("loaded", "drift", "host"))
+# Mark of a row whose time may not hold -> its words after a number of rows.
+MARKS = {"capped": "capped", "loaded": "beside other load"}
 # Every present or former name of a model size -> the short name of the size.
 _SHORT_SIZES = {
     **{name: size.short for name, size in SIZES.items()},
@@ -244,8 +220,8 @@ def implementation_words(implementation: str, axes: Collection[str] = ()) -> str
 
 
 def mark_words(mark: str) -> str:
-    """The words for a mark that follow a number of rows: "drifted" as in "3 rows drifted"."""
-    return MARKS[mark].words if mark in MARKS else mark.replace("_", " ")
+    """The words for a mark that follow a number of rows: "beside other load"."""
+    return MARKS.get(mark, mark.replace("_", " "))
 
 
 def value_words(name: str, value, axes: Collection[str] = ()):

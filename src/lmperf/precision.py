@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator
 
 import torch
 
 from lmperf.dtypes import dtype_of
 
+_CALLS = 7
 _MATMUL_PRECISION = {"ieee": "highest", "tf32": "high"}
 
 
@@ -35,3 +37,21 @@ def precision(dtype: str) -> Iterator[None]:
         yield
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+def bf16_slowdown(shape: str) -> float:
+    """How many times as long a matmul takes in bf16 as in float32 on the CPU.
+
+    shape: m x n x k of the matmul, such as 512x512x512.
+    """
+    m, n, k = map(int, shape.split("x"))
+
+    def least_s(dtype: torch.dtype) -> float:
+        a, b, found = torch.randn(m, k).to(dtype), torch.randn(k, n).to(dtype), []
+        for _ in range(_CALLS):
+            start = time.perf_counter()
+            torch.mm(a, b)
+            found.append(time.perf_counter() - start)
+        return min(found)
+
+    return least_s(torch.bfloat16) / least_s(torch.float32)

@@ -4,8 +4,6 @@ import pytest
 from configurations import FLASH_ATTENTION
 
 from lmperf import cli
-from lmperf.measuring import group
-from lmperf.measuring.rounds import Pace
 
 CUSTOM = """
 import torch
@@ -29,7 +27,6 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "my_functions.py").write_text(CUSTOM)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(group, "pace_of", lambda *_: Pace(3, 3, 0.05))
     return tmp_path
 
 

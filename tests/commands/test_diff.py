@@ -32,7 +32,7 @@ def write(folder, factor=1.0, number=0, cells=20):
         }
         for cell, ms in enumerate(times)
     ]
-    Evidence(folder / "evidence/attention.csv", IDENTITY, IDENTITY).replace(rows)
+    Evidence(folder, "attention", IDENTITY).publish(rows)
     known = {"machine": "h200", "preset": "gpu", "environments": {"e": {"kind": "cuda"}}}
     (folder / "machine.json").write_text(json.dumps(known))
     return str(folder)
@@ -67,14 +67,14 @@ def test_bad_input_prints_one_line_and_exits_with_2(tmp_path, capsys):
     for path in (words / "evidence").iterdir():
         path.unlink()
     fields = dict.fromkeys(IDENTITY, "1") | {"status": "ok", "median_ms": "soon"}
-    Evidence(words / "evidence/attention.csv", IDENTITY, IDENTITY).replace([fields])
+    Evidence(words, "attention", IDENTITY).publish([fields])
     facts = shutil.copytree(old, tmp_path / "facts")
     (facts / "machine.json").write_text('{"machine": 1}')
     (tmp_path / "empty").mkdir()
     for arguments, why in (
         ((old, "nowhere"), "nowhere is neither a directory nor a machine"),
         ((old, str(tmp_path / "empty")), "no evidence: there is no"),
-        ((old, str(damaged)), "attention.csv was edited or truncated"),
+        ((old, str(damaged)), "attention.csv: line 5 is damaged and not used"),
         ((old, str(words)), "attention.csv: Unable to parse"),
         ((old, str(facts)), "does not hold the facts of a machine"),
         ((old, "machine@no-such-revision"), "not committed there"),

@@ -6,6 +6,7 @@ A change is one of the code, the method or the environment.
 import dataclasses
 
 import pytest
+from made_up import pretend
 
 from lmperf.config import load_config
 from lmperf.evidence import changes, closure
@@ -28,14 +29,7 @@ def measured(folder, monkeypatch):
     config = folder / "config/config.yaml"
     config.write_text(config.read_text() + CUSTOM)
 
-    def measure(benchmark, groups, device, save, *_):
-        for group in groups:
-            names = [{**c.axes, "implementation": c.implementation} for c in group]
-            about = {"status": "unsupported", "reason": "not here", "seed": 1}
-            phases = benchmark.phases
-            save([{**name, "phase": phase, **about} for name in names for phase in phases], {})
-
-    monkeypatch.setattr("lmperf.evidence.record.measure", measure)
+    pretend(monkeypatch)
     project = Project(load_config(config), folder)
     record(project, project.plan("flash_attention"))
     return folder
@@ -44,7 +38,11 @@ def measured(folder, monkeypatch):
 def reasons(project):
     plan = project.plan("flash_attention")
     found = changes.Changes(project, plan)
-    rows = {case.implementation: plan.stale_row(case) for case, why in plan.due if why == "stale"}
+    rows = {
+        case.implementation: plan.stale_row(case)
+        for case, why in plan.due.items()
+        if why == "stale"
+    }
     return {name: found.of(row) for name, row in rows.items()}
 
 
@@ -104,7 +102,7 @@ def test_changed_method_version_is_named(measured, monkeypatch):
 
 @pytest.mark.parametrize("content", [None, "{", "[]"])
 def test_stale_code_without_a_record_names_no_symbol(measured, monkeypatch, content):
-    path = measured / "report/here/store/code.json"
+    path = measured / "report/here/store/flash_attention.code.json"
     path.unlink() if content is None else path.write_text(content)
     monkeypatch.setattr("lmperf.evidence.keys.METHOD_VERSION", 99)
     words = "code, and which of it is not recorded"

@@ -1,8 +1,7 @@
 """Tests of `lmperf measure`, as a user runs it by hand and as the workflow runs it."""
 
-import os
-
 import pytest
+from made_up import pretend
 
 from lmperf.evidence import record
 
@@ -18,36 +17,20 @@ def test_interrupted_measurement_says_that_it_goes_on(lmperf, monkeypatch):
     assert "lmperf: interrupted; what was measured is stored, and the same command goes on" in said
 
 
-def test_interrupted_job_of_the_workflow_is_silent(lmperf, monkeypatch):
-    monkeypatch.setattr(record, "record", interrupted)
-    monkeypatch.setattr("lmperf.measuring.follow.die_with", lambda pid: None)
-    code, _, said = lmperf("measure", "flash_attention", "--parent", str(os.getpid()))
-    assert (code, said.strip()) == (130, "")
-
-
-def test_other_benchmarks_of_the_run_count_in_the_time_left(lmperf, folder, monkeypatch):
-    config = folder / "config/config.yaml"
-    config.write_text(config.read_text().replace("[flash_attention]", "[flash_attention, lrpe]"))
-    later = []
-    monkeypatch.setattr(record, "record", lambda *_, **options: later.extend(options["later"]))
-    assert lmperf("measure", "flash_attention", "--also", "lrpe")[0] == 0
-    assert [plan.stem for plan in later] == ["lrpe"] and later[0].pending
-
-
 def measured_groups(lmperf, monkeypatch, *options):
     """The groups of a grid of two lengths that `lmperf measure` measures."""
-    found = []
-    monkeypatch.setattr(record, "record", lambda *given, **_: found.extend(given[4]))
+    found = pretend(monkeypatch)
     lengths = ("--config", "grid.flash_attention.seq_len=[16,32]")
     assert lmperf("measure", "flash_attention", *lengths, *options)[0] == 0
     return [(group[0].axes["seq_len"], len(group)) for group in found]
 
 
 def test_only_measures_the_whole_groups_of_the_selected_cases(lmperf, monkeypatch):
-    [(short, cases), (long, _)] = measured_groups(lmperf, monkeypatch)
     only = ("--only", "seq_len=32,implementation=eager")
-    assert cases > 1 and (short, long) == (16, 32)
-    assert measured_groups(lmperf, monkeypatch, *only) == [(32, cases)]
+    [(long, cases)] = measured_groups(lmperf, monkeypatch, *only)
+    assert cases > 1 and long == 32
+    assert measured_groups(lmperf, monkeypatch) == [(16, cases)], "the rest"
+    assert measured_groups(lmperf, monkeypatch, "--force") == [(16, cases), (32, cases)]
 
 
 def test_only_with_a_value_outside_the_grid_is_an_error(lmperf):
@@ -56,6 +39,6 @@ def test_only_with_a_value_outside_the_grid_is_an_error(lmperf):
 
 
 @pytest.mark.parametrize("name", ["lrpe", "nothing"])
-def test_other_benchmark_must_be_measured_here(lmperf, name):
-    code, _, said = lmperf("measure", "flash_attention", "--also", name)
+def test_benchmark_must_be_measured_here(lmperf, name):
+    code, _, said = lmperf("measure", name)
     assert code == 2 and f"{name} is not measured on this machine" in said

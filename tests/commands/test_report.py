@@ -1,11 +1,7 @@
 """Tests of `lmperf report` and `lmperf summary`."""
 
-import fcntl
-import os
-
 import pytest
 
-from lmperf.commands import report
 from lmperf.commands.report import not_rendered, render
 from lmperf.config import load_config
 from lmperf.evidence.project import Project
@@ -44,21 +40,6 @@ def test_report_renders_the_pages_that_it_links_to(project):
     project.rendered.clear()
     render(project, "other")
     assert project.rendered == ["other"]
-
-
-def test_report_does_not_wait_for_a_measurement(project, monkeypatch, capfd):
-    nice = []
-    monkeypatch.setattr(report.os, "nice", nice.append)
-    with open(os.environ["LMPERF_LOCK"], "w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        render(project, "other")
-    assert project.rendered == ["other"]
-    assert nice == [report.LOWEST_PRIORITY]
-    said = capfd.readouterr().err
-    assert "another measurement on this machine" in said and "at the lowest priority" in said
-    nice.clear()
-    render(project, "other")
-    assert nice == [] and not capfd.readouterr().err
 
 
 def test_missing_and_edited_pages_have_different_messages(folder, monkeypatch):

@@ -1,11 +1,14 @@
 """A difference between two versions is reported only if new processes show it again."""
 
+import json
+
 import pytest
 
 from lmperf.benchmarks import load
 from lmperf.comparing.run import CONFIRMATIONS, confirmed
 from lmperf.evidence.wanted import Chosen
-from lmperf.reporting.evidence import Evidence
+from lmperf.measuring.store import write_view
+from lmperf.reporting.results_of import read_result
 
 CELLS = 8
 ROUNDS = [1.0, 1.004, 0.998, 1.002, 0.997, 1.003]
@@ -21,8 +24,8 @@ def chosen():
 class Measurements:
     """A fake measurement: the time of the new version, by the number of the measurement."""
 
-    def __init__(self, *factors, **columns):
-        self.factors, self.columns, self.asked = factors, columns, []
+    def __init__(self, directory, *factors, **columns):
+        self.directory, self.factors, self.columns, self.asked = directory, factors, columns, []
 
     def __call__(self, chosen):
         factor = self.factors[len(self.asked)]
@@ -30,11 +33,13 @@ class Measurements:
         return [self._result(side, chosen, f) for side, f in (("old", 1.0), ("new", factor))]
 
     def _result(self, side, chosen, factor):
+        directory = self.directory / f"{side}{len(self.asked)}"
         (one,) = chosen
         rows = [self._row(side, n, case, factor) for n, case in enumerate(one.cases)]
-        facts = {"machine": "m", "environments": {"e": {"kind": "cpu"}}}
-        texts = [{name: str(value) for name, value in row.items()} for row in rows]
-        return Evidence(side, facts, {"attention": texts})
+        write_view(directory / "evidence/attention.csv", rows)
+        known = {"machine": "m", "preset": "cpu", "environments": {"e": {"kind": "cpu"}}}
+        (directory / "machine.json").write_text(json.dumps(known))
+        return read_result(str(directory))
 
     def _row(self, side, number, case, factor):
         # Only the first cell of the new version differs.
@@ -55,31 +60,31 @@ class Measurements:
         }
 
 
-def test_difference_seen_once_is_unresolved(chosen):
-    measure = Measurements(1.2, 1.0)
+def test_difference_seen_once_is_unresolved(chosen, tmp_path):
+    measure = Measurements(tmp_path, 1.2, 1.0)
     found = confirmed(measure, chosen, 0.02)
     assert found.regressions == 0 and found.counts["unresolved"] == 1
     assert measure.asked == [chosen[0].cases, chosen[0].cases[:1]], "only that case again"
 
 
-def test_difference_must_keep_its_direction(chosen):
-    assert confirmed(Measurements(1.2, 0.8), chosen, 0.02).regressions == 0
+def test_difference_must_keep_its_direction(chosen, tmp_path):
+    assert confirmed(Measurements(tmp_path, 1.2, 0.8), chosen, 0.02).regressions == 0
 
 
-def test_difference_seen_each_time_is_reported(chosen):
-    measure = Measurements(*[1.2] * (1 + CONFIRMATIONS))
+def test_difference_seen_each_time_is_reported(chosen, tmp_path):
+    measure = Measurements(tmp_path, *[1.2] * (1 + CONFIRMATIONS))
     found = confirmed(measure, chosen, 0.02)
     assert found.regressions == 1 and len(measure.asked) == 1 + CONFIRMATIONS
 
 
-def test_equal_versions_are_measured_once(chosen):
-    measure = Measurements(1.0)
+def test_equal_versions_are_measured_once(chosen, tmp_path):
+    measure = Measurements(tmp_path, 1.0)
     found = confirmed(measure, chosen, 0.02)
     assert len(measure.asked) == 1 and found.counts["same"] == CELLS
 
 
-def test_loaded_machine_has_no_difference_to_confirm(chosen):
-    measure = Measurements(1.2, marks="loaded")
+def test_loaded_machine_has_no_difference_to_confirm(chosen, tmp_path):
+    measure = Measurements(tmp_path, 1.2, marks="loaded")
     found = confirmed(measure, chosen, 0.02)
     assert found.regressions == 0 and len(measure.asked) == 1
     assert found.counts["unresolved"] == CELLS

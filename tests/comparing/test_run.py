@@ -13,7 +13,7 @@ import pytest
 
 from lmperf.comparing.run import _exit_on_signals
 from lmperf.comparing.versions import version
-from lmperf.measuring.rounds import LEAST_ROUNDS
+from lmperf.measuring.rounds import LOOKS
 
 pytestmark = pytest.mark.process
 
@@ -42,7 +42,7 @@ def test_slower_and_wrong_implementations_are_regressions(repository):
     rows = {row["implementation"]: row for row in found["rows"]}
     assert {row["phase"] for row in found["rows"]} == {"forward"} and len(rows) == 2
     assert rows["eager"]["verdict"] == "slower" and rows["eager"]["ratio"] < 0.5
-    assert rows["eager"]["rounds"] >= LEAST_ROUNDS
+    assert rows["eager"]["rounds"] >= LOOKS[0]
     assert rows["tiled"]["verdict"] == "broken" and rows["tiled"]["state_old"] == "ok"
     assert "float64" in rows["tiled"]["reason_new"]
     assert found["old"].startswith("HEAD (")
@@ -87,7 +87,7 @@ def test_bad_input_prints_one_line_and_exits_2(repository, monkeypatch, capsys, 
 
 
 def test_version_with_another_method_is_refused(repository):
-    repository.edit("src/lmperf/measuring/worker.py", "PROTOCOL = 4\n", "PROTOCOL = 3\n")
+    repository.edit("src/lmperf/measuring/worker.py", "PROTOCOL = 5\n", "PROTOCOL = 4\n")
     repository.git("commit", "-qam", "an earlier protocol")
     repository.git("revert", "--no-edit", "HEAD")
     done = compare(repository, "HEAD^", "--benchmark", "attention")

@@ -3,66 +3,43 @@
 import pytest
 
 from lmperf.benchmarks import load
-from lmperf.comparing.timing import NEW, OLD, _rows_of
-from lmperf.measuring.twins import TWIN
-
-
-class Supervised:
-    """A fake supervisor whose rows come from (worker, number of cases timed together) -> row."""
-
-    def __init__(self, row_of):
-        self._row_of, self.stopped, self.workers = row_of, 0, self
-
-    def rows(self, benchmark, assignments, seed, twins=()):
-        self.twins = twins
-        return {
-            (one, phase): [
-                {"implementation": one.case.implementation}
-                | self._row_of(one.worker, len(assignments))
-            ]
-            for phase in benchmark.phases
-            for one in assignments
-        }
-
-    def stop(self):
-        self.stopped += 1
+from lmperf.comparing.timing import NEW, OLD, TWIN, time_versions
+from lmperf.comparing.versions import working_tree
+from lmperf.evidence.wanted import Chosen
+from lmperf.measuring.progress import Progress
 
 
 @pytest.fixture
-def attention():
-    benchmark = load("attention", {"mine": "my_package:attention"})
-    return benchmark, {case.implementation: case for case in benchmark.cases("cpu")}
+def timed():
+    """Time cells of attention in this version and itself; return side -> rows, and the lines."""
+    benchmark = load("attention", {"mine": "os:_exit"})
+    cases = [case for case in benchmark.cases("cpu") if case.axes["dtype"] == "float32"]
+    smallest = min(cases, key=lambda case: case.axes["seq_len"] * case.axes["d_head"]).cell
+
+    def run(names, *sides):
+        chosen = [case for case in cases if case.cell == smallest and case.implementation in names]
+        lines: list[str] = []
+        versions = dict.fromkeys((OLD, NEW, *sides), working_tree())
+        progress = Progress("compare", len(chosen), lines.append)
+        found = time_versions("cpu", versions, [Chosen(benchmark, chosen)], progress)
+        return {side: of["attention"] for side, of in found.items()}, lines
+
+    return run
 
 
-def timed(worker, _):
-    return {"status": "ok", "median_ms": 1.0, "rounds_ms": f"rounds of {worker}"}
+@pytest.mark.process
+def test_rows_are_paired_and_the_twin_times_the_old_version_again(timed):
+    found, lines = timed(["eager"], TWIN)
+    (old, *_), (new, *_) = found[OLD], found[NEW]
+    assert old["together"] == new["together"]
+    rounds = [text.count(";") for text in (old["rounds_ms"], new["rounds_ms"], old["again_ms"])]
+    assert rounds[0] == rounds[1] == rounds[2] >= 5
+    assert old["peak_mib"] > 0 and old["max_error"] <= old["error_bound"]
+    assert "forward" in lines[-1] and " -> " in lines[-1]
 
 
-def test_second_process_runs_the_case_of_the_old_version(attention):
-    benchmark, cases = attention
-    supervisor = Supervised(timed)
-    rows = _rows_of(supervisor, benchmark, cases["mine"], True)
-    ((old, twin),) = supervisor.twins.items()
-    assert (old.worker, twin.worker) == ("old mine", f"{TWIN} mine") and old.case == twin.case
-    assert {*rows} == {OLD, NEW}
-    assert rows[NEW]["backward"]["rounds_ms"] == "rounds of new mine"
-    _rows_of(supervisor, benchmark, cases["mine"], False)
-    assert supervisor.twins == {}
-
-
-def test_custom_implementation_has_one_worker_per_version(attention):
-    benchmark, cases = attention
-    rows = _rows_of(Supervised(timed), benchmark, cases["mine"], True)
-    assert rows[NEW]["forward"]["rounds_ms"] == "rounds of new mine"
-
-
-def test_case_too_large_for_two_versions_is_not_compared(attention):
-    def too_large(worker, together):
-        return timed(worker, together) if together == 1 else {"status": "oom"}
-
-    benchmark, cases = attention
-    supervisor = Supervised(too_large)
-    rows = _rows_of(supervisor, benchmark, cases["eager"], True)
-    for side in (OLD, NEW):
-        assert rows[side]["forward"]["status"] == "ok" and "rounds_ms" not in rows[side]["forward"]
-    assert supervisor.stopped == 3
+@pytest.mark.process
+def test_a_crash_costs_its_case_and_the_next_case_is_timed(timed):
+    found, _ = timed(["mine", "eager"])
+    assert [{row["status"] for row in found[side]} for side in (OLD, NEW)] == [{"ok", "crash"}] * 2
+    assert {row["implementation"] for row in found[OLD] if row["status"] == "ok"} == {"eager"}

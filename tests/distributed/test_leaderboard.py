@@ -48,7 +48,8 @@ def test_wrong_exchange_fails_the_gate(name, on_ranks):
         assert found[name]["error_parameters"] > 0.1 and found[name]["error_ranks"] > 0
 
 
-SMALL, TWO = Shape(ModelSize(256, 512, 2, 4), 512, 128, 2), Rank(0, 2, "cpu", "gloo")
+# A step changes few bf16 weights of a norm; a narrower model has too few for a stable error.
+SMALL, TWO = Shape(ModelSize(1024, 512, 2, 4), 512, 128, 2), Rank(0, 2, "cpu", "gloo")
 
 
 class Noisy(RankProblem):
@@ -117,5 +118,5 @@ def test_batch_that_does_not_split_is_unsupported():
 
 def test_each_strategy_is_measured_alone():
     benchmark = load("distributed_leaderboard")
-    cases = benchmark.cases("gpu")
+    cases = benchmark.cases("full")
     assert len(cases) == 3 and [len(group) for group in benchmark.groups(cases)] == [1] * 3

@@ -1,8 +1,9 @@
-"""Tests of the commit that is recorded in rows, and of the slug of a machine."""
+"""Tests of the commit that is recorded in rows, of the slug of a machine, and of its links."""
 
 import os
 import shutil
 import subprocess
+from types import SimpleNamespace
 
 import pytest
 
@@ -174,3 +175,55 @@ def test_cpu_without_a_number_is_named_by_its_instructions(monkeypatch, name, fl
     text = f"processor : 0\nmodel name : {name}\nflags : {flags}\n"
     monkeypatch.setattr(machine.Path, "read_text", lambda path: text)
     assert machine._cpu_model.__wrapped__() == shown
+
+
+class NVMLError(Exception):
+    """What NVML raises for a link that a device does not have."""
+
+
+def nvml(remote, ancestor=50, links=4):
+    """A library of NVML with so many active links a device, each to a `remote` device."""
+
+    def state(handle, link):
+        if link >= links:
+            raise NVMLError
+        return link > 0  # the first one is inactive
+
+    return SimpleNamespace(
+        NVMLError=NVMLError,
+        nvmlDeviceGetNvLinkState=state,
+        nvmlDeviceGetNvLinkRemoteDeviceType=lambda handle, link: 2 if remote == "switch" else 0,
+        nvmlDeviceGetNvLinkRemotePciInfo=lambda handle, link: SimpleNamespace(busId=remote),
+        nvmlDeviceGetPciInfo=lambda handle: SimpleNamespace(busId=handle),
+        nvmlDeviceGetTopologyCommonAncestor=lambda one, other: ancestor,
+    )
+
+
+@pytest.mark.parametrize(
+    ("library", "link"),
+    [
+        (nvml("switch"), "NV3"),
+        (nvml("elsewhere"), "SYS"),
+        (nvml("elsewhere", ancestor=10, links=0), "PIX"),
+        (nvml("elsewhere", ancestor=99), "unknown"),
+    ],
+)
+def test_links_of_gpus_are_nvlinks_or_the_way_through_the_host(library, link):
+    assert machine._links(library, ["a", "b"]) == {"0-1": link}
+    assert machine._links(library, ["a"]) == {}
+
+
+def test_settings_of_nccl_are_part_of_the_environment_of_several_gpus(monkeypatch):
+    monkeypatch.setattr(machine, "accelerator", lambda: "cuda")
+    for name, value in {"NCCL_ALGO": "Tree", "NCCL_DEBUG": "INFO"}.items():
+        monkeypatch.setenv(name, value)
+    found = machine._nccl_settings()
+    assert found["NCCL_ALGO"] == "Tree" and "NCCL_DEBUG" not in found
+    environments = set()
+    for nccl in ({}, found):
+        facts = {"device": "NVIDIA H200", "devices": 2, "nccl": nccl}
+        monkeypatch.setattr(machine, "_nvidia_facts", lambda facts=facts: facts)
+        here = machine.detect.__wrapped__()
+        assert here.facts["settings"].items() >= nccl.items()
+        environments.add(here.environment)
+    assert len(environments) == 2

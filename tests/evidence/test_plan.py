@@ -1,75 +1,144 @@
-"""Tests of the cases that a run measures, the reasons, and the causes that `verify` lists."""
+"""Which cases a run measures, and why."""
+
+from dataclasses import replace
+
+import pytest
 
 from lmperf.benchmarks import load
-from lmperf.evidence.plan import Plan, evidence_of
-from lmperf.evidence.review import tally
-from lmperf.evidence.reviewed import Cause
+from lmperf.evidence.plan import FAILURES, LOADED, Plan, evidence_of
 
 GRID = {"batch": [2], "d_head": [16], "dtype": ["float32"], "causal": [False]}
+KERNELS = {**GRID, "implementation": ["eager", "compiled"]}
+STEPS = {"size": ["tiny"], "batch": [1], "dtype": ["float32"], "implementation": ["eager", "sdpa"]}
+ABOUT = {"status": "unsupported", "reason": "not here", "environment": "e" * 16}
 
 
-def plan(directory, *seq_lens):
-    benchmark = load("attention")
-    names = {"implementation": ["eager", "compiled"]}
-    cases = benchmark.cases("cpu", {**GRID, **names, "seq_len": list(seq_lens)})
-    files = (evidence_of(benchmark, directory, folder) for folder in ("store", "evidence"))
-    return Plan(benchmark, tuple(cases), *files, "environment", "cpu")
+def plan_of(directory, stem, **grid):
+    benchmark = load(stem)
+    cases = benchmark.cases("cpu", grid)
+    return Plan(benchmark, tuple(cases), evidence_of(benchmark, directory), "environment", "cpu")
 
 
-def measured(plan, case, key=None):
-    columns = [
-        {**case.axes, "implementation": case.implementation, "phase": phase}
-        for phase in plan.benchmark.phases
-    ]
-    where = {"environment": "e" * 16, "measured_at": "2026-01-02T03:04:05+00:00"}
-    about = {"status": "unsupported", "reason": "not here", "seed": 1, "commit": "0123abc", **where}
-    return [{**row, **about, "key": key or plan.key(row)} for row in columns]
+def kernels(directory, *seq_lens):
+    return plan_of(directory, "attention", **KERNELS, seq_len=list(seq_lens))
 
 
-def test_stale_case_is_due_with_its_whole_group(tmp_path):
-    first = plan(tmp_path, 32)
+def store(plan, *cases, at="2026-01-02T03:04:05+00:00", **columns):
+    """Add rows of cases to the store; by default with today's keys."""
+    for case in cases:
+        rows = [
+            {**case.axes, "implementation": case.implementation, "phase": phase, "seed": 1}
+            for phase in plan.benchmark.phases_of(case)
+        ]
+        rows = [
+            {**row, "key": plan.key(row), "measured_at": at, **ABOUT, **columns} for row in rows
+        ]
+        plan.evidence.append(rows)
+
+
+def again(plan):
+    return replace(plan)
+
+
+def test_stale_kernel_is_due_with_its_group(tmp_path):
+    first = kernels(tmp_path, 32)
     eager, compiled = first.cases
-    first.store.replace([*measured(first, eager), *measured(first, compiled, "0" * 16)])
-    again = plan(tmp_path, 32, 64)
-    assert [why for _, why in again.due] == ["with its group", "stale", "missing", "missing"]
-    assert again.summary == "4 of 4 cases to measure (2 missing, 1 stale, 1 with its group)"
+    store(first, eager)
+    store(first, compiled, key="0" * 16)
+    plan = kernels(tmp_path, 32, 64)
+    assert [*plan.due.values()] == ["stale", "missing", "missing"]
+    assert [len(group) for group in plan.groups] == [2, 2]
+    assert plan.summary == "4 of 4 cases to measure (2 missing, 1 stale, 1 with their group)"
+    assert plan.stale_row(compiled)["key"] == "0" * 16 and plan.stale_row(eager) is None
 
 
-def test_nothing_is_due_when_every_row_is_fresh(tmp_path):
-    first = plan(tmp_path, 32)
-    first.store.replace([row for case in first.cases for row in measured(first, case)])
-    written = plan(tmp_path, 32)
-    assert written.is_due and written.due == []
-    written.evidence.hold(written.rows)
-    again = plan(tmp_path, 32)
-    assert not again.is_due and again.due == [] and again.summary == "0 of 2 cases to measure"
+def test_stale_step_is_due_alone(tmp_path):
+    plan = plan_of(tmp_path, "end_to_end", **STEPS, context_length=[64])
+    assert len(plan.cases) == 2
+    store(plan, *plan.cases[:1])
+    plan = again(plan)
+    assert plan.groups == [[plan.cases[1]]] and plan.due == {plan.cases[1]: "missing"}
 
 
-def test_all_cases_of_damaged_file_are_due(tmp_path):
-    first = plan(tmp_path, 32)
-    first.store.replace([row for case in first.cases for row in measured(first, case)])
-    path = first.store.path
-    path.write_text(path.read_text().replace("float32", "float64"))
-    assert {why for _, why in plan(tmp_path, 32).due} == {"damaged"}
+def test_nothing_is_due_once_the_view_is_written(tmp_path):
+    plan = kernels(tmp_path, 32)
+    store(plan, *plan.cases)
+    plan = again(plan)
+    assert plan.is_due and not plan.due
+    assert plan.summary == "0 of 2 cases to measure (its view must be written)"
+    plan.evidence.publish(plan.rows)
+    plan = again(plan)
+    assert not plan.is_due and plan.summary == "0 of 2 cases to measure"
 
 
-def test_tally_sums_rows_by_kind_of_fault():
-    many = Cause("here", "attention", "stale", ("a", "b"))
-    one = Cause("here", "memory", "stale", ("c",))
-    red = Cause("here", "memory", "red gate", ("d",))
-    assert str(many) == "here/attention: stale: 2 rows, the first a"
-    assert str(one) == "here/memory: stale: c"
-    assert many.lines == ["here/attention: stale: a", "here/attention: stale: b"]
-    assert tally([many, one, red]) == ["stale: 3 (attention 2, memory 1)", "red gate: 1 (memory 1)"]
+def test_case_without_one_of_its_phases_is_missing(tmp_path):
+    plan = kernels(tmp_path, 32)
+    store(plan, *plan.cases)
+    path = tmp_path / "store/attention.csv"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+    assert [*again(plan).due.values()] == ["missing"]
+
+
+def test_row_that_nothing_can_have_measured_is_missing(tmp_path):
+    plan = kernels(tmp_path, 32)
+    store(plan, *plan.cases, status="ok", median_ms=-1)
+    plan = again(plan)
+    assert {*plan.due.values()} == {"missing"} and "median_ms is '-1'" in plan.faults[0]
+
+
+def test_edited_view_is_due_and_measures_nothing(tmp_path):
+    plan = kernels(tmp_path, 32)
+    store(plan, *plan.cases)
+    plan.evidence.publish(again(plan).rows)
+    path = plan.evidence.path
+    path.write_text(path.read_text().replace("not here", "not now"))
+    plan = again(plan)
+    assert plan.is_due and not plan.due and "damaged" in plan.faults[0]
+
+
+def test_smaller_grid_drops_rows_from_the_view_only(tmp_path):
+    wide = kernels(tmp_path, 32, 64)
+    store(wide, *wide.cases)
+    narrow = kernels(tmp_path, 32)
+    assert len(narrow.rows) == len(narrow.known) / 2 and not narrow.due
+    narrow.evidence.publish(narrow.rows)
+    assert not again(wide).due
+
+
+@pytest.mark.parametrize("status", sorted(FAILURES - {"nan", "unchecked"}))
+def test_failures_are_retried_on_request(tmp_path, status):
+    plan = kernels(tmp_path, 32)
+    store(plan, *plan.cases, status=status)
+    assert not again(plan).due
+    assert {*replace(plan, again=FAILURES).due.values()} == {"failed"}
+
+
+def test_loaded_rows_are_measured_again_on_request(tmp_path):
+    plan = kernels(tmp_path, 32)
+    timed = {"status": "ok", "reason": "", "median_ms": 1.0}
+    store(plan, plan.cases[0], other_load=0.3, **timed)
+    store(plan, plan.cases[1], other_load=0.05, **timed)
+    assert not again(plan).due
+    assert replace(plan, again=frozenset([LOADED])).due == {plan.cases[0]: "loaded"}
+
+
+def test_forced_cases_are_due(tmp_path):
+    plan = kernels(tmp_path, 32)
+    store(plan, *plan.cases)
+    assert replace(plan, forced=frozenset(plan.cases[:1])).due == {plan.cases[0]: "forced"}
+
+
+def test_quick_run_measures_the_head_first_and_alone(tmp_path):
+    plan = kernels(tmp_path, 32, 64)
+    head = frozenset(plan.cases[2:])
+    whole, quick = replace(plan, head=head), replace(plan, head=head, quick=True)
+    assert [{*group} == head for group in whole.groups] == [True, False]
+    assert len(quick.groups) == 1 and quick.summary.startswith("2 of 2 cases")
 
 
 def test_rows_of_a_phase_that_a_case_lacks_do_not_count(tmp_path):
-    first = plan(tmp_path, 32)
-    eager, compiled = first.cases
-    first.store.replace([*measured(first, eager), *measured(first, compiled)])
-    fewer = plan(tmp_path, 32)
-    fewer.benchmark.phases_of = lambda case: (
-        ("forward",) if case == eager else first.benchmark.phases
-    )
-    assert len(fewer.rows) == 1 + len(first.benchmark.phases)
-    assert fewer.due == []
+    plan = kernels(tmp_path, 32)
+    store(plan, *plan.cases)
+    fewer = kernels(tmp_path, 32)
+    fewer.benchmark.phases_of = lambda case: ("forward",)
+    assert len(fewer.rows) == len(fewer.cases) and not fewer.due

@@ -6,9 +6,9 @@ import pytest
 
 from lmperf.benchmarks import load
 from lmperf.config import load_config
-from lmperf.evidence.facts import write_facts
+from lmperf.evidence.machine import write_facts
 from lmperf.evidence.plan import evidence_of
-from lmperf.evidence.plausible import KIND, floor_ms, impossible, limits_of
+from lmperf.evidence.plausible import KIND, contradictions, floor_ms, impossible, limits_of
 from lmperf.evidence.project import Project
 from lmperf.evidence.review import review
 
@@ -117,11 +117,11 @@ def test_ceiling_without_load_is_ignored():
     assert rate_of(limits_of(old, {"e": GPU}), "bfloat16") == pytest.approx(1.05 * 989.5)
 
 
-@pytest.mark.parametrize("marks", ["loaded", "capped"])
-def test_marked_ceiling_is_ignored(marks):
-    limits = limits_of([matmul("float32", 0.1, marks=marks)], {"e": CPU})
+@pytest.mark.parametrize("doubt", [{"marks": "loaded"}, {"marks": "capped"}, {"other_load": 0.2}])
+def test_ceiling_beside_other_load_is_ignored(doubt):
+    limits = limits_of([matmul("float32", 0.1, **doubt)], {"e": CPU})
     assert not impossible(limits, rated("float32", 0.2))
-    quiet = limits_of([matmul("float32", 0.1, marks=""), matmul("float32", 0.05, marks=marks)], {})
+    quiet = limits_of([matmul("float32", 0.1, marks=""), matmul("float32", 0.05, **doubt)], {})
     assert impossible(quiet, rated("float32", 0.2))
 
 
@@ -134,13 +134,12 @@ def test_cpu_limits_have_wider_margin_and_no_bandwidth():
     assert not impossible(limits, {**OK, "bytes": 1e10, "median_ms": 1e-3})
 
 
-def written(row, together):
-    """Return a timed row of one round with every column that measuring writes."""
-    ms = row["median_ms"]
-    same = dict.fromkeys(("mean_ms", "p20_ms", "p80_ms"), ms) | {"std_ms": 0.0, "repetitions": 1}
-    where = {"environment": "e" * 16, "measured_at": "2026-01-02T03:04:05+00:00", "key": "0" * 16}
-    rates = {"tflops": row["flops"] / ms / 1e9, "rounds_ms": repr(ms), "together": together}
-    return {**row, **same, **rates, **where, "phase": "forward", "seed": 1, "commit": "0123abc"}
+ABOUT = {"environment": "e" * 16, "measured_at": "2026-01-02T03:04:05+00:00", "key": "0" * 16}
+
+
+def written(row):
+    """Return a row with the columns that every row has."""
+    return {**row, **ABOUT, "phase": "forward", "seed": 1, "commit": "0123abc"}
 
 
 def test_verify_names_row_faster_than_possible(tmp_path):
@@ -150,13 +149,55 @@ def test_verify_names_row_faster_than_possible(tmp_path):
     axes = {"batch": 8, "seq_len": 256, "d_head": 16, "causal": False, "dtype": "bfloat16"}
     fast = {**axes, **rated("bfloat16", 5000.0), "implementation": "eager"}
     possible = {**fast, **rated("bfloat16", 500.0), "seq_len": 1024}
-    rows = [written(fast, "a1"), written(possible, "a2")]
-    evidence_of(load("attention"), directory).replace(rows)
+    evidence_of(load("attention"), directory).publish([written(fast), written(possible)])
     shape = {"shape": "8192x8192x8192", "implementation": "torch"}
-    ceiling = written({**shape, **matmul("bfloat16", 790.0)}, "a3")
-    evidence_of(load("ceilings"), directory).replace([ceiling])
+    ceiling = written({**shape, **matmul("bfloat16", 790.0)})
+    evidence_of(load("ceilings"), directory).publish([ceiling])
 
     reviewed = review(Project(load_config(ROOT / "config/config.yaml"), tmp_path), "made-up")
     causes = [cause for cause in reviewed.causes() if cause.kind == KIND]
     assert [cause.stem for cause in causes] == ["attention"]
     assert "seq_len=256" in causes[0].names[0] and len(causes[0].names) == 1
+
+
+def timed(ms, **columns):
+    """Return a row of `flash_attention` as text."""
+    axes = {"batch": 1, "heads": 1, "seq_len": 512, "d_head": 64, "dtype": "float32"}
+    axes |= {"causal": True, "cuda_graph": False, "layout": "contiguous"}
+    row = {**axes, "implementation": "eager", "phase": "forward", "status": "ok", "median_ms": ms}
+    return {name: str(value) for name, value in {**row, **columns}.items()}
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ([timed(4, seq_len=256), timed(2)], "takes 4 ms, seq_len=512 only 2 ms"),
+        ([timed(4, seq_len=256), timed(3.5)], ""),
+        ([timed(4, seq_len=300), timed(2)], ""),
+        ([timed(4, seq_len=256, implementation="sdpa"), timed(2)], ""),
+        ([timed(4, seq_len=256, bound="host"), timed(2)], ""),
+        ([timed(4, seq_len=256, host_ms=3.9), timed(2)], ""),
+        ([timed(4, seq_len=256, status="oom"), timed(2)], ""),
+        (
+            [timed(4), timed(4, phase="backward"), timed(3, phase="forward_backward")],
+            "takes 8 ms, with backward, forward_backward only 3 ms",
+        ),
+        (
+            [timed(4), timed(4, phase="backward"), timed(20, phase="forward_backward")],
+            "forward_backward takes 20 ms, forward + backward only 8 ms",
+        ),
+        ([timed(4), timed(4, phase="backward"), timed(7, phase="forward_backward")], ""),
+        (
+            [timed(4, implementation="copy", bytes=1e10), timed(2, bytes=1e10)],
+            "copy, forward takes 4 ms, eager only 2 ms",
+        ),
+        ([timed(4, implementation="copy", bytes=1e6), timed(2, bytes=1e6)], ""),
+    ],
+)
+def test_times_that_contradict_one_another_are_named(rows, words):
+    found = contradictions(load("flash_attention"), rows)
+    assert (words in found[0] and len(found) == 1) if words else found == []
+
+
+def test_observations_contradict_nothing():
+    assert contradictions(load("memory"), [{"status": "ok"}]) == []

@@ -1,49 +1,165 @@
-"""Tests of what a new run learns from the rows of earlier runs, and of what it requires of them."""
+"""What a measuring job stores, and what is left of one that is interrupted."""
 
-from contextlib import nullcontext
-from types import SimpleNamespace
+import itertools
+import json
+from collections import Counter
 
 import pytest
+from made_up import OK, pretend, project_of
 
 from lmperf.errors import UserError
-from lmperf.evidence.machine import nccl_settings
-from lmperf.evidence.record import best_of_host, require_same_nccl
+from lmperf.evidence import machine
+from lmperf.evidence.record import record
+from lmperf.evidence.store import read_rows
 
 
-def test_best_times_of_the_host_come_from_this_environment():
-    def row(environment, python_us, launch_us=""):
-        return {"environment": environment, "python_us": python_us, "launch_us": launch_us}
-
-    rows = [row("here", "900.0"), row("here", "880.5"), row("other", "10.0"), row("here", "")]
-    plans = {
-        "attention": SimpleNamespace(known=[*rows, {"environment": "here"}]),
-        "lrpe": SimpleNamespace(known=[row("here", "950.0", "5.5")]),
-    }
-    project = SimpleNamespace(plans=plans, machine=SimpleNamespace(environment="here"))
-    assert best_of_host(project) == {"python_us": 880.5, "launch_us": 5.5}
-    project.plans = {}
-    assert best_of_host(project) == {}
+def job(project, **options):
+    return record(project, project.plan("attention"), **options)
 
 
-@pytest.mark.parametrize(
-    ("then", "now", "words"),
-    [
-        ({}, {"NCCL_ALGO": "Tree"}, "measured with no NCCL_*, and now there is NCCL_ALGO=Tree"),
-        ({"NCCL_ALGO": "Tree"}, {}, "measured with NCCL_ALGO=Tree, and now there is no NCCL_*"),
-        ({"NCCL_ALGO": "Tree"}, {"NCCL_ALGO": "Tree"}, ""),
-        (None, {"NCCL_ALGO": "Tree"}, ""),  # recorded by an older version
-    ],
-)
-def test_rows_of_several_ranks_have_the_same_settings_of_nccl(then, now, words):
-    machine = SimpleNamespace(slug="pair", environment="e", facts={"nccl": now})
-    recorded = {"environments": {"e": {} if then is None else {"nccl": then}}}
-    project = SimpleNamespace(machine=machine, known_facts=lambda: (recorded, []))
-    with pytest.raises(UserError) if words else nullcontext() as raised:
-        require_same_nccl(project)
-    assert words in str(raised.value if words else "")
+def test_job_signs_its_rows_and_writes_the_view(tmp_path, monkeypatch):
+    measured = pretend(monkeypatch, lambda *_: OK)
+    project = project_of(tmp_path)
+    assert job(project) == {"ok": 4} and len(measured) == 2
+    plan = project_of(tmp_path).plan("attention")
+    assert not plan.is_due and len(read_rows(plan.evidence.path)) == 4
+    row = plan.rows[0]
+    assert row["key"] == plan.key(row) and row["environment"] == project.machine.environment
+    assert len(row["commit"].removesuffix("-dirty")) == 12 or row["commit"] == "unknown"
+    assert row["measured_at"].endswith("+00:00")
+    facts = json.loads((project.directory / "machine.json").read_text())
+    assert facts["environments"][row["environment"]]["device"] == project.machine.facts["device"]
 
 
-def test_settings_of_nccl_are_recorded_without_those_of_its_log(monkeypatch):
-    for name, value in {"NCCL_MIN_NCHANNELS": "64", "NCCL_DEBUG": "INFO"}.items():
-        monkeypatch.setenv(name, value)
-    assert nccl_settings()["NCCL_MIN_NCHANNELS"] == "64" and "NCCL_DEBUG" not in nccl_settings()
+def test_rows_of_a_group_have_one_time(tmp_path, monkeypatch):
+    """By it the store knows which rows of a case belong together, however many there are."""
+    times = map("2026-11-27T08:00:00.{:03}+00:00".format, itertools.count())
+    monkeypatch.setattr("lmperf.evidence.record._now", lambda: next(times))
+    pretend(monkeypatch, lambda *_: OK)
+    job(project_of(tmp_path))
+    path = project_of(tmp_path).plan("attention").evidence.path
+    assert sorted(Counter(row["measured_at"] for row in read_rows(path)).values()) == [2, 2]
+
+
+def test_each_job_has_one_row_of_costs(tmp_path, monkeypatch):
+    pretend(monkeypatch)
+    job(project_of(tmp_path))
+    (cost,) = read_rows(tmp_path / "report/here/evidence/cost.csv")
+    assert (cost["stem"], cost["groups"], cost["rows"]) == ("attention", "2", "4")
+    assert float(cost["wall_s"]) >= 0
+    job(project_of(tmp_path))
+    assert len(read_rows(tmp_path / "report/here/evidence/cost.csv")) == 1, "nothing was measured"
+
+
+def test_interrupted_job_keeps_its_finished_groups(tmp_path, monkeypatch):
+    def interrupt(number):
+        if number == 1:
+            raise KeyboardInterrupt
+
+    pretend(monkeypatch, before_group=interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        job(project_of(tmp_path))
+    plan = project_of(tmp_path).plan("attention")
+    assert len(plan.groups) == 1 and len(plan.rows) == 2
+    measured = pretend(monkeypatch)
+    job(project_of(tmp_path))
+    assert len(measured) == 1 and not project_of(tmp_path).plan("attention").is_due
+    (first, second) = read_rows(tmp_path / "report/here/evidence/cost.csv")
+    assert first["groups"] == second["groups"] == "1"
+
+
+def test_job_plans_anew_under_the_lock(tmp_path, monkeypatch):
+    measured = pretend(monkeypatch)
+    project = project_of(tmp_path)
+    plan = project.plan("attention")
+    assert plan.groups
+    job(project_of(tmp_path))
+    record(project, plan)
+    assert len(measured) == 2, "another run had measured the rest"
+
+
+def test_only_some_groups_are_measured(tmp_path, monkeypatch):
+    measured = pretend(monkeypatch)
+    project = project_of(tmp_path)
+    job(project, only=project.plan("attention").cases[1:])
+    assert [group[0].axes["seq_len"] for group in measured] == [64]
+
+
+def test_row_that_nothing_can_have_measured_becomes_a_failure(tmp_path, monkeypatch):
+    def row(case, phase):
+        is_wrong = case.axes["seq_len"] == 64
+        return {**OK, "median_ms": -2.5} if is_wrong else OK
+
+    pretend(monkeypatch, row)
+    assert job(project_of(tmp_path)) == {"ok": 4}
+    rows = project_of(tmp_path).plan("attention").rows
+    wrong = [row for row in rows if row["seq_len"] == "64"]
+    assert {row["status"] for row in wrong} == {"failed_check"} and len(rows) == 4
+    assert not wrong[0].get("median_ms") and "median_ms is '-2.5'" in wrong[0]["reason"]
+
+
+def test_damaged_row_is_named_once_and_measured_again(tmp_path, monkeypatch, capfd):
+    pretend(monkeypatch)
+    job(project_of(tmp_path))
+    for path in (tmp_path / "report/here").rglob("attention.csv"):
+        path.write_text(path.read_text().replace(",32,", ",33,"))
+    measured = pretend(monkeypatch)
+    job(project_of(tmp_path))
+    assert len(measured) == 1 and "2 lines are damaged and not used" in capfd.readouterr().err
+    job(project_of(tmp_path))
+    assert "damaged" not in capfd.readouterr().err
+
+
+def test_clone_measures_only_what_its_view_lacks(tmp_path, monkeypatch):
+    pretend(monkeypatch)
+    job(project_of(tmp_path))
+    for path in (tmp_path / "report/here/store").iterdir():
+        path.unlink()
+    measured = pretend(monkeypatch)
+    wider = project_of(tmp_path, (tmp_path / "config.yaml").read_text().replace("64]", "64, 96]"))
+    job(wider)
+    assert len(measured) == 1 and len(project_of(tmp_path).plan("attention").rows) == 6
+
+
+def test_damaged_machine_json_is_written_again(tmp_path, monkeypatch):
+    pretend(monkeypatch)
+    job(project_of(tmp_path))
+    (tmp_path / "report/here/machine.json").write_text("{")
+    project = project_of(tmp_path, (tmp_path / "config.yaml").read_text().replace("64]", "64, 96]"))
+    job(project)
+    assert project_of(tmp_path).known_facts()["environments"]
+
+
+def test_login_node_plans_by_name_and_refuses_to_measure(tmp_path, monkeypatch):
+    monkeypatch.setattr("lmperf.evidence.project.accelerator", lambda: "cpu")
+    config = "preset: gpu\nmachine: h100\nbenchmarks: [attention]\n"
+    project = project_of(tmp_path, config)
+    assert project.machine.kind == "cuda" and project.plan("attention").due
+    with pytest.raises(UserError, match="h100 measures in jobs of a cluster"):
+        job(project)
+    monkeypatch.setattr(machine, "accelerator", lambda: "cpu")
+    with pytest.raises(UserError, match="login node of a cluster name the machine"):
+        project_of(tmp_path, "preset: gpu\n")
+
+
+def test_login_node_knows_the_environment_that_its_jobs_recorded(tmp_path, monkeypatch):
+    facts = {"kind": "cuda", "device": "NVIDIA H100", "driver_branch": "570", "threads": None}
+    facts |= {"measured_at": "2026-01-02", "settings": {}, **machine._software_facts()}
+    machine.write_facts(
+        tmp_path / "report/h100",
+        {"machine": "h100", "preset": "gpu", "environments": {"e" * 16: facts}},
+    )
+    monkeypatch.setattr("lmperf.evidence.project.accelerator", lambda: "cpu")
+    project = project_of(tmp_path, "preset: gpu\nmachine: h100\n")
+    there = machine.Machine("h100", "cuda", facts)
+    assert project.machine.environment == there.environment
+
+
+def test_untracked_imports_of_custom_code_are_named(tmp_path, monkeypatch, capfd):
+    (tmp_path / "my_kernel.py").write_text("import nowhere_at_all\ndef f(q, k, v): pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    pretend(monkeypatch)
+    project_of(tmp_path)
+    mine = 'implementations: {attention: {mine: "my_kernel:f"}}\n'
+    job(project_of(tmp_path, (tmp_path / "config.yaml").read_text() + mine))
+    assert "imports nowhere_at_all" in capfd.readouterr().err

@@ -1,23 +1,185 @@
-"""What is missing of a machine's evidence."""
+"""What `verify` finds in a machine's evidence."""
 
-from lmperf.config import load_config
-from lmperf.evidence.facts import write_facts
-from lmperf.evidence.project import Project
-from lmperf.evidence.repeatability import STEM
-from lmperf.evidence.review import review
+import json
+
+import pytest
+from made_up import OK, UNSUPPORTED, pretend, project_of
+
+from lmperf import cli
+from lmperf.errors import UserError
+from lmperf.evidence.machine import FILE, write_facts
+from lmperf.evidence.record import record
+from lmperf.evidence.review import INFORMING, LOADED, Cause, causes, review, tally
 
 
-def test_machine_misses_only_rows_of_its_own_benchmarks(tmp_path):
+@pytest.fixture
+def measure(tmp_path, monkeypatch):
+    """A function that measures a project with rows of some columns; returns the project."""
+
+    def call(row=lambda case, phase: UNSUPPORTED, config=None):
+        pretend(monkeypatch, row)
+        project = project_of(tmp_path, config)
+        record(project, project.plan("attention"))
+        return project_of(tmp_path)
+
+    return call
+
+
+def kinds(project):
+    return {(cause.stem, cause.kind): cause for cause in causes(project, "here")}
+
+
+def test_undisturbed_evidence_has_no_cause(measure):
+    assert causes(measure(), "here") == []
+
+
+def test_machine_without_evidence_has_not_been_measured(tmp_path):
+    (cause,) = causes(project_of(tmp_path), "here")
+    assert str(cause) == "here/evidence: missing: this machine has not been measured"
+    with pytest.raises(UserError, match="no evidence of machine there"):
+        review(project_of(tmp_path), "there")
+
+
+@pytest.mark.parametrize(
+    ("columns", "kind"),
+    [
+        ({"status": "crash"}, "failed"),
+        ({"status": "timeout"}, "failed"),
+        ({"status": "failed_check"}, "red gate"),
+        ({"status": "nan"}, "red gate"),
+        ({**OK, "other_load": 0.3}, LOADED),
+    ],
+)
+def test_rows_that_are_not_right_are_named(measure, columns, kind):
+    project = measure(lambda case, phase: {"reason": "so", **columns})
+    cause = kinds(project)["attention", kind]
+    assert len(cause.names) == 4 and "seq_len=32" in cause.names[0]
+
+
+def test_rows_out_of_memory_and_contradictions_are_only_listed(measure):
+    def row(case, phase):
+        if case.axes["seq_len"] == 32:
+            return {"status": "oom", "reason": "no memory"}
+        return {**OK, "median_ms": {64: 4.0, 128: 2.0}[case.axes["seq_len"]]}
+
+    project = measure(row, project_config("[32, 64, 128]"))
+    assert causes(project, "here") == []
+    lines = [str(one) for one in review(project, "here").of_kinds(INFORMING)]
+    assert "out of memory: 2 rows" in lines[0]
+    assert "contradicts another cell: 2 rows" in lines[1]
+    (cause,) = review(project, "here").of_kinds(INFORMING[1:])
+    assert "seq_len=64" in cause.names[0]
+    assert cause.names[0].endswith("takes 4 ms, seq_len=128 only 2 ms")
+
+
+def project_config(lengths):
+    return f"""
+preset: cpu
+machine: here
+benchmarks: [attention]
+grid:
+  attention: {{batch: [1], d_head: [16], seq_len: {lengths}, dtype: [float32],
+    implementation: [eager]}}
+"""
+
+
+def test_missing_and_stale_rows_are_named(measure, tmp_path, monkeypatch):
+    measure()
+    wider = project_of(tmp_path, project_config("[32, 64, 96]"))
+    assert len(kinds(wider)["attention", "missing"].names) == 2
+    assert len(review(wider, "here").lacking["attention"]) == 2
+    monkeypatch.setattr("lmperf.evidence.keys.METHOD_VERSION", 99)
+    assert len(kinds(wider)["attention", "stale"].names) == 4
+
+
+def test_damaged_line_is_dropped_and_named(measure, tmp_path):
+    path = measure().plan("attention").evidence.path
+    path.write_text(path.read_text().replace(",32,", ",33,", 1))
+    found = kinds(project_of(tmp_path))
+    assert "line 2 is damaged" in str(found["attention", "damaged"])
+    assert len(found["attention", "missing"].names) == 1
+    assert "make report writes it again" in str(found["attention", "not as measured"])
+    assert len(review(project_of(tmp_path), "here").rows["attention"]) == 3
+
+
+def test_file_of_no_benchmark_is_named(measure, tmp_path):
+    project = measure()
+    (project.directory / "evidence/removed.csv").write_text("digest,x\n")
+    assert kinds(project)["removed", "unknown"].names[0].endswith("is of no benchmark; remove it")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{", "does not hold the facts of a machine"),
+        ("[" * 100_000, "does not hold the facts of a machine"),
+        ('{"n": ' + "9" * 5000 + "}", "does not hold the facts of a machine"),
+        ('{"machine": "x", "preset": "cpu", "environments": {}}', "belongs to the machine x"),
+        ('{"machine": "here", "preset": "cpu", "environments": {"e": {"kind": 1}}}', "kind"),
+    ],
+    ids=["cut", "deep", "long", "another", "type"],
+)
+def test_damaged_machine_json_is_named(measure, text, words):
+    project = measure()
+    (project.directory / FILE).write_text(text)
+    assert words in str(kinds(project)["machine", "damaged"])
+    (project.directory / FILE).unlink()
+    assert "is missing" in str(kinds(project)["machine", "damaged"])
+
+
+def test_name_of_another_machine_is_refused(measure, tmp_path):
+    facts = measure().known_facts()
+    other = {**next(iter(facts["environments"].values())), "kind": "cuda", "device": "NVIDIA H200"}
+    write_facts(tmp_path / "report/here", {**facts, "environments": {"e" * 16: other}})
+    with pytest.raises(UserError, match=r"machine is 'here'.*NVIDIA H200.*leave machine out"):
+        project_of(tmp_path)
+
+
+def test_reason_to_publish_holds_for_these_rows_only(measure, tmp_path):
+    project = measure(lambda *_: {"status": "crash", "reason": "so"})
+    reviewed = review(project, "here")
+    assert reviewed.anyway == ""
+    for reason in ("", "two\nlines", "x" * 300):
+        with pytest.raises(UserError, match="--anyway"):
+            reviewed.allow(project.directory, reason)
+    reviewed.allow(project.directory, " a known fault ")
+    assert review(project, "here").anyway == "failed 4; a known fault"
+    assert json.loads((project.directory / FILE).read_text())["anyway"]["reason"] == "a known fault"
+    assert review(project_of(tmp_path, project_config("[32, 64, 96]")), "here").anyway == ""
+    record(project, project.plan("attention"))
+    assert review(project_of(tmp_path, project_config("[32, 64]")), "here").anyway
+
+
+def test_other_machine_needs_its_own_benchmarks(tmp_path):
     facts = {"machine": "box", "preset": "cpu", "environments": {}}
     write_facts(tmp_path / "report/box", facts)
-    file = tmp_path / "config.yaml"
     found = {}
     for text in ("{}", "benchmarks: [lrpe]", "benchmarks_by_machine: {box: [lrpe]}"):
-        file.write_text(text)
-        project = Project(load_config(file), tmp_path)
-        found[text] = review(project, "box").missing
+        found[text] = review(project_of(tmp_path, text), "box").lacking
     every, elsewhere, own = found.values()
-    assert {"memory", "lrpe", STEM} <= {*every}
+    assert {"memory", "lrpe"} <= {*every}
     assert elsewhere == every, "benchmarks names those of the machine at hand"
-    assert {*own} == {"lrpe", "lrpe_check", STEM}
-    assert own["lrpe"] == every["lrpe"]
+    assert {*own} == {"lrpe", "lrpe_check"} and own["lrpe"] == every["lrpe"]
+
+
+def test_tally_sums_rows_by_kind_of_fault():
+    many = Cause("here", "attention", "stale", ("a", "b"))
+    one = Cause("here", "memory", "stale", ("c",))
+    red = Cause("here", "memory", "red gate", ("d",))
+    assert str(many) == "here/attention: stale: 2 rows, the first a"
+    assert many.lines == ["here/attention: stale: a", "here/attention: stale: b"]
+    assert tally([many, one, red]) == ["stale: 3 (attention 2, memory 1)", "red gate: 1 (memory 1)"]
+
+
+def test_commands_of_a_loaded_machine(measure, tmp_path, monkeypatch, capfd):
+    """`verify` names loaded rows, `measure --loaded` measures them again."""
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config/config.yaml").write_text(project_config("[32, 64]"))
+    measure(lambda case, phase: {**OK, "other_load": 0.3}, project_config("[32, 64]"))
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["verify"]) == 1
+    assert f"here/attention: {LOADED}: 4 rows" in capfd.readouterr().err
+    measured = pretend(monkeypatch, lambda *_: OK)
+    assert cli.main(["measure", "attention"]) == 0 and not measured
+    assert cli.main(["measure", "attention", "--loaded"]) == 0 and len(measured) == 2
+    assert causes(project_of(tmp_path), "here") == []

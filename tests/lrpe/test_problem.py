@@ -10,7 +10,7 @@ from lmperf.lrpe.accuracy import difference_error, error_bounds
 from lmperf.lrpe.memory import predicted_peaks
 from lmperf.lrpe.problem import LrpeProblem
 from lmperf.lrpe.reference import angles, cosines_float64, lrpe_cosine
-from lmperf.measuring.footprint import phase_memory
+from lmperf.measuring.memory import phase_memory
 
 DTYPES = ["float32", "float16", "bfloat16"]
 PHASES = ("forward", "backward")
@@ -118,7 +118,7 @@ def test_predicted_peaks_match_measurement(shape, batch, dtype):
     sizes = batch, made.heads, made.tokens, made.d, made.theta.shape[1]
     predicted = predicted_peaks("eager", *sizes, dtype)
     for name, phase in work.phases.items():
-        measured = phase_memory(work, phase, "cpu")["peak_mib"] * 2**20
+        measured = phase_memory(work, lambda of=phase: (of, of.before()), "cpu")["peak_mib"] * 2**20
         assert measured == pytest.approx(predicted[name], rel=0.01)
 
 
@@ -137,7 +137,9 @@ def test_predicted_peaks_of_the_kernel_match_measurement(cached):
     predicted = predicted_peaks(name, 12, 12, made.tokens, 128, 64, "bfloat16")
     for phase, timed in work.phases.items():
         timed.run(timed.before())
-        measured = phase_memory(work, timed, "cuda")["peak_mib"] * 2**20
+        measured = (
+            phase_memory(work, lambda of=timed: (of, of.before()), "cuda")["peak_mib"] * 2**20
+        )
         assert measured == pytest.approx(predicted[phase], rel=0.01)
 
 

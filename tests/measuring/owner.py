@@ -1,38 +1,40 @@
-"""A small attention group with implementations from `faulty`.
+"""Measures implementations of a toy into a store, as a job does: `owner.py STORE NAME,... [SIZE]`.
 
-Run as a script, this is a process that owns workers, for a test to end. It measures the group,
-prints each step before it takes the step, and exits with 130 when interrupted.
+Exits with 130 if it is interrupted.
 """
 
 import sys
+from datetime import UTC, datetime
+from pathlib import Path
 
-from lmperf.benchmarks import load
+import toys
+
+from lmperf.measuring.lock import locked
+from lmperf.measuring.progress import Progress
+from lmperf.measuring.store import Store
 from lmperf.measuring.supervisor import Supervisor
 
-GRID = {"batch": [2], "seq_len": [32], "d_head": [16], "dtype": ["float32"], "causal": [False]}
 
+def main(path: str, names: str, size: str = "") -> None:
+    made = toys.Short("toy")
+    store = Store(Path(path), made.identity)
+    chosen = [
+        case
+        for case in made.cases("cpu")
+        if case.implementation in names.split(",") and size in ("", str(case.axes["size"]))
+    ]
+    say = lambda line: print(line, file=sys.stderr, flush=True)  # noqa: E731
+    with locked("cpu", 1, say) as (locks, gpus):
+        known = {(row["size"], row["implementation"]) for row in store.read()[0]}
+        cases = [c for c in chosen if (str(c.axes["size"]), c.implementation) not in known]
 
-def small_group(*names, limit_s=60.0, d_heads=(16,), preset="cpu"):
-    """The attention benchmark and a small group of its cases: eager and some from `faulty`."""
-    benchmark = load("attention", {name: f"faulty:{name}" for name in names})
-    benchmark.limit_s = limit_s
-    grid = {**GRID, "d_head": list(d_heads), "implementation": ["eager"]}
-    return benchmark, benchmark.cases(preset, grid)
+        def save(rows):
+            now = datetime.now(UTC).isoformat()
+            store.append([{**row, "measured_at": now} for row in rows])
 
-
-def rows_of(supervisor, *names, **of_group):
-    """The rows of the group as a dictionary by implementation and phase."""
-    rows = supervisor.measure(*small_group(*names, **of_group), seed=1)
-    return {(row["implementation"], row["phase"]): row for row in rows}
-
-
-def main(name):
-    def say(words, case, phase):
-        print(words, case.implementation, flush=True)
-
-    print("starting", flush=True)
-    with Supervisor("cpu", say) as supervisor:
-        rows_of(supervisor, name, limit_s=600.0)
+        if cases:
+            progress = Progress("toy", len(cases), say)
+            Supervisor(made, "cpu", progress, locks, gpus).measure(made.groups(cases), save)
 
 
 if __name__ == "__main__":

@@ -1,25 +1,21 @@
-"""Tests of matmuls in bf16 on a CPU without instructions for them."""
+"""Tests of bf16 on a CPU: measured once, and left out where it is emulated."""
 
+import subprocess
 from types import SimpleNamespace
 
 import pytest
-import torch
 
-from lmperf.benchmark import Unsupported
 from lmperf.benchmarks import load
+from lmperf.config import config_model
+from lmperf.evidence.project import Project
 from lmperf.measuring import emulated
 
 
-def refused(stem, device="cpu"):
-    """The dtypes, operations and implementations of the cases of a benchmark that are refused."""
-    benchmark, found = load(stem), set()
-    for case in benchmark.cases("cpu"):
-        try:
-            emulated.require_instructions(benchmark, case, device)
-        except Unsupported as reason:
-            assert "no instructions for bf16" in str(reason)
-            found.add(case.axes.get("dtype") or case.implementation)
-    return found
+def left_out(stem):
+    """The dtypes, or the implementations, of the cases of a benchmark that are left out."""
+    benchmark = load(stem)
+    cases = (case for case in benchmark.cases("cpu") if emulated.is_left_out(benchmark, case))
+    return {case.axes.get("dtype") or case.implementation for case in cases}
 
 
 @pytest.mark.parametrize(
@@ -34,26 +30,81 @@ def refused(stem, device="cpu"):
         ("flash_attention_check", set()),
     ],
 )
-def test_cpu_without_bf16_refuses_matmuls_in_bf16(monkeypatch, stem, expected):
-    monkeypatch.setattr(emulated, "has_bf16", lambda: False)
-    assert refused(stem) == expected
-    assert not refused(stem, "cuda")
-    monkeypatch.setattr(emulated, "has_bf16", lambda: True)
-    assert not refused(stem)
+def test_matmuls_in_bf16_are_left_out(stem, expected):
+    assert left_out(stem) == expected
 
 
-@pytest.mark.parametrize(("machine", "has"), [("x86_64", False), ("AMD64", False), ("arm64", True)])
-def test_bf16_is_missing_if_pytorch_denies_it_on_x86(monkeypatch, machine, has):
-    monkeypatch.setattr(emulated.platform, "machine", lambda: machine)
-    operators = SimpleNamespace(_is_mkldnn_bf16_supported=lambda: False)
-    monkeypatch.setattr(torch.ops, "mkldnn", operators)
-    assert emulated.has_bf16.__wrapped__() == has
+def test_ceilings_keep_copies_and_the_matmul_that_shows_the_slowdown():
+    benchmark = load("ceilings")
+    kept = [case.axes for case in benchmark.cases("cpu") if case.axes["dtype"] == "bfloat16"]
+    left = [case.axes for case in benchmark.cases("cpu") if emulated.is_left_out(benchmark, case)]
+    assert left and all(axes["operation"] == "matmul" for axes in left)
+    shown = [axes for axes in kept if axes not in left]
+    assert {(axes["operation"], axes["shape"] == emulated.SHAPE) for axes in shown} == {
+        ("widen", False),
+        ("matmul", True),
+    }
 
 
-def test_copies_are_no_matmuls(monkeypatch):
-    monkeypatch.setattr(emulated, "has_bf16", lambda: False)
-    ceilings = load("ceilings")
-    cases = [case for case in ceilings.cases("cpu") if case.axes["dtype"] == "bfloat16"]
-    (copy,) = (case for case in cases if case.axes["operation"] == "widen")
-    emulated.require_instructions(ceilings, copy, "cpu")
-    assert refused("ceilings") == {"bfloat16"}
+def test_rows_of_ceilings_tell_the_slowdown():
+    about = {"operation": "matmul", "shape": emulated.SHAPE, "status": "ok"}
+    times = {"float32": "2.0", "bfloat16": "7.0"}
+    rows = [{**about, "dtype": dtype, "median_ms": ms} for dtype, ms in times.items()]
+    assert emulated.slowdown_in(rows) == 3.5
+    assert emulated.slowdown_in(rows[:1]) == emulated.slowdown_in([]) == 1.0
+
+
+@pytest.fixture
+def ran(monkeypatch, tmp_path):
+    """The commands that measured a slowdown of 3.5; the cache is empty."""
+    commands = []
+
+    def run(command, **_):
+        commands.append(command)
+        return SimpleNamespace(stdout="3.5\n")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    emulated.slowdown_of.cache_clear()
+    yield commands
+    emulated.slowdown_of.cache_clear()
+
+
+def test_slowdown_is_measured_once_in_an_environment(ran):
+    for environment in ("one", "one", "other"):
+        assert emulated.slowdown_of(environment) == 3.5
+        emulated.slowdown_of.cache_clear()
+    assert len(ran) == 2
+
+
+def test_bf16_counts_as_fast_where_nothing_can_be_measured(ran, monkeypatch):
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: SimpleNamespace(stdout=""))
+    assert emulated.slowdown_of("without torch") == 1.0
+
+
+@pytest.mark.process
+def test_process_measures_the_slowdown_of_this_cpu(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    emulated.slowdown_of.cache_clear()
+    found = emulated.slowdown_of("here")
+    (cached,) = tmp_path.glob("lmperf/*.json")
+    assert float(cached.read_text()) == found > 0
+    emulated.slowdown_of.cache_clear()
+
+
+@pytest.mark.parametrize(("slowdown", "has"), [(3.0, False), (1.5, True)])
+def test_project_leaves_emulated_cells_out(monkeypatch, tmp_path, slowdown, has):
+    monkeypatch.setattr(emulated, "slowdown_of", lambda _: slowdown)
+    config = config_model()(preset="cpu", machine="here")
+    plan = Project(config, tmp_path).plan("attention")
+    assert ("bfloat16" in {case.axes["dtype"] for case in plan.cases}) == has
+    assert plan.head <= {*plan.cases}
+
+
+def test_dtype_that_the_configuration_names_is_measured(monkeypatch, tmp_path):
+    monkeypatch.setattr(emulated, "slowdown_of", lambda _: 3.0)
+    grid = {"attention": {"dtype": ["bfloat16"]}}
+    plan = Project(config_model()(preset="cpu", machine="here", grid=grid), tmp_path).plan(
+        "attention"
+    )
+    assert plan.cases

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lmperf.measuring.faults import failure_row
+from lmperf.measuring.failures import failure_row
 from lmperf.measuring.printable import one_line
 
 

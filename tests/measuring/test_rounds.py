@@ -1,179 +1,183 @@
-"""Tests of timing in turn, with entries whose times the test scripts.
+"""The parts that need no process: rounds, stretches, weights, sensors, progress, lock."""
 
-An entry is an implementation that is timed; a slice is a short run of timed calls of one entry; a
-round is one slice of every entry.
-"""
-
-import itertools
-import random
-from dataclasses import dataclass, field
+import multiprocessing
+import os
+import time
 
 import pytest
+import torch
 
-from lmperf.measuring import rounds
-from lmperf.measuring.rounds import LEAST_ROUNDS, Pace, SliceResult, Timings, time_in_turn
-from lmperf.measuring.state import State
-from lmperf.measuring.sustained import Stretch
+from lmperf.errors import UserError
+from lmperf.measuring import lock, sensors
+from lmperf.measuring.lock import locked
+from lmperf.measuring.progress import Progress, duration
+from lmperf.measuring.rounds import LOOKS, Pace, in_turn, pace_of, stretches, visit
+from lmperf.measuring.weights import Weights
 
-PACE = Pace(0, 10, 1)
-CAP = State(throttle=0x4)
+PACE = Pace(20, 6, 0.9)
 
 
-@dataclass(eq=False)
-class Scripted:
-    """An entry whose slices (short runs of timed calls) take given times."""
+class Machine:
+    """Entries that take so many ms for a call; `None` fails."""
 
-    times: object
-    states: object = field(default_factory=lambda: itertools.repeat(State()))
-    calls: list = field(default_factory=list)
-    log: list = field(default_factory=list)
-    fails_at: int | None = None
+    def __init__(self, **ms):
+        self.ms, self.runs, self.now = ms, [], 0.0
 
-    def slice(self, repetitions, checked):
-        self.calls.append((repetitions, checked))
-        self.log.append(self)
-        if len(self.calls) == self.fails_at:
+    def run(self, entry, calls):
+        self.runs.append((entry, calls))
+        if self.ms[entry] is None:
             return None
-        return SliceResult([next(self.times)] * repetitions, next(self.states))
-
-    first: float = 1.0
-
-
-class Timer:
-    """A fake of `rounds.Timer` that takes times from `Scripted` entries."""
-
-    def __init__(self, between=lambda: None):
-        self.between = between
-
-    def warm_up(self, entry, least_ms):
-        return entry.first, entry.first
-
-    def slice(self, entry, repetitions, checked):
-        return entry.slice(repetitions, checked)
+        each = self.ms[entry] + 1e-6 * len(self.runs)
+        self.now += each * calls / 1e3
+        return [each] * calls, each * calls
 
 
-def timed(entries, clock=None, timer=None, **more):
-    clock, timer = clock or Ticking(), timer or Timer()
-    return time_in_turn(entries, timer, PACE, random.Random(0), clock, **more)
+def test_rounds_stop_when_every_pair_is_decided():
+    machine = Machine(a=1.0, b=2.0)
+    found = in_turn(["a", "b"], machine.run, PACE, lambda: machine.now)
+    columns = found["a"].columns
+    assert columns["rounds_ms"].count(";") == LOOKS[0] - 1
+    assert columns["n"] == 5 * LOOKS[0]  # calls of just over 1 ms in slices of 6 ms
+    assert columns["low_ms"] <= columns["median_ms"] <= columns["high_ms"] < 1.01
 
 
-def steady(milliseconds, **more):
-    return Scripted(itertools.repeat(milliseconds), first=milliseconds, **more)
+@pytest.mark.parametrize("cap_s, least, most", [(0.1, 6, 12), (9.0, 20, 20)])
+def test_equal_entries_go_on_until_the_cap_or_the_last_look(cap_s, least, most):
+    machine = Machine(a=1.0, b=1.0)
+
+    def noisy(entry, calls):
+        times, total = machine.run(entry, calls)
+        factor = (1.0, 1.04, 0.97, 1.02, 0.99)[len(machine.runs) % 5]
+        return [ms * factor for ms in times], total
+
+    found = in_turn(["a", "b"], noisy, Pace(20, 6, cap_s), lambda: machine.now)
+    assert least <= len(found["a"].parts) <= most
 
 
-def shaky(seed, centre=1.0, width=0.3):
-    chance = random.Random(seed)
-    return Scripted(centre * chance.uniform(1 - width, 1 + width) for _ in itertools.count())
+def test_entries_that_fail_are_dropped():
+    machine = Machine(a=1.0, b=None, c=3.0)
+    assert [*in_turn("abc", machine.run, PACE, lambda: machine.now)] == ["a", "c"]
+    assert visit("b", machine.run, PACE) is None
+    assert in_turn([], machine.run, PACE, lambda: 0.0) == {}
 
 
-class Ticking:
-    """A fake clock that advances with every reading."""
-
-    def __init__(self, step=1e-6):
-        self.now, self.step = 0.0, step
-
-    def __call__(self):
-        self.now += self.step
-        return self.now
+@pytest.mark.parametrize("ms, lead, timed", [(10.0, 150, 315), (100.0, 15, 32), (5000.0, 1, 12)])
+def test_a_visit_has_a_lead_in_and_lasts_for_time_and_steps(ms, lead, timed):
+    machine = Machine(a=ms)
+    times = visit("a", machine.run, pace_of("step", "cuda"))
+    *before, last = [calls for _, calls in machine.runs]
+    assert sum(before) == pytest.approx(lead, abs=1)
+    assert last == len(times) == pytest.approx(timed, abs=1)
 
 
-def test_rounds_begin_with_another_entry_each_time():
-    log = []
-    first, second = steady(1.0, log=log), steady(2.0, log=log)
-    found = timed([first, second])
-    assert log[:6] == [first, second, second, first, first, second]
-    assert found[first].rounds == [1.0] * LEAST_ROUNDS
+def test_a_cpu_and_a_benchmark_of_long_steps_have_short_visits():
+    for pace, steps in ((pace_of("step", "cpu"), 3), (pace_of("step", "cuda", steps=3), 3)):
+        machine = Machine(a=11_000.0)
+        visit("a", machine.run, pace)
+        assert [calls for _, calls in machine.runs] == [1, steps]
 
 
-def test_twins_have_all_rounds_but_need_no_verdict():
-    first, twin = shaky(1), shaky(2)
-    found = timed([first, twin], twins={twin})
-    assert {len(timings.rounds) for timings in found.values()} == {LEAST_ROUNDS}
+def test_low_and_high_are_the_least_and_greatest_of_ten_stretches():
+    visits = [[1.0] * 10 + [2.0] * 10, [1.5] * 20]
+    columns = stretches(visits).columns
+    assert columns["rounds_ms"].count(";") == 9 and columns["n"] == 40
+    assert (columns["low_ms"], columns["median_ms"], columns["high_ms"]) == (1.0, 1.5, 2.0)
+    assert stretches([[1.0, 2.0, 3.0]]).parts == [1.0, 2.0, 3.0]  # fewer steps than stretches
 
 
-def test_references_are_read_once_in_the_middle_of_the_rounds():
-    entry, at = steady(1.0), []
-    timed([entry], timer=Timer(lambda: at.append(len(entry.calls))))
-    assert at == [LEAST_ROUNDS // 2]
+def test_weights_moments_and_gradients_are_put_back():
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.0)
+    kept, weights = model.weight.detach().clone(), Weights()
+    weights.keep([model, optimizer, torch.zeros(3)])
+    model(torch.ones(1, 4)).sum().backward()
+    optimizer.step()
+    assert not weights.restore()  # a step with a learning rate of zero changes no weight
+    model.weight.grad.fill_(float("nan"))
+    optimizer.step()
+    assert weights.restore() and not weights.restore()
+    assert torch.equal(model.weight, kept)
+    assert model.weight.grad.isfinite().all()
+    assert optimizer.state[model.weight]["exp_avg"].isfinite().all()
+    assert weights.restore() is False
 
 
-def test_slice_has_many_short_calls_or_one_long_call():
-    short, long = steady(1.0), steady(500.0)
-    timed([short, long])
-    assert {repetitions for repetitions, _ in short.calls} == {10}
-    assert {repetitions for repetitions, _ in long.calls} == {1}
+def _spin(seconds):
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        pass
 
 
-def test_rounds_are_added_until_comparison_is_decided():
-    sure = timed([steady(1.0), steady(1.5)])
-    unsure = timed([shaky(1), shaky(2)])
-    assert {len(t.rounds) for t in sure.values()} == {LEAST_ROUNDS}
-    assert all(len(t.rounds) > 2 * LEAST_ROUNDS for t in unsure.values())
+def test_load_counts_others_but_neither_a_process_nor_its_children():
+    child = multiprocessing.get_context("fork").Process(target=_spin, args=[5])
+    child.start()
+    of_both, of_child = sensors.Load(os.getpid()), sensors.Load(child.pid)
+    began, used = time.monotonic(), time.process_time()
+    _spin(0.5)
+    shares = of_both.share(), of_child.share()
+    used = (time.process_time() - used) / (time.monotonic() - began) / os.cpu_count()
+    child.kill()
+    child.join()
+    # For the child, this process is another one.
+    assert shares[1] == pytest.approx(min(1.0, shares[0] + used), abs=0.1)
+    assert sensors.Load(os.getpid()).share() is None  # too short a time
 
 
-def test_time_limit_ends_rounds_without_a_mark():
-    found = timed([shaky(1), shaky(2)], Ticking(step=2.0))
-    for timings in found.values():
-        assert len(timings.rounds) == LEAST_ROUNDS
-        assert timings.columns()["marks"] == ""
+def test_progress_tells_the_time_left_from_its_own_pace():
+    lines, now = [], [0.0]
+    shown = Progress("x", 10, lines.append, lambda: now[0])
+    now[0] = 20.0
+    shown.step("timing")
+    shown.done(4, "4 ok")
+    now[0] = 21.0
+    shown.step("not said")
+    now[0] = 600.0
+    shown.done(5, "5 ok")
+    assert lines == [
+        "[x] 10 cases to measure",
+        "[x] 0 of 10 cases, 20 s: timing",
+        "[x] 4 of 10 cases, 20 s, about 30 s left: 4 ok",
+        "[x] 9 of 10 cases, 10 min, about 1 min left: 5 ok",
+    ]
+    assert [duration(s) for s in (59, 130, 3900)] == ["59 s", "2 min 10 s", "1 h 5 min"]
 
 
-def test_last_round_checks_a_result():
-    entry = steady(1.0)
-    timed([entry])
-    assert entry.calls[-1][1]
+def test_a_lock_is_free_when_its_holder_ends():
+    with locked("cpu", 2, pytest.fail) as (held, gpus):
+        assert len(held) == 1 and gpus == []
+    with locked("cpu", 1, pytest.fail):
+        pass
 
 
-def test_failed_entry_is_dropped_and_others_continue():
-    lost, other = steady(1.0, fails_at=4), steady(2.0)
-    found = timed([lost, other])
-    assert list(found) == [other]
-    assert len(found[other].rounds) == LEAST_ROUNDS
+def test_gpus_are_locked_all_or_none(monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(lock, "all_gpus", lambda: ["GPU-0", "GPU-1", "GPU-2"])
+    monkeypatch.setattr(lock, "_POLL_S", 0)
+
+    class Waits(Exception):
+        pass
+
+    def say(line):
+        assert "waiting for another measurement" in line and str(os.getpid()) in line
+        raise Waits
+
+    with locked("cuda", 2, pytest.fail) as (held, gpus):
+        assert len(held) == 2 and gpus == ["GPU-0", "GPU-1"]
+        with locked("cuda", 1, pytest.fail) as (_, one):
+            assert one == ["GPU-2"]
+        with pytest.raises(Waits), locked("cuda", 2, say):
+            pass
+        with locked("cuda", 1, pytest.fail):  # the third is free again
+            pass
+    with locked("cuda", None, pytest.fail) as (_, every):
+        assert len(every) == 3
+    with pytest.raises(UserError, match="needs 4 GPUs; this process may use 3"):
+        locked("cuda", 4, pytest.fail).__enter__()
 
 
-def test_throttled_slice_is_repeated(monkeypatch):
-    monkeypatch.setattr(rounds, "_REST_S", 0.0)
-    once = steady(1.0, states=itertools.chain([CAP], itertools.repeat(State())))
-    assert "capped" not in timed([once])[once].columns()["marks"]
-    always = steady(1.0, states=itertools.repeat(CAP))
-    assert timed([always])[always].columns()["marks"] == "capped"
-    # A call that always throttles the device is not repeated for ever.
-    assert LEAST_ROUNDS < len(always.calls) < 2 * LEAST_ROUNDS
-
-
-def test_row_statistics_cover_the_times_of_all_slices():
-    columns = Timings(
-        [1.0, 2.0, 3.0, 4.0, 10.0], [1.0, 2.0], states=[State(clock_mhz=9.0)]
-    ).columns()
-    assert columns["median_ms"] == 3.0
-    assert columns["mean_ms"] == 4.0
-    assert columns["std_ms"] == pytest.approx(3.5355, rel=1e-4)
-    assert (columns["p20_ms"], columns["p80_ms"]) == (1.8, pytest.approx(5.2))
-    assert columns["least_ms"] == 1.0
-    assert columns["rounds_ms"] == "1.0;2.0"
-    assert columns["rounds_mhz"] == "9.0"
-
-
-def test_row_marks_name_what_disturbed_its_slices():
-    timings = Timings()
-    timings.add(SliceResult([1.0], CAP, host_bound=True, changed_settings={"threads"}))
-    assert timings.columns()["marks"] == "host_bound;capped;settings"
-
-
-def test_load_during_the_stretch_counts_like_load_in_the_rounds():
-    timings = Timings([1.0], [1.0], states=[State(other_load=0.01, seconds=1.0)])
-    assert not timings.is_loaded
-    timings.stretch = Stretch([1.0], State(other_load=0.5, seconds=1.0))
-    assert timings.is_loaded and timings.columns()["other_load"] == 0.5
-
-
-@pytest.mark.parametrize(("host", "bound"), [([], False), ([8.9], False), ([9.1], True)])
-def test_call_is_host_bound_if_queueing_takes_most_of_it(host, bound):
-    assert Timings([10.0], [10.0], host=host).is_host_bound is bound
-
-
-@pytest.mark.parametrize("clock", ["kernel", "step"])
-def test_patient_timing_takes_longer_on_cpu_not_on_cuda(clock):
-    usual, patient = (rounds.pace_of(clock, "cpu", patient) for patient in (False, True))
-    assert patient.cap_s >= 10 * usual.cap_s and patient.slice_ms > usual.slice_ms
-    assert rounds.pace_of(clock, "cuda", True) == rounds.pace_of(clock, "cuda")
+def test_an_unusable_lock_file_says_what_to_do(monkeypatch, tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    for path in (tmp_path / "link", tmp_path / "nowhere" / "lock"):
+        monkeypatch.setenv("LMPERF_LOCK", str(path))
+        with pytest.raises(UserError, match="set LMPERF_LOCK to a file"):
+            locked("cpu", 1, pytest.fail).__enter__()

@@ -10,9 +10,7 @@ from torch.nn import functional as F
 from lmperf.benchmark import Case
 from lmperf.benchmarks import load
 from lmperf.config import config_model
-from lmperf.measuring import group
-from lmperf.measuring.first_check import first_checks
-from lmperf.measuring.rounds import Pace
+from lmperf.measuring.progress import Progress
 from lmperf.measuring.supervisor import Supervisor
 from lmperf.peers.liger import with_kernels
 from lmperf.transformer.model import TransformerLM, twin_of
@@ -45,12 +43,14 @@ def test_gpt2_is_built_from_a_size_and_passes_its_gate(packages):
     assert row["peak_mib"] > 0
 
 
-def test_broken_package_gives_a_row_with_the_reason(packages, monkeypatch):
-    monkeypatch.setattr(group, "pace_of", lambda *_: Pace(1, 1, 0.05))
+def test_broken_package_gives_a_row_with_the_reason(packages):
     packages.install("transformers", "5.0", "raise ImportError('undefined symbol')")
-    with Supervisor("cpu") as supervisor:
-        (line,) = first_checks(benchmark("end_to_end"), supervisor, ["gpt2_hf"])
-    assert "crash: ImportError: undefined symbol" in line
+    made = benchmark("end_to_end")
+    case = next(case for case in made.cases("cpu") if case.implementation == "gpt2_hf")
+    rows = []
+    Supervisor(made, "cpu", Progress("peers", 1)).measure([[case]], rows.extend)
+    assert {row["status"] for row in rows} == {"crash"}
+    assert "ImportError: undefined symbol" in rows[0]["reason"]
 
 
 class Norm(torch.autograd.Function):

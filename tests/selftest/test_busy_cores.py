@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lmperf.measuring.descendants import descendants
+from lmperf.measuring.process import family
 from lmperf.selftest.run import BURNER, busy_cores
 
 pytestmark = [
@@ -32,7 +32,7 @@ def test_busy_processes_are_no_descendants_and_end(monkeypatch):
     monkeypatch.setattr(os, "cpu_count", lambda: 1)
     with busy_cores():
         (burner,) = burners()
-        assert burner not in descendants(os.getpid())
+        assert burner not in family(os.getpid())
     deadline = time.monotonic() + 10
     while burners():
         assert time.monotonic() < deadline

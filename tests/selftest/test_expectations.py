@@ -94,9 +94,9 @@ def test_row_must_report_the_seconds_of_a_slow_first_call():
 
 def test_every_phase_of_a_busy_machine_must_be_marked():
     expect = Reads(("unresolved",), "eager", marked="loaded")
-    line = rows("planted", marks="drift;loaded")
+    line = rows("planted", marks="capped;loaded")
     assert expect(found(EAGER, line)).held
-    assert not expect(found(EAGER, [{**line[0], "marks": "drift"}, *line[1:]])).held
+    assert not expect(found(EAGER, [{**line[0], "marks": "capped"}, *line[1:]])).held
 
 
 def test_ended_process_must_not_affect_the_other_row():

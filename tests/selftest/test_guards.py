@@ -10,11 +10,13 @@ import torch
 
 from lmperf.attention import problem
 from lmperf.attention.inputs import FreshInputs
-from lmperf.benchmark import Case, WrongResult
+from lmperf.benchmark import Case
 from lmperf.benchmarks import load
 from lmperf.gate import Gate
-from lmperf.measuring import clock, guards, prepared
-from lmperf.measuring.run import seed_of
+from lmperf.measuring import clock, guards, rounds
+from lmperf.measuring.group import Group
+from lmperf.measuring.ranks import Alone
+from lmperf.measuring.supervisor import seed_of
 from lmperf.selftest.cases import CASES
 from lmperf.selftest.expectations import STEM, Withheld
 
@@ -41,6 +43,13 @@ def quick():
     torch.set_num_threads(threads)
 
 
+@pytest.fixture(autouse=True)
+def every_slice(monkeypatch):
+    """Check each slice, and let no busy thread of an earlier test end this process."""
+    monkeypatch.setattr(rounds, "LOOKS", range(100))
+    monkeypatch.setattr(guards, "_BUSY_SHARE", float("inf"))
+
+
 def fates(name):
     """Phase -> reason why a planted implementation is withheld; None where it is timed."""
     case = BY_NAME[name]
@@ -49,25 +58,20 @@ def fates(name):
     planted = Case(tuple({**CELL, **LONGER.get(name, {})}.items()), name)
     found = {}
 
-    def say(kind, case, phase, what):
-        if kind in ("row", "ready"):
-            found[phase] = what.get("reason")
+    def tell(rows=(), phase=None, **_):
+        for row in rows:
+            found[phase] = row["reason"]
 
-    worker = prepared.Prepared(benchmark, [planted], (), "cpu", seed_of(benchmark, [planted]), say)
-    worker.prepare()
-    for phase in [phase for phase, reason in found.items() if reason is None]:
-        found[phase] = timed(worker, planted, phase)
-    return found
-
-
-def timed(worker, case, phase):
-    try:
+    seed = seed_of(benchmark, [planted])
+    group = Group(benchmark, [planted], (), (), "cpu", seed, Alone(), tell)
+    group.prepare(planted)
+    for phase in list(group.ready(planted)):
+        found[phase] = None
         for _ in range(SLICES):
-            time.sleep(0.005)  # the pause between two slices of one worker
-            worker.slice(case, phase, 8, True)
-    except WrongResult as wrong:
-        return str(wrong)
-    return None
+            time.sleep(0.005)  # the pause between two slices of a case
+            if group.slice(phase, planted, 8) is None:
+                break
+    return found
 
 
 def caught(name):
@@ -99,7 +103,9 @@ def no_fresh_inputs(patch):
         fresh._gradients = 0
 
     no_large_scores(patch)
-    patch.setattr(clock.Clock, "freshen", lambda *_: None)
+    patch.setattr(
+        clock.Clock, "fresh", lambda _, work, name: (work.phases[name], work.phases[name].before())
+    )
     patch.setattr(FreshInputs, "freshen", once)
 
 
@@ -115,11 +121,11 @@ def no_other_gradient_after_forward(patch):
 
 def no_look_at_timed_calls(patch):
     no_large_scores(patch)
-    patch.setattr(prepared.Prepared, "_check", lambda *_: None)
+    patch.setattr(guards, "require", lambda *_: None)
 
 
 def no_gate(patch):
-    patch.setattr(Gate, "columns", {})
+    patch.setattr(Gate, "columns", {"status": "ok"})
     patch.setattr(Gate, "passed", True)
 
 
@@ -132,7 +138,7 @@ def any_type(patch):
     def taken(result, like):
         return {name: (got + 0).detach() for name, got in zip(like, result, strict=True)}
 
-    patch.setattr(guards, "snapshot", copied)
+    patch.setattr(guards, "_snapshot", copied)
     patch.setattr(problem, "tensors_of", taken)
 
 
@@ -140,16 +146,16 @@ def inputs_unlooked_at(patch):
     no_look_at_timed_calls(patch)  # it would find a result of changed inputs wrong
     patch.setattr(problem, "require_unchanged", lambda names: None)
     # The gate runs after the first calls and would see the inputs that they changed.
-    patch.setattr(Gate, "columns", {})
+    patch.setattr(Gate, "columns", {"status": "ok"})
 
 
 def growth_is_fine(patch):
-    patch.setattr(guards, "refuse_growth", lambda *_: None)
+    patch.setattr(guards.Guard, "_refuse_growth", lambda *_: None)
 
 
 def results_copied_late(patch):
     growth_is_fine(patch)  # the memory of a thread is alive after the call
-    snapshot, results = guards.snapshot, problem.AttentionProblem._results
+    snapshot, results = guards._snapshot, problem.AttentionProblem._results
 
     def late(do):
         def later(*arguments):
@@ -160,7 +166,7 @@ def results_copied_late(patch):
 
         return later
 
-    patch.setattr(guards, "snapshot", late(snapshot))
+    patch.setattr(guards, "_snapshot", late(snapshot))
     patch.setattr(problem.AttentionProblem, "_results", late(results))
 
 
@@ -188,8 +194,8 @@ WITHOUT = {
     "maximum_of_the_first_tile": no_large_scores,
     "idle_at_the_start": no_look_at_timed_calls,
 }
-# The guards of these cases are in the supervisor, or need a device.
-ELSEWHERE = {"slows_the_bound_clocks", "slows_one_clock", "slows_the_events", "on_stream"}
+# It needs a device.
+ELSEWHERE = {"on_stream"}
 
 
 def test_every_withheld_case_is_listed():

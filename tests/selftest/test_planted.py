@@ -121,7 +121,7 @@ def test_cached_result_follows_sign_changes_of_inputs(planted, inputs):
 def test_result_for_the_seed_uses_the_inputs_of_the_group(planted):
     from lmperf.benchmark import Case
     from lmperf.benchmarks import load
-    from lmperf.measuring.run import seed_of
+    from lmperf.measuring.supervisor import seed_of
 
     benchmark = load("flash_attention")
     values = (1, 2, 64, 16, "float32", True, False)

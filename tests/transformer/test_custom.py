@@ -8,7 +8,8 @@ from examples.student_model import LanguageModel
 from examples.student_step import cross_entropy, train_step
 from lmperf.benchmark import Unsupported, WrongResult
 from lmperf.benchmarks import load
-from lmperf.measuring.prepared import Prepared
+from lmperf.measuring.group import Group
+from lmperf.measuring.ranks import Alone
 from lmperf.transformer import sizes
 from lmperf.transformer.custom import build, forward_flops, is_model, is_step, runnable
 from lmperf.transformer.flops import flops
@@ -181,8 +182,9 @@ def test_wrong_train_step_gives_one_row_per_phase(monkeypatch):
     monkeypatch.setattr(benchmark, "callable_of", lambda name: makes_no_step)
     case = next(case for case in benchmark.cases("cpu") if case.implementation == "mine")
     said = []
-    prepared = Prepared(
-        benchmark, [case], {}, "cpu", 1, lambda kind, case, phase, what: said.append((kind, phase))
-    )
-    prepared.prepare()
-    assert sorted(phase for kind, phase in said if kind == "row") == sorted(PHASES)
+
+    def tell(rows=(), phase=None, **_):
+        said.extend(phase for _ in rows)
+
+    Group(benchmark, [case], (), (), "cpu", 1, Alone(), tell).run()
+    assert sorted(said) == sorted(PHASES)

@@ -2,8 +2,9 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from lmperf.measuring.emulated import has_bf16
+from lmperf.measuring.emulated import SHAPE, SLOW
 from lmperf.measuring.memory import peak_memory
+from lmperf.precision import bf16_slowdown
 from lmperf.transformer.checkpointing import Segments
 from lmperf.transformer.flops import flops
 from lmperf.transformer.memory import memory_moments, predicted_memory
@@ -14,7 +15,7 @@ from lmperf.transformer.training import adamw, autocast, train_step
 # The memory of a step is the same on every CPU; emulated matmuls would take minutes.
 AUTOCAST = pytest.param(
     "autocast_bfloat16",
-    marks=pytest.mark.skipif(not has_bf16(), reason="this CPU has no instructions for bf16"),
+    marks=pytest.mark.skipif(bf16_slowdown(SHAPE) > SLOW, reason="this CPU emulates bf16"),
 )
 
 TINY = SIZES["tiny"]

@@ -6,14 +6,15 @@ import pytest
 import torch
 
 from lmperf.benchmark import Case, Unsupported, WrongResult
-from lmperf.benchmarks import load
+from lmperf.benchmarks import end_to_end, load
 from lmperf.evidence.closure import digests
 from lmperf.evidence.keys import DECLARATIONS
+from lmperf.measuring.memory import out_of_memory
 from lmperf.names import IMPLEMENTATIONS
 from lmperf.transformer import fused_loss, sizes
 from lmperf.transformer.compiled_adamw import CompiledAdamW
 from lmperf.transformer.fused_loss import linear_cross_entropy
-from lmperf.transformer.graphed import Graphed
+from lmperf.transformer.graphed import Graphed, first_cause
 from lmperf.transformer.model import cross_entropy, twin_of
 from lmperf.transformer.problem import ModelProblem
 from lmperf.transformer.rungs import RUNGS, Rung
@@ -54,22 +55,22 @@ def test_every_rung_is_a_cell_of_end_to_end_and_has_words():
     benchmark = load("end_to_end")
     cases = benchmark.cases("gpu")
     for rung in RUNGS:
-        of = [c for c in cases if (c.axes["dtype"], c.implementation) == rung[1:]]
-        assert {c.axes["size"] for c in of} >= {"0.13B", "0.97B", "3.4B"}, rung
+        of = [c for c in cases if (c.axes["dtype"], c.implementation) == rung[1:3]]
+        assert {c.axes["size"] for c in of} >= {"0.13B", "0.97B"}, rung
         assert rung.name in IMPLEMENTATIONS
 
 
-def test_ends_of_the_ladder_are_a_group_and_the_other_rungs_one():
+def test_steps_of_the_first_table_are_a_group_and_the_other_rungs_one():
     benchmark = load("end_to_end")
     found = [
         {(case.axes["dtype"], case.implementation) for case in group}
-        for group in benchmark.groups(benchmark.cases("gpu"))
+        for group in benchmark.groups(benchmark.cases("full"))
     ]
-    ends = {rung[1:] for rung in RUNGS if rung.name in ("tf32", "fused_blocks", "graph")}
-    others = {rung[1:] for rung in RUNGS} - ends
-    assert len(ends) == 3 and found.count(ends) == 5
+    first = {*end_to_end._FIRST}
+    others = {rung[1:3] for rung in RUNGS} - first
+    assert found.count(first) == 5 and len(others) == len(RUNGS) - 2
     assert sum(others <= group for group in found) == 5
-    assert sum({rung[1:] for rung in RUNGS[4:]} <= group for group in found) == 3, "larger batches"
+    assert sum({rung[1:3] for rung in RUNGS[4:]} <= group for group in found) == 5, "larger batches"
 
 
 def test_models_with_float32_weights_are_prepared_first():
@@ -89,19 +90,6 @@ def test_ladder_cells_have_a_train_step_alone():
     assert benchmark.phases_of(eager) == benchmark.phases
     benchmark.phases = ("forward",)
     assert {benchmark.phases_of(case) for case in alone} == {()}
-
-
-def test_rungs_and_custom_steps_of_the_ladder_are_sustained():
-    benchmark = load("end_to_end", {"mine": "examples.student_step:train_step"})
-    for preset, count, context in (("gpu", 5, 1024), ("cpu", 1, 128)):
-        cases = benchmark.cases(preset)
-        steps = [case for case in cases if benchmark.sustains(case, "train_step")]
-        assert {case.axes["context_length"] for case in steps} == {context}
-        assert len({case.axes["size"] for case in steps}) == count
-        found = {(case.axes["dtype"], case.implementation) for case in steps}
-        assert {rung[1:] for rung in RUNGS} <= found or preset == "cpu"
-        assert "mine" in {case.implementation for case in steps}
-        assert not any(benchmark.sustains(case, "forward") for case in cases)
 
 
 @pytest.mark.parametrize("name", ["eager", "mine"])
@@ -274,6 +262,47 @@ def test_compiled_optimizer_matches_adamw(dtype, device="cpu"):
     assert {int(state["step"]) for state in optimizers[0].state.values()} == {5}
 
 
+def trained_at_two_rates(made, as_tensor, device="cpu"):
+    """A parameter after two steps at one learning rate and two at another one."""
+    torch.manual_seed(0)
+    parameter = torch.randn(64, device=device).requires_grad_()
+    optimizer = made([parameter])
+    (group,) = optimizer.param_groups
+    if as_tensor:
+        group["lr"] = torch.tensor(group["lr"], device=device)
+    for step in range(4):
+        if step == 2:
+            group["lr"] = group["lr"].fill_(0.1) if as_tensor else 0.1
+        parameter.grad = torch.ones_like(parameter)
+        optimizer.step()
+    return parameter.detach()
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_learning_rate_may_be_a_tensor_that_changes(ours, device="cpu"):
+    made = {
+        True: lambda parameters: CompiledAdamW(parameters, lr=0.01),
+        False: lambda parameters: torch.optim.AdamW(parameters, lr=0.01, fused=True),
+    }
+    expected = trained_at_two_rates(made[False], False, device)
+    torch.testing.assert_close(trained_at_two_rates(made[ours], True, device), expected)
+
+
+@pytest.mark.compile
+def test_second_model_of_a_process_has_its_own_compiled_updates(monkeypatch):
+    """Dynamo compiles one function for at most eight lengths of a parameter."""
+    monkeypatch.undo()
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
+    for first in (10, 20, 30):
+        parameters = [torch.randn(first + more).requires_grad_() for more in range(6)]
+        optimizer = CompiledAdamW(parameters, lr=0.1)
+        for parameter in parameters:
+            parameter.grad = torch.ones_like(parameter)
+        before = [parameter.detach().clone() for parameter in parameters]
+        optimizer.step()
+        assert all((old != new).all() for old, new in zip(before, parameters, strict=True))
+
+
 def test_bf16_weights_and_moments_follow_float32_on_average(device="cpu"):
     ones = torch.ones(2**14, device=device)
     low, exact = ones.bfloat16().requires_grad_(), ones[:1].clone().requires_grad_()
@@ -316,7 +345,7 @@ def test_cpu_grids_have_no_rung_that_needs_cuda():
     cases = load("end_to_end").cases("cpu")
     assert not [c for c in cases if load("end_to_end").implementation(c.implementation).needs_cuda]
     steps = {(c.axes["dtype"], c.implementation) for c in cases}
-    assert {rung_of(name)[1:] for name in ("fused_loss", "bf16_weights")} <= steps
+    assert {rung_of(name)[1:3] for name in ("fused_loss", "bf16_weights")} <= steps
 
 
 @pytest.mark.gpu
@@ -325,16 +354,76 @@ def test_optimizer_compiled_by_torch_matches_adamw(monkeypatch):
     test_compiled_optimizer_matches_adamw(torch.bfloat16, "cuda")
 
 
+def test_error_at_the_end_of_a_failed_capture_hides_no_lack_of_memory():
+    full = torch.OutOfMemoryError("Tried to allocate 2.00 GiB. GPU 0 has 1.00 GiB is free")
+    other = RuntimeError("operation failed due to a previous error during capture")
+    assert first_cause(other) is other and first_cause(full) is full
+    other.__context__ = full
+    assert first_cause(other) is full
+
+
 @pytest.mark.gpu
-def test_graph_reads_new_tokens_and_counts_its_steps():
-    problem = problem_of("graph", "cuda")
-    step = step_of("graph", problem)
+@pytest.mark.parametrize("name", ["graph", "bf16_graph"])
+def test_graph_reads_new_tokens_and_counts_its_steps(name):
+    problem, dtype = problem_of(name, "cuda"), rung_of(name).dtype
+    step = step_of(name, problem)
     assert isinstance(step, Graphed)
     phase = problem.step_phase(step)
     for seed in (5, 6, 7):
         problem.freshen(seed)
-        assert problem.check("bfloat16", "train_step", phase.run(None).clone()).passed
-    assert problem.gate_run(step, "bfloat16").passed and step.pool_mib > 0
+        assert problem.check(dtype, "train_step", phase.run(None).clone()).passed
+    assert problem.gate_run(step, dtype).passed and step.pool_mib > 0
     stale = phase.run(None).clone()
     problem.freshen(9)
-    assert not problem.check("bfloat16", "train_step", stale).passed
+    assert not problem.check(dtype, "train_step", stale).passed
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("ours", [True, False])
+def test_learning_rate_on_a_gpu_may_be_a_tensor_that_changes(ours):
+    test_learning_rate_may_be_a_tensor_that_changes(ours, "cuda")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["graph", "bf16_graph"])
+@pytest.mark.parametrize("as_tensor", [True, False])
+def test_replays_follow_a_schedule_of_the_learning_rate(name, as_tensor):
+    problem = problem_of(name, "cuda")
+    step, optimizer = step_of(name, problem), problem.optimizer
+    weight = problem.model.head.weight
+    (group,) = optimizer.param_groups
+    step()
+    for rate, moves in ((0.0, False), (0.1, True), (0.0, False)):
+        if as_tensor:
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
+        before = weight.detach().clone()
+        step()
+        assert torch.equal(weight, before) != moves
+        assert isinstance(group["lr"], torch.Tensor) and float(group["lr"]) == pytest.approx(rate)
+
+
+@pytest.mark.gpu
+def test_graph_without_memory_says_how_much_it_lacked():
+    parameter = torch.zeros(1024, device="cuda", requires_grad=True)
+    optimizer = torch.optim.AdamW([parameter], lr=0.0, fused=True, capturable=True)
+    _, total = torch.cuda.mem_get_info()
+    calls = []
+
+    def step():
+        calls.append(None)
+        if len(calls) > 3:  # the capture
+            torch.empty(2 * total, dtype=torch.uint8, device="cuda")
+        optimizer.zero_grad()
+        parameter.sum().backward()
+        optimizer.step()
+        return parameter.detach().sum()
+
+    current = torch.cuda.current_stream()
+    with pytest.raises(torch.OutOfMemoryError, match="Tried to allocate") as error:
+        Graphed(step, optimizer)()
+    found = out_of_memory(error.value)
+    assert found.requested_bytes > total and 0 < found.free_bytes <= total
+    assert torch.cuda.current_stream() == current
+    assert float(torch.ones(4, device="cuda").sum()) == 4.0

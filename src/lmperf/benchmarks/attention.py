@@ -6,11 +6,16 @@ Plain attention stores its scores, a [batch, seq_len, seq_len] tensor.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from lmperf.axes import dtype_axis
-from lmperf.benchmark import Axis, Case, Implementation, Timed, Workload, numbers
+from lmperf.benchmark import Axis, Case, Implementation, Timed, Workload, grid, numbers
 from lmperf.dtypes import PLAIN_DTYPES
+
+_LENGTHS, _WIDTHS = [256, 1024, 4096, 8192, 16384], [16, 32, 64, 128]
+_ON_CPU, _ON_GPU = ["float32", "bfloat16"], ["float32", "tf32", "bfloat16"]
+_cells = partial(grid, batch=8, causal=False)
 
 
 class Attention(Timed):
@@ -39,35 +44,19 @@ class Attention(Timed):
     )
     grids = {
         "cpu": [
-            {
-                "batch": [8],
-                "seq_len": [256, 512, 1024],
-                "d_head": [16, 64],
-                "dtype": ["float32", "bfloat16"],
-                "causal": [False],
-                "implementation": ["eager"],
-            },
-            {
-                "batch": [8],
-                "seq_len": [256, 512, 1024],
-                "d_head": [64],
-                "dtype": ["float32", "bfloat16"],
-                "causal": [False],
-                "implementation": ["compiled"],
-            },
+            _cells(
+                seq_len=[256, 512, 1024], d_head=[16, 64], dtype=_ON_CPU, implementation="eager"
+            ),
+            _cells(seq_len=512, d_head=64, dtype=_ON_CPU, implementation="compiled"),
         ],
         "gpu": [
-            {
-                "batch": [8],
-                "seq_len": [256, 1024, 4096, 8192, 16384],
-                "d_head": [16, 32, 64, 128],
-                "dtype": ["float32", "tf32", "bfloat16"],
-                "causal": [False],
-                "implementation": ["eager", "compiled"],
-            }
+            _cells(seq_len=_LENGTHS, d_head=_WIDTHS, dtype=_ON_GPU, implementation="eager"),
+            _cells(seq_len=_LENGTHS, d_head=[64, 128], dtype=_ON_GPU, implementation="compiled"),
+        ],
+        "full": [
+            _cells(seq_len=_LENGTHS, d_head=_WIDTHS, dtype=_ON_GPU, implementation="compiled")
         ],
     }
-
     head = {
         "cpu": [{"seq_len": [512], "d_head": [64]}],
         "gpu": [{"seq_len": [4096], "d_head": [64]}],

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from lmperf.axes import dtype_axis
-from lmperf.benchmark import Axis, Case, Implementation, Observed, numbers, texts
+from lmperf.benchmark import Axis, Case, Implementation, Observed, grid, numbers, texts
 
 _MIB = 2**20
 
@@ -31,14 +31,7 @@ class AttentionLimit(Observed):
     phases = ("forward",)
     implementations = (Implementation("eager"),)
     grids = {
-        preset: [
-            {
-                "batch": [8],
-                "d_head": [64],
-                "dtype": ["float32", "bfloat16"],
-                "implementation": ["eager"],
-            }
-        ]
+        preset: [grid(batch=8, d_head=64, dtype=["float32", "bfloat16"], implementation="eager")]
         for preset in ("cpu", "gpu")
     }
 

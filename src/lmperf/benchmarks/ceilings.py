@@ -3,13 +3,14 @@
 Reports quote other results as shares of these rates. A matmul is timed in two ways: `burst`, single
 calls with pauses, so that no power cap slows them; and `sustained`, back to back, as in a model.
 Copies are timed for three ratios of bytes read to bytes written, because reads and writes are not
-equally fast.
+equally fast. On a CPU, one small matmul shows whether bf16 is emulated; see
+`lmperf.measuring.emulated`.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
 from lmperf.axes import dtype_axis
@@ -21,9 +22,11 @@ from lmperf.benchmark import (
     Timed,
     Unsupported,
     Workload,
+    grid,
     numbers,
 )
 from lmperf.dtypes import MATMULS
+from lmperf.measuring import emulated
 
 # Length of one timed call of a sustained matmul. At least three such calls run before the first one
 # that counts, so a GPU has been busy for more than a second by then.
@@ -31,6 +34,8 @@ _SUSTAINED_S = {"cuda": 0.5, "cpu": 0.2}
 # With pauses of twice the call, a GPU runs at half its power limit or less on average.
 _REST_CALLS, _LONGEST_REST_S = 2.0, 0.02
 _ON_CPU = ("float32", "bfloat16")
+_SMALL, _LARGE = "1536x1536x1536", "16384x16384x16384"
+_FURTHER = ["4096x4096x4096", "8192x8192x8192", "8192x8192x16384", "16384x16384x4096"]
 # Copy -> dtypes of its source and target.
 _COPIES = {
     "copy": ("float32", "float32"),
@@ -39,19 +44,14 @@ _COPIES = {
 }
 
 
-def _part(operation: str, dtypes: Sequence[str], shapes: Sequence[str], load: str) -> dict:
-    return {
-        "operation": [operation],
-        "dtype": list(dtypes),
-        "shape": list(shapes),
-        "load": [load],
-        "implementation": ["torch"],
-    }
+_part = partial(grid, implementation="torch")
+_matmul_part = partial(_part, operation="matmul")
 
 
 def _copies(elements: int) -> list[dict]:
     return [
-        _part(name, [source], [str(elements)], "burst") for name, (source, _) in _COPIES.items()
+        _part(operation=name, dtype=source, shape=str(elements), load="burst")
+        for name, (source, _) in _COPIES.items()
     ]
 
 
@@ -71,23 +71,15 @@ class Ceilings(Timed):
         # Copies move up to 256 MiB in all, 4 GiB on a GPU: many times any cache.
         "cpu": [
             *_copies(2**25),
-            _part("matmul", _ON_CPU, ["1024x1024x1024", "1536x1536x1536"], "burst"),
-            _part("matmul", _ON_CPU, ["1536x1536x1536"], "sustained"),
+            _matmul_part(dtype=_ON_CPU, shape=[emulated.SHAPE, _SMALL], load="burst"),
+            _matmul_part(dtype=_ON_CPU, shape=_SMALL, load="sustained"),
         ],
         "gpu": [
-            _part("launch", ["float32"], ["1"], "burst"),
+            _part(operation="launch", dtype="float32", shape="1", load="burst"),
             *_copies(2**29),
-            _part(
-                "matmul",
-                MATMULS,
-                [
-                    *("4096x4096x4096", "8192x8192x8192", "16384x16384x16384"),
-                    *("8192x8192x16384", "16384x16384x4096"),
-                ],
-                "burst",
-            ),
-            _part("matmul", MATMULS, ["16384x16384x16384"], "sustained"),
+            _matmul_part(dtype=MATMULS, shape=_LARGE, load=["burst", "sustained"]),
         ],
+        "full": [_matmul_part(dtype=MATMULS, shape=_FURTHER, load="burst")],
     }
 
     head = {

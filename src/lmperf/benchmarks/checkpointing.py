@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from lmperf.axes import SIZE, dtype_axis
-from lmperf.benchmark import Axis, Case, Implementation, Timed, Workload
+from lmperf.axes import model_axes
+from lmperf.benchmark import Case, Implementation, Timed, Workload, grid
 from lmperf.dtypes import MODEL_STORED_DTYPES
 
 _ENTRY = "lmperf.transformer.checkpointing:Segments"
@@ -15,25 +15,14 @@ _NESTED = 4
 
 
 def _cells(size: str, context: int, dtype: str, layers: tuple[int, ...]) -> dict[str, list]:
-    names = [f"checkpoint_{count}" for count in layers]
-    return {
-        "size": [size],
-        "context_length": [context],
-        "batch": [4],
-        "dtype": [dtype],
-        "implementation": ["eager", *names, f"nested_{_NESTED}"],
-    }
+    names = ["eager", *(f"checkpoint_{count}" for count in layers), f"nested_{_NESTED}"]
+    return grid(size=size, context_length=context, batch=4, dtype=dtype, implementation=names)
 
 
 class Checkpointing(Timed):
     title = "Activation checkpointing"
     section = "memory"
-    axes = (
-        SIZE,
-        Axis("context_length", int, length=True),
-        Axis("batch", int),
-        dtype_axis(MODEL_STORED_DTYPES),
-    )
+    axes = model_axes(MODEL_STORED_DTYPES, length=True)
     phases = ("train_step",)
     clock = "step"
     limit_s = 600.0
@@ -44,12 +33,10 @@ class Checkpointing(Timed):
     )
     grids = {
         "cpu": [_cells("tiny", 256, "float32", (1, 2, 4))],
+        "gpu": [_cells("3.4B", 2048, "autocast_bfloat16", (1, 4, 16))],
         # Without checkpoints a step of 3.4B does not fit into an H200; one of the smaller size
         # shows what recomputation costs.
-        "gpu": [
-            _cells("0.97B", 2048, "autocast_bfloat16", _LAYERS),
-            _cells("3.4B", 2048, "autocast_bfloat16", _LAYERS),
-        ],
+        "full": [_cells(size, 2048, "autocast_bfloat16", _LAYERS) for size in ("0.97B", "3.4B")],
     }
 
     def prepare(self, case: Case, device: str, seed: int, shared: dict) -> Workload:

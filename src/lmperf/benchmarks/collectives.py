@@ -7,26 +7,24 @@ all-gather, and whole tensors that are passed round a ring.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from lmperf.axes import dtype_axis
-from lmperf.benchmark import Axis, Case, Implementation, Rank, RankedTimed, Workload, numbers
+from lmperf.benchmark import Axis, Case, Implementation, Rank, RankedTimed, Workload, grid, numbers
 
 _ENTRY = "lmperf.distributed.collectives"
-_ALL = ("library", "scatter_gather", "pass_round")
 # A message must split evenly among eight ranks in elements of four bytes.
 _SIZES = (1_024, 16_384, 131_072, *(10**power for power in range(6, 10)))
+_FEW_SIZES = (1_024, 131_072, 1_000_000, 10_000_000)
 
 
-def _cells(dtypes: Sequence[str], sizes: Sequence[int], ranks: Sequence[int]) -> dict[str, list]:
-    return {
-        "operation": ["copy", "all_reduce", "all_gather", "reduce_scatter"],
-        "dtype": list(dtypes),
-        "message_bytes": list(sizes),
-        "ranks": list(ranks),
-        "implementation": list(_ALL),
-    }
+_cells = partial(
+    grid,
+    operation=["copy", "all_reduce", "all_gather", "reduce_scatter"],
+    implementation=["library", "scatter_gather", "pass_round"],
+)
 
 
 class Collectives(RankedTimed):
@@ -49,15 +47,11 @@ class Collectives(RankedTimed):
         Implementation("pass_round", f"{_ENTRY}:pass_round"),
     )
     grids = {
-        "cpu": [_cells(["float32"], [1_024, 131_072, 1_000_000, 10_000_000], [2])],
-        "gpu": [
-            _cells(["float32", "bfloat16"], _SIZES, [2, 4, 8]),
-        ],
+        "cpu": [_cells(dtype="float32", message_bytes=_FEW_SIZES, ranks=2)],
+        "gpu": [_cells(dtype="float32", message_bytes=_SIZES, ranks=[2, 4, 8])],
+        "full": [_cells(dtype="bfloat16", message_bytes=_SIZES, ranks=[2, 4, 8])],
     }
-    head = {
-        "cpu": [{"dtype": ["float32"], "ranks": [2]}],
-        "gpu": [{"dtype": ["float32"], "ranks": [2]}],
-    }
+    head = {"gpu": [{"dtype": ["float32"], "ranks": [2]}]}
 
     def not_applicable(self, axes: Mapping[str, Any], implementation: str) -> str | None:
         if implementation != "library" and axes["operation"] != "all_reduce":

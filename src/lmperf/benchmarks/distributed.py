@@ -17,6 +17,7 @@ from lmperf.benchmark import (
     RankedTimed,
     Value,
     Workload,
+    grid,
     numbers,
 )
 from lmperf.dtypes import MODEL_STORED_DTYPES
@@ -29,7 +30,7 @@ LARGE_BATCH = 16
 _BF16 = "autocast_bfloat16"
 # Gathers norms in bf16 as well, and so rounds them: `lmperf.distributed.accuracy`.
 ROUNDED_NORMS = "rounded_norms"
-# Largest size whose implementations are timed in turn: several larger ones do not fit side by side.
+# Sizes whose implementations share a group: several of a larger size do not fit side by side.
 _SIDE_BY_SIDE = ("tiny",)
 
 
@@ -86,8 +87,6 @@ _COMPILED = [
 _LARGE = ["one_rank_compiled", "overlapped_compiled", "ddp_compiled", "fully_sharded_compiled"]
 # The strategies of the first table, and a way to shard for each of ours and torch's.
 _FEW = ["one_rank", "overlapped", "ddp", "fully_sharded", "fsdp2"]
-# Timed in turn on a CPU, before the others.
-_FIRST = [*_FEW, "one_by_one", "flat", "sharded_optimizer"]
 
 
 def cells(
@@ -99,14 +98,14 @@ def cells(
     batch: int = BATCH,
 ) -> dict[str, list]:
     """A grid at one batch of all ranks; at `BATCH`, a single rank joins `ranks`."""
-    return {
-        "size": sizes,
-        "context_length": [context],
-        "batch": [batch],
-        "ranks": [1, *ranks] if batch == BATCH else ranks,
-        "dtype": [dtype],
-        "implementation": implementations,
-    }
+    return grid(
+        size=sizes,
+        context_length=context,
+        batch=batch,
+        ranks=[1, *ranks] if batch == BATCH else ranks,
+        dtype=dtype,
+        implementation=implementations,
+    )
 
 
 def is_alone(implementation: str) -> bool:
@@ -142,19 +141,21 @@ class Distributed(RankedTimed):
             cells(["3.4B"], 512, [2, 4], _BF16, [*_EAGER, *_CHECKPOINTED, *_COMPILED]),
             cells(["3.4B"], 512, [8], _BF16, _COMPILED, batch=2 * BATCH),
             cells(["3.4B"], 512, [1, 2], _BF16, _LARGE, batch=LARGE_BATCH),
+            cells(["0.97B"], 512, [2], _BF16, _FEW),
+        ],
+        "full": [
             cells(["0.97B"], 512, [2, 4], _BF16, _EAGER),
             cells(["2.0B"], 512, [2], _BF16, _FEW),
             cells(["0.97B"], 512, [2], "float32", _FEW),
         ],
     }
     head = {
-        "cpu": [{"size": ["tiny"], "implementation": _FIRST}],
         "gpu": [
             {
                 "size": ["3.4B"],
                 "batch": [BATCH],
                 "ranks": [1, 2],
-                "implementation": [*_COMPILED, "one_by_one", "sharded_optimizer"],
+                "implementation": ["one_rank_compiled", "ddp_compiled", "fully_sharded_compiled"],
             }
         ],
     }
@@ -165,18 +166,11 @@ class Distributed(RankedTimed):
         return None
 
     def groups(self, cases: Iterable[Case]) -> list[list[Case]]:
-        """Implementations of a small size in turn, those of the head first; of others each alone.
-
-        Those are compared by their sustained times. A user's are timed with those of the head.
-        """
+        """Implementations of a small size one after another; of others each alone."""
         found = []
         for group in super().groups(cases):
-            if group[0].axes["size"] in _SIDE_BY_SIDE:
-                early = {*_FIRST, *self.external}
-                first = [case for case in group if case.implementation in early]
-                found += filter(None, (first, [case for case in group if case not in first]))
-            else:
-                found += [[case] for case in group]
+            together = group[0].axes["size"] in _SIDE_BY_SIDE
+            found += [group] if together else [[case] for case in group]
         return found
 
     def head_cases(self, preset: str, overrides: Mapping[str, list] | None = None) -> list[Case]:
@@ -188,10 +182,6 @@ class Distributed(RankedTimed):
             for case in self.cases(preset, overrides)
             if case in found or (case.implementation in self.external and case.cell in shown)
         ]
-
-    def sustains(self, case: Case, phase: str) -> bool:
-        """Whether implementations are not timed in turn: then sustained times compare them."""
-        return case.axes["size"] not in _SIDE_BY_SIDE
 
     def prepare_rank(self, case: Case, rank: Rank, seed: int, shared: dict) -> Workload:
         from lmperf.compiler import require_compiler

@@ -13,6 +13,7 @@ from lmperf.benchmark import (
     Rank,
     RankedTimed,
     Workload,
+    grid,
     numbers,
 )
 
@@ -28,6 +29,9 @@ def _strategy(name: str, matmuls: int, **options: bool) -> Implementation:
     return Implementation(name, entry, options, compiles=True, needs_cuda=True)
 
 
+_cells = partial(
+    grid, size=_NAME, context_length=_CONTEXT, batch=_BATCH, ranks=_RANKS, dtype="bfloat16"
+)
 # Recompilations of one function that are allowed.
 _SHAPES = 64
 
@@ -49,6 +53,7 @@ class DistributedLeaderboard(RankedTimed):
     )
     phases = ("train_step",)
     clock = "step"
+    steps = 3
     limit_s = 600.0
     least_devices = 2
     implementations = (
@@ -57,25 +62,13 @@ class DistributedLeaderboard(RankedTimed):
         _strategy("sharded_moments_fused", _SHARDED, sharded=True, fused=True),
     )
     grids = {
-        "gpu": [
-            {
-                "size": [_NAME],
-                "context_length": [_CONTEXT],
-                "batch": [_BATCH],
-                "ranks": [_RANKS],
-                "dtype": ["bfloat16"],
-                "implementation": [one.name for one in implementations],
-            }
-        ]
+        "gpu": [_cells(implementation=["sharded_moments_fused"])],
+        "full": [_cells(implementation=["data_parallel", "sharded_moments"])],
     }
 
     def groups(self, cases):
         """Return a group for each case: two strategies do not fit into a device together."""
         return [[case] for case in cases]
-
-    def runs_back_to_back(self, case: Case) -> bool:
-        """True: a step takes seconds, so that clock and power settle within it."""
-        return True
 
     def prepare_rank(self, case: Case, rank: Rank, seed: int, shared: dict) -> Workload:
         import torch

@@ -45,12 +45,8 @@ class DistributedMemory(RankedObserved):
         "gpu": [
             cells(["3.4B"], 512, [2, 4], _BF16, _STRATEGIES),
             cells(["3.4B"], 512, [8], _BF16, _STRATEGIES, batch=2 * BATCH),
-            cells(["0.97B"], 512, [2], "float32", _STRATEGIES),
         ],
-    }
-    head = {
-        "cpu": [{"implementation": ["ddp", "sharded_optimizer", "fully_sharded"]}],
-        "gpu": [{"size": ["3.4B"], "ranks": [1, 2]}],
+        "full": [cells(["0.97B"], 512, [2], "float32", _STRATEGIES)],
     }
 
     def not_applicable(self, axes: Mapping[str, Value], implementation: str) -> str | None:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lmperf.axes import SIZE, dtype_axis
-from lmperf.benchmark import Axis, Case, Implementation, Phase, Timed, Value, Workload, numbers
+from lmperf.axes import model_axes
+from lmperf.benchmark import Case, Implementation, Phase, Timed, Value, Workload, grid, numbers
 from lmperf.dtypes import STEP_DTYPES, dtype_of
 from lmperf.gate import Gate
 from lmperf.transformer.rungs import RUNGS, STEPS_ALONE
@@ -23,8 +23,6 @@ _WAYS = (
     *("sdpa", "sdpa_compiled", "sdpa_compiled_blocks"),
     *("triton", "triton_compiled", "triton_compiled_blocks"),
 )
-# Ways at the ladder's context that are neither rungs nor in a table of the write-up.
-_BURST_ONLY = ("sdpa", "triton")
 _ATTENTIONS = tuple(name for name in _WAYS if name.startswith(("sdpa", "triton")))
 # The implementations in `STEPS_ALONE`.
 _STEPS = (
@@ -35,32 +33,34 @@ _STEPS = (
 # Peers with float8 matmuls (`rungs.FLOAT8`), each with a tolerance of its own.
 _FLOAT8 = ("fp8_tensorwise", "fp8_rowwise")
 _SIZES = ["0.13B", "0.42B", "0.97B", "2.0B", "3.4B"]
+# The sizes whose ladder has every rung in the preset `gpu`, and the largest size.
+_SHOWN, _LARGEST = ["0.13B", "0.97B"], "3.4B"
+# The largest batches that fit into 80 GiB without stored scores.
+_LARGER = {"0.13B": 64, "0.42B": 32, "0.97B": 16, "2.0B": 8, "3.4B": 8}
 _BF16 = "autocast_bfloat16"
 _RUNG_NAMES = [rung.name for rung in RUNGS]
 # The rungs from flash attention on. Lower rungs store the scores of plain attention, so larger
 # batches do not fit into memory.
 _WITHOUT_SCORES = _RUNG_NAMES[_RUNG_NAMES.index("flash_attention") :]
+_GRAPHS = ["graph", "bf16_graph"]
+_FEW = ["float32", "autocast", "fused_blocks", *_GRAPHS]
 _ON_CPU = ["float32", "autocast", "compiled_blocks", "fused_loss", "bf16_weights"]
 
 
 def _cells(
     sizes: list, contexts: list, dtypes: list, implementations: list, batch: int = 4
 ) -> dict[str, list]:
-    return {
-        "size": sizes,
-        "context_length": contexts,
-        "batch": [batch],
-        "dtype": dtypes,
-        "implementation": implementations,
-    }
+    return grid(
+        size=sizes,
+        context_length=contexts,
+        batch=batch,
+        dtype=dtypes,
+        implementation=implementations,
+    )
 
 
 def _ladder(size: str, context: int, batch: int, names: list[str]) -> list[dict[str, list]]:
-    """The cells of some rungs of the ladder, a grid for each rung.
-
-    Rungs with float32 weights stand before those with bf16 weights: `prepare` frees the reference
-    of one model when it makes the other.
-    """
+    """The cells of some rungs of the ladder, a grid for each rung."""
     return [
         _cells([size], [context], [rung.dtype], [rung.implementation], batch)
         for rung in RUNGS
@@ -72,24 +72,25 @@ def _ladder(size: str, context: int, batch: int, names: list[str]) -> list[dict[
 _WHOLE = {
     "cpu": [
         _cells(["tiny"], [128, 256], ["float32", _BF16], ["eager"]),
-        _cells(["tiny"], [256], ["float32"], ["compiled"]),
+        _cells(["tiny"], [128], ["float32"], ["compiled_blocks"]),
     ],
     "gpu": [
-        _cells(_SIZES, [128, 256, 512, 1024], [_BF16], ["eager"]),
-        _cells(_SIZES, [256, 1024], [_BF16], ["compiled_blocks"]),
-        # A float32 step of the larger sizes takes seconds, so they have fewer cells; the ladder
-        # has those of the longest context.
-        _cells(["0.13B", "0.42B", "0.97B"], [128, 256, 512], ["float32"], ["eager"]),
-        _cells(["2.0B", "3.4B"], [256], ["float32"], ["eager"]),
-        _cells(_SIZES, [256], ["float32"], ["compiled_blocks"]),
+        _cells([*_SHOWN, _LARGEST], [256], [_BF16], ["eager"]),
+        _cells(_SHOWN, [256], [_BF16], ["compiled_blocks"]),
+        _cells(_SHOWN, [256], ["float32"], ["eager", "compiled_blocks"]),
+        _cells(_SHOWN, [256], ["tf32"], ["eager"]),
         # Other attentions in the model, at the context where attention costs most.
-        _cells(
-            _SIZES,
-            [1024],
-            [_BF16],
-            ["sdpa", "sdpa_compiled_blocks", "triton", "triton_compiled_blocks"],
-        ),
+        _cells(_SIZES, [1024], [_BF16], ["eager", "sdpa_compiled_blocks"]),
+        _cells(["0.97B"], [1024], [_BF16], ["sdpa", "triton"]),
+    ],
+    "full": [
+        _cells(_SIZES, [128, 256, 512], [_BF16], ["eager"]),
+        _cells(_SIZES, [256], [_BF16], ["compiled_blocks"]),
+        # A float32 step of the larger sizes takes seconds, so they have fewer cells.
+        _cells(["0.13B", "0.42B", "0.97B"], [128, 512], ["float32"], ["eager"]),
+        _cells(_SIZES, [256], ["float32"], ["eager", "compiled_blocks"]),
         _cells(_SIZES, [256], ["tf32"], ["eager"]),
+        _cells(_SIZES, [1024], [_BF16], ["compiled_blocks", "sdpa", "triton"]),
         # Compiling a whole deep model takes a minute or more, and hardly pays.
         _cells(["0.13B", "0.42B", "0.97B"], [256], [_BF16], ["compiled"]),
         _cells(["0.13B"], [256], ["float32", "tf32"], ["compiled"]),
@@ -98,15 +99,32 @@ _WHOLE = {
 # The cells with the train step alone.
 _STEP_GRIDS = {
     "cpu": [
-        *_ladder("tiny", 128, 4, _ON_CPU),
+        *_ladder("tiny", 256, 4, _ON_CPU),
         # The smallest model of the courses: batch 4 would take a minute.
-        _cells(["0.13B"], [128], ["float32", _BF16], ["eager"], batch=1),
+        _cells(["0.13B"], [128], ["float32"], ["eager"], batch=1),
     ],
     "gpu": [
+        *(grid for size in _SHOWN for grid in _ladder(size, 1024, 4, _RUNG_NAMES)),
+        *_ladder(_LARGEST, 1024, 4, _FEW),
+        *(grid for size in _SIZES for grid in _ladder(size, 1024, 4, _GRAPHS)),
+        *(
+            grid
+            for size, batch in _LARGER.items()
+            for grid in _ladder(size, 1024, batch, ["graph"])
+        ),
+        *(
+            grid
+            for size in (*_SHOWN, _LARGEST)
+            for grid in _ladder(size, 1024, _LARGER[size], ["bf16_graph"])
+        ),
+    ],
+    "full": [
         *(grid for size in _SIZES for grid in _ladder(size, 1024, 4, _RUNG_NAMES)),
-        *_ladder("0.13B", 1024, 64, _WITHOUT_SCORES),
-        *_ladder("0.97B", 1024, 16, _WITHOUT_SCORES),
-        *_ladder("3.4B", 1024, 8, _WITHOUT_SCORES),
+        *(
+            grid
+            for size, batch in _LARGER.items()
+            for grid in _ladder(size, 1024, batch, _WITHOUT_SCORES)
+        ),
     ],
 }
 
@@ -121,17 +139,16 @@ def _points(grids: Mapping[str, list[dict[str, list]]]) -> set[tuple]:
     }
 
 
-# The ends of the ladder, (dtype, implementation): the lowest rung that uses tensor cores, and the
-# highest rungs with float32 and with any weights. They give the first table of a write-up.
-_ENDS = (("tf32", "eager"), (_BF16, "fused_blocks"), ("bfloat16", "graph"))
+# The steps of the first table of a write-up, (dtype, implementation).
+_FIRST = ((_BF16, "sdpa_compiled_blocks"), (_BF16, "graph"), ("bfloat16", "graph"))
 _STEP_CELLS = _points(_STEP_GRIDS) - _points(_WHOLE)
 
 
-def _is_end(case: Case) -> bool:
-    """Whether a case is an end of the ladder at the context and batch of all sizes."""
+def _is_first(case: Case) -> bool:
+    """Whether a case is a step of the first table, at the context and batch of all sizes."""
     axes = case.axes
     at_all = (axes["context_length"], axes["batch"]) == (1024, 4)
-    return at_all and (axes["dtype"], case.implementation) in _ENDS
+    return at_all and (axes["dtype"], case.implementation) in _FIRST
 
 
 class EndToEnd(Timed):
@@ -141,12 +158,7 @@ class EndToEnd(Timed):
         *("parameters", "tokens", "error_logits", "error_loss", "error_gradient", "error_gain"),
         "pool_mib",
     )
-    axes = (
-        SIZE,
-        Axis("context_length", int, length=True),
-        Axis("batch", int),
-        dtype_axis(STEP_DTYPES),
-    )
+    axes = model_axes(STEP_DTYPES, length=True)
     together = ("dtype",)
     takes = "model"
     phases = ("forward", "backward", "forward_backward", "train_step")
@@ -166,13 +178,13 @@ class EndToEnd(Timed):
     )
     grids = {preset: [*_WHOLE[preset], *_STEP_GRIDS[preset]] for preset in _WHOLE}
     head = {
-        "cpu": [{"context_length": [128]}],
+        "cpu": [{"size": ["tiny"], "context_length": [128]}],
         "gpu": [
             {
-                **{"size": ["0.13B", "0.97B", "3.4B"], "context_length": [1024], "batch": [4]},
+                **{"size": ["0.13B", "0.97B"], "context_length": [1024], "batch": [4]},
                 **{"dtype": [dtype], "implementation": [name]},
             }
-            for dtype, name in _ENDS
+            for dtype, name in _FIRST
         ],
     }
 
@@ -196,24 +208,17 @@ class EndToEnd(Timed):
         return self.phases
 
     def groups(self, cases: Iterable[Case]) -> list[list[Case]]:
-        """The ends of the ladder are a group of their own, so that a quick run can time them alone.
+        """Steps of the first table are a group of their own, so that a quick run has them alone.
 
-        They compare with the other rungs by their sustained times.
+        The models of a group with float32 weights come before those with bf16 weights: `prepare`
+        frees the reference of one model when it makes the other.
         """
         found = []
         for group in super().groups(cases):
-            ends = [case for case in group if _is_end(case)]
-            found += filter(None, (ends, [case for case in group if case not in ends]))
+            group.sort(key=lambda case: dtype_of(case.axes["dtype"]).storage != "float32")
+            first = [case for case in group if _is_first(case)]
+            found += filter(None, (first, [case for case in group if case not in first]))
         return found
-
-    def sustains(self, case: Case, phase: str) -> bool:
-        """Whether it is a step of the ladder, or one beside it in a table of the write-up.
-
-        A sustained time costs seven seconds or twenty steps, so other steps have none.
-        """
-        axes = case.axes
-        at_context = axes["context_length"] == (128 if axes["size"] == "tiny" else 1024)
-        return phase == "train_step" and at_context and case.implementation not in _BURST_ONLY
 
     def prepare(self, case: Case, device: str, seed: int, shared: dict) -> Workload:
         from lmperf.compiler import require_compiler

@@ -7,6 +7,7 @@ Without a GPU, it times a tiled PyTorch version against plain attention and SDPA
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from lmperf.axes import dtype_axis
@@ -18,6 +19,7 @@ from lmperf.benchmark import (
     Unsupported,
     Value,
     Workload,
+    grid,
     numbers,
 )
 from lmperf.dtypes import PLAIN_DTYPES
@@ -27,36 +29,38 @@ _SDPA = "lmperf.attention.library:sdpa"
 _HALF = {"dtype": ("float16", "bfloat16")}
 _KERNELS = ("triton", "sdpa_cudnn", "sdpa_flash", "sdpa_efficient")
 
-# What the filled grid times back to back: implementations and phases.
-_SUSTAINED, _APART = ("triton", "sdpa_cudnn"), ("forward", "backward")
 # Shapes (batch, heads, seq_len, d_head): a course's public leaderboard, and wider heads.
 LEADERBOARD = (1, 16, 16384, 64)
 OTHER_SHAPES = (LEADERBOARD, (4, 25, 4096, 80), (4, 21, 4096, 96), (1, 16, 8192, 256))
 
+_LENGTHS = [2**power for power in range(7, 17)]
+_FEW_LENGTHS = [128, 1024, 4096, 16384, 65536]
+
+
+_one_head = partial(grid, batch=1, heads=1, causal=True, cuda_graph=False)
+_F1 = partial(_one_head, implementation=["eager", *_KERNELS])
+_graphs = partial(_one_head, dtype="bfloat16", cuda_graph=True, implementation=_KERNELS)
+
 
 def _other(shape: tuple[int, int, int, int]) -> dict[str, list]:
     """The grid of one of OTHER_SHAPES: shape (batch, heads, seq_len, d_head), causal, bf16."""
-    return {
-        **{axis: [n] for axis, n in zip(_SHAPE, shape, strict=True)},
-        "dtype": ["bfloat16"],
-        "causal": [True],
-        "cuda_graph": [False],
-        "implementation": ["triton", "sdpa_cudnn", "sdpa_flash"],
-    }
+    sizes = dict(zip(_SHAPE, shape, strict=True))
+    names = ["triton", "sdpa_cudnn", "sdpa_flash"]
+    return grid(**sizes, dtype="bfloat16", causal=True, cuda_graph=False, implementation=names)
 
 
 def _filled(seq_len: int, d_head: int, dtypes: list[str], names: list[str]) -> dict[str, list]:
     """A grid of cells that fill a GPU: batch x seq_len is 16,384, heads x d_head is 2048."""
-    return {
-        "batch": [16384 // seq_len],
-        "heads": [2048 // d_head],
-        "seq_len": [seq_len],
-        "d_head": [d_head],
-        "dtype": dtypes,
-        "causal": [True, False],
-        "cuda_graph": [False],
-        "implementation": names,
-    }
+    return grid(
+        batch=16384 // seq_len,
+        heads=2048 // d_head,
+        seq_len=seq_len,
+        d_head=d_head,
+        dtype=dtypes,
+        causal=[True, False],
+        cuda_graph=False,
+        implementation=names,
+    )
 
 
 class FlashAttention(Timed):
@@ -91,59 +95,46 @@ class FlashAttention(Timed):
     stated = {"leaderboard": LEADERBOARD, "other_shapes": OTHER_SHAPES}
     grids = {
         "cpu": [
-            {
-                "batch": [1],
-                "heads": [1],
-                "seq_len": [128, 512, 2048],
-                "d_head": [64],
-                "dtype": ["float32", "bfloat16"],
-                "causal": [True],
-                "cuda_graph": [False],
-                "implementation": ["eager", "tiled", "sdpa"],
-            },
+            _one_head(
+                seq_len=[128, 512, 2048],
+                d_head=64,
+                dtype=["float32", "bfloat16"],
+                implementation=["eager", "tiled", "sdpa"],
+            )
         ],
         "gpu": [
-            {
-                "batch": [1],
-                "heads": [1],
-                "seq_len": [2**power for power in range(7, 17)],
-                "d_head": [16, 32, 64, 128],
-                "dtype": ["bfloat16", "float32"],
-                "causal": [True],
-                "cuda_graph": [False],
-                "implementation": ["eager", *_KERNELS],
-            },
-            {
-                "batch": [1],
-                "heads": [1],
-                "seq_len": [128, 256, 512, 1024],
-                "d_head": [64, 128],
-                "dtype": ["bfloat16"],
-                "causal": [True],
-                "cuda_graph": [True],
-                "implementation": list(_KERNELS),
-            },
+            _F1(seq_len=_FEW_LENGTHS, d_head=[64, 128], dtype="bfloat16"),
+            _F1(seq_len=_FEW_LENGTHS, d_head=64, dtype="float32"),
+            _graphs(seq_len=[128, 512], d_head=64),
             *(
                 _filled(seq_len, d_head, dtypes, names)
                 for seq_len in (1024, 4096, 16384)
                 for d_head in (64, 128)
                 for dtypes, names in (
-                    (["bfloat16"], [*_KERNELS, "flex"]),
+                    (["bfloat16"], ["eager", *_KERNELS, "flex"]),
                     (["float32", "tf32"], ["triton", "sdpa_efficient"]),
                 )
             ),
             *map(_other, OTHER_SHAPES),
         ],
+        "full": [
+            _F1(seq_len=_LENGTHS, d_head=[16, 32, 64, 128], dtype=["bfloat16", "float32"]),
+            _graphs(seq_len=_LENGTHS[:4], d_head=[64, 128]),
+        ],
     }
 
     head = {
         "cpu": [{"seq_len": [512]}],
-        # Of the filled grid, the longest length without sustained times.
         "gpu": [
             {**{axis: grid[axis] for axis in (*_SHAPE, "dtype")}, "causal": [True]}
-            for grid in (_filled(n, d, ["bfloat16"], []) for n in (4096,) for d in (64, 128))
+            for grid in [_filled(4096, 128, ["bfloat16"], [])]
         ],
     }
+
+    def phases_of(self, case: Case) -> tuple[str, ...]:
+        """Each pass; of several heads, both in one call as well."""
+        several = case.axes["heads"] > 1
+        return tuple(phase for phase in self.phases if several or phase != "forward_backward")
 
     def groups(self, cases: Iterable[Case]) -> list[list[Case]]:
         """Time the 16-bit cells of several heads apart from those of float32.
@@ -156,16 +147,6 @@ class FlashAttention(Timed):
             half = [case for case in group if several and case.axes["dtype"] in _HALF["dtype"]]
             found += [half, [case for case in group if case not in half]]
         return [group for group in found if group]
-
-    def sustains(self, case: Case, phase: str) -> bool:
-        """Whether it is a long cell of the filled grid, in bf16, of this project or of cuDNN.
-
-        A sustained time costs seven seconds. Calls at these lengths last for milliseconds.
-        """
-        axes = case.axes
-        fills = axes["batch"] * axes["seq_len"] == 16384 and axes["heads"] * axes["d_head"] == 2048
-        long = axes["seq_len"] == 16384 and axes["dtype"] == "bfloat16"
-        return fills and long and case.implementation in _SUSTAINED and phase in _APART
 
     def not_applicable(self, axes: Mapping[str, Value], implementation: str) -> str | None:
         if axes["dtype"] == "tf32" and implementation == "sdpa_efficient":

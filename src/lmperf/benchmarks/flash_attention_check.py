@@ -20,6 +20,7 @@ from lmperf.benchmark import (
     Observed,
     Unsupported,
     Value,
+    grid,
     numbers,
 )
 from lmperf.dtypes import PLAIN_DTYPES, dtype_of
@@ -27,6 +28,12 @@ from lmperf.gate import Gate
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+_ON_CPU, _STRIDED = ["float32", "float16"], {"layout": "strided"}
+_cells = partial(
+    grid, batch=2, heads=3, causal=[True, False], layout="contiguous", implementation="triton"
+)
 
 
 class FlashAttentionCheck(Observed):
@@ -47,58 +54,24 @@ class FlashAttentionCheck(Observed):
     is_check = True
     grids = {
         "cpu": [
-            {
-                "batch": [1],
-                "heads": [2],
-                "seq_len": [1, 127],
-                "d_head": [16, 64, 80],
-                "dtype": ["float32", "float16"],
-                "causal": [True, False],
-                "layout": ["contiguous"],
-                "implementation": ["triton"],
-            },
-            {
-                "batch": [2],
-                "heads": [1],
-                "seq_len": [130],
-                "d_head": [40, 256],
-                "dtype": ["float32", "float16"],
-                "causal": [True],
-                "layout": ["strided"],
-                "implementation": ["triton"],
-            },
+            _cells(batch=1, heads=2, seq_len=[1, 127], d_head=[16, 64, 80], dtype=_ON_CPU),
+            _cells(heads=1, seq_len=130, d_head=[40, 256], dtype=_ON_CPU, **_STRIDED, causal=True),
         ],
         "gpu": [
-            {
-                "batch": [2],
-                "heads": [3],
-                "seq_len": [127, 4127],
-                "d_head": [16, 40, 64, 80, 128, 256],
-                "dtype": ["float32", "float16", "bfloat16"],
-                "causal": [True, False],
-                "layout": ["contiguous"],
-                "implementation": ["triton"],
-            },
-            {
-                "batch": [2],
-                "heads": [3],
-                "seq_len": [1, 1000],
-                "d_head": [64],
-                "dtype": ["float32", "tf32", "bfloat16"],
-                "causal": [True, False],
-                "layout": ["contiguous"],
-                "implementation": ["triton"],
-            },
-            {
-                "batch": [2],
-                "heads": [3],
-                "seq_len": [1000],
-                "d_head": [64, 80],
-                "dtype": ["float32", "bfloat16"],
-                "causal": [True, False],
-                "layout": ["strided"],
-                "implementation": ["triton"],
-            },
+            _cells(seq_len=4127, d_head=[64, 128], dtype="bfloat16"),
+            _cells(seq_len=127, d_head=[40, 80, 256], dtype=["float32", "bfloat16"], causal=True),
+            _cells(seq_len=127, d_head=16, dtype="float16"),
+            _cells(seq_len=[1, 1000], d_head=64, dtype=["tf32", "bfloat16"], causal=True),
+            _cells(seq_len=1000, d_head=64, dtype=["float32", "bfloat16"], **_STRIDED),
+        ],
+        "full": [
+            _cells(
+                seq_len=[127, 4127],
+                d_head=[16, 40, 64, 80, 128, 256],
+                dtype=["float32", "float16", "bfloat16"],
+            ),
+            _cells(seq_len=[1, 1000], d_head=64, dtype=["float32", "tf32", "bfloat16"]),
+            _cells(seq_len=1000, d_head=[64, 80], dtype=["float32", "bfloat16"], **_STRIDED),
         ],
     }
 

@@ -9,18 +9,30 @@ from __future__ import annotations
 import importlib.util
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from lmperf.axes import dtype_axis
-from lmperf.benchmark import Axis, Case, Implementation, Timed, Unsupported, Workload, numbers
+from lmperf.benchmark import Axis, Case, Implementation, Timed, Unsupported, Workload, grid, numbers
 from lmperf.dtypes import STORED_DTYPES
 
 _MIB = 2**20
+_FEW_SHAPES = ["256", "32768", "16x16", "128x128", "8x8x8", "32x32x32"]
 _SHAPES = [
     *(str(2**power) for power in range(8, 16)),
     *("x".join([str(2**power)] * 2) for power in range(4, 8)),
     *("x".join([str(2**power)] * 3) for power in range(2, 6)),
 ]
+
+
+_cells = partial(
+    grid,
+    batch=12,
+    heads=12,
+    d_head=128,
+    dtype="bfloat16",
+    implementation=["copy", "eager", "compiled", "triton", "triton_cached"],
+)
 
 
 class Lrpe(Timed):
@@ -57,29 +69,22 @@ class Lrpe(Timed):
     )
     grids = {
         "cpu": [
-            {
-                "batch": [2],
-                "heads": [4],
-                "shape": ["1024", "32x32"],
-                "d_head": [64],
-                "extra_tokens": [0],
-                "dtype": ["float32"],
-                "implementation": ["copy", "eager", "compiled"],
-            }
+            grid(
+                batch=2,
+                heads=4,
+                shape=["1024", "32x32"],
+                d_head=64,
+                extra_tokens=0,
+                dtype="float32",
+                implementation=["copy", "eager", "compiled"],
+            )
         ],
         "gpu": [
-            {
-                "batch": [12],
-                "heads": [12],
-                "shape": _SHAPES,
-                "d_head": [128],
-                "extra_tokens": [0, 10],
-                "dtype": ["bfloat16"],
-                "implementation": ["copy", "eager", "compiled", "triton", "triton_cached"],
-            }
+            _cells(shape=_FEW_SHAPES, extra_tokens=0),
+            _cells(shape=["32768", "128x128", "32x32x32"], extra_tokens=10),
         ],
+        "full": [_cells(shape=_SHAPES, extra_tokens=[0, 10])],
     }
-
     head = {"gpu": [{"shape": ["32768"], "extra_tokens": [0]}]}
 
     def largest_error_bound(self, row: Mapping[str, Any]) -> float:

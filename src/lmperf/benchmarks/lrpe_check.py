@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from lmperf.axes import dtype_axis
-from lmperf.benchmark import Axis, Case, Implementation, Observed, Unsupported, numbers
+from lmperf.benchmark import Axis, Case, Implementation, Observed, Unsupported, grid, numbers
 from lmperf.dtypes import STORED_DTYPES
+
+_FEW_SHAPES = ["4097", "31x129", "31x9x17", "5x3x7x2x11"]
+_cells = partial(grid, batch=3, heads=2, implementation=["triton", "triton_cached"])
 
 
 class LrpeCheck(Observed):
@@ -40,26 +44,26 @@ class LrpeCheck(Observed):
     )
     grids = {
         "cpu": [
-            {
-                "batch": [2],
-                "heads": [2],
-                "shape": ["37", "5x7", "3x4x5"],
-                "d_head": [40],
-                "extra_tokens": [3],
-                "dtype": ["float32", "float16"],
-                "implementation": ["triton", "triton_cached"],
-            }
+            _cells(
+                batch=2,
+                shape=["37", "5x7", "3x4x5"],
+                d_head=40,
+                extra_tokens=3,
+                dtype=["float32", "float16"],
+            )
         ],
         "gpu": [
-            {
-                "batch": [3],
-                "heads": [2],
-                "shape": ["1", "4097", "65536", "31x129", "31x9x17", "5x3x7x2x11"],
-                "d_head": [40, 64, 128],
-                "extra_tokens": [0, 10],
-                "dtype": ["float32", "float16", "bfloat16"],
-                "implementation": ["triton", "triton_cached"],
-            }
+            _cells(shape=_FEW_SHAPES, d_head=40, extra_tokens=10, dtype=STORED_DTYPES),
+            _cells(shape=["1", "65536"], d_head=128, extra_tokens=0, dtype=STORED_DTYPES),
+            _cells(shape="31x9x17", d_head=64, extra_tokens=0, dtype=["float32", "bfloat16"]),
+        ],
+        "full": [
+            _cells(
+                shape=["1", "65536", *_FEW_SHAPES],
+                d_head=[40, 64, 128],
+                extra_tokens=[0, 10],
+                dtype=STORED_DTYPES,
+            )
         ],
     }
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-from lmperf.axes import SIZE, dtype_axis
-from lmperf.benchmark import Axis, Case, Implementation, Observed, Unsupported, numbers, texts
+from lmperf.axes import model_axes
+from lmperf.benchmark import Case, Implementation, Observed, Unsupported, grid, numbers, texts
 from lmperf.dtypes import MODEL_STORED_DTYPES
 
 _MIB = 2**20
+_SIZES = ["0.13B", "0.42B", "0.97B", "2.0B", "3.4B"]
+_cells = partial(grid, batch=4, dtype=MODEL_STORED_DTYPES, implementation="eager")
 
 
 class Memory(Observed):
@@ -21,47 +24,22 @@ class Memory(Observed):
         ),
         *texts("instrument"),
     )
-    axes = (
-        SIZE,
-        Axis("context_length", int),
-        Axis("batch", int),
-        dtype_axis(MODEL_STORED_DTYPES),
-    )
+    axes = model_axes(MODEL_STORED_DTYPES)
     takes = "model"
     phases = ("forward", "train_step")
     implementations = (Implementation("eager"),)
     limit_s = 180.0
     grids = {
         "cpu": [
-            {
-                "size": ["tiny"],
-                "context_length": [128, 256, 512],
-                "batch": [4],
-                "dtype": ["float32", "autocast_bfloat16"],
-                "implementation": ["eager"],
-            },
-            {
-                "size": ["0.13B"],
-                "context_length": [128],
-                "batch": [4],
-                "dtype": ["float32"],
-                "implementation": ["eager"],
-            },
+            _cells(size="tiny", context_length=[128, 256, 512]),
+            _cells(size="0.13B", context_length=128, dtype="float32"),
         ],
-        "gpu": [
-            {
-                "size": ["0.13B", "0.42B", "0.97B", "2.0B", "3.4B"],
-                "context_length": [128, 256, 512, 1024],
-                "batch": [4],
-                "dtype": ["float32", "autocast_bfloat16"],
-                "implementation": ["eager"],
-            }
-        ],
+        "gpu": [_cells(size=_SIZES, context_length=[256, 1024])],
+        "full": [_cells(size=_SIZES, context_length=[128, 512])],
     }
-
     head = {
         "cpu": [{"size": ["tiny"], "context_length": [512]}],
-        "gpu": [{"size": ["0.13B", "0.97B", "3.4B"], "context_length": [512]}],
+        "gpu": [{"size": ["0.97B"], "context_length": [1024]}],
     }
 
     def observe(self, case: Case, phase: str, device: str, seed: int) -> list[dict[str, Any]]:

@@ -5,15 +5,17 @@ Its rows hold the curve of memory by category, and the largest tensors at the pe
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-from lmperf.axes import SIZE, dtype_axis
-from lmperf.benchmark import Axis, Case, Implementation, Observed, numbers, texts
+from lmperf.axes import model_axes
+from lmperf.benchmark import Case, Implementation, Observed, grid, numbers, texts
 from lmperf.dtypes import MODEL_STORED_DTYPES
 
 POINTS = 250
 LARGEST = 8
 _MIB = 2**20
+_cells = partial(grid, batch=4, implementation="eager")
 
 
 class MemoryTimeline(Observed):
@@ -24,35 +26,14 @@ class MemoryTimeline(Observed):
         *numbers("position", "parameters_mib", "optimizer_mib", "inputs_mib", "gradients_mib"),
         *numbers("activations_mib", "temporary_mib", "recorded_mib", "size_mib", "predicted_mib"),
     )
-    axes = (
-        SIZE,
-        Axis("context_length", int),
-        Axis("batch", int),
-        dtype_axis(MODEL_STORED_DTYPES),
-    )
+    axes = model_axes(MODEL_STORED_DTYPES)
     phases = ("forward", "train_step")
     implementations = (Implementation("eager"),)
     # Two phases have the same position if the first of them allocates nothing.
     index = ("table", "position", "name")
     grids = {
-        "cpu": [
-            {
-                "size": ["tiny"],
-                "context_length": [128],
-                "batch": [4],
-                "dtype": ["float32"],
-                "implementation": ["eager"],
-            }
-        ],
-        "gpu": [
-            {
-                "size": ["0.13B", "2.0B"],
-                "context_length": [512],
-                "batch": [4],
-                "dtype": ["float32", "autocast_bfloat16"],
-                "implementation": ["eager"],
-            }
-        ],
+        "cpu": [_cells(size="tiny", context_length=128, dtype="float32")],
+        "gpu": [_cells(size=["0.13B", "2.0B"], context_length=512, dtype=MODEL_STORED_DTYPES)],
     }
 
     def observe(self, case: Case, phase: str, device: str, seed: int) -> list[dict[str, Any]]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from lmperf.axes import dtype_axis
-from lmperf.benchmark import Axis, Case, Implementation, Observed, numbers, texts
+from lmperf.benchmark import Axis, Case, Implementation, Observed, grid, numbers, texts
 
 _SUMS = {
     "float32 + float32": ("float32", "float32", False),
@@ -17,32 +18,24 @@ _SUMS = {
     "float32 + float32(bfloat16)": ("float32", "bfloat16", True),
 }
 _ADDITIONS, _ADDEND = 1000, 0.01
+_16_BIT = ["float16", "bfloat16"]
+_dtypes = partial(grid, experiment="dtypes", dtype=_16_BIT)
 _GRID = [
-    {
-        "experiment": ["accumulation"],
-        "subject": list(_SUMS),
-        "dtype": ["float16", "bfloat16", "float32"],
-        "implementation": ["eager"],
-    },
-    {
-        "experiment": ["dtypes"],
-        "subject": ["toy", "transformer_block"],
-        "dtype": ["float16", "bfloat16"],
-        "implementation": ["eager"],
-    },
-    {
-        "experiment": ["dtypes"],
-        "subject": ["toy"],
-        "dtype": ["float16", "bfloat16"],
-        "implementation": ["compiled"],
-    },
+    grid(
+        experiment="accumulation",
+        subject=list(_SUMS),
+        dtype=[*_16_BIT, "float32"],
+        implementation="eager",
+    ),
+    _dtypes(subject=["toy", "transformer_block"], implementation="eager"),
+    _dtypes(subject="toy", implementation="compiled"),
 ]
 _HEAD = [
     {"experiment": ["accumulation"]},
     {"subject": ["transformer_block"], "implementation": ["eager"]},
 ]
 # On a CPU, compiling one block takes as long as the rest of this benchmark.
-_COMPILED_BLOCK = _GRID[-1] | {"subject": ["transformer_block"]}
+_COMPILED_BLOCK = _dtypes(subject="transformer_block", implementation="compiled")
 
 
 class MixedPrecision(Observed):

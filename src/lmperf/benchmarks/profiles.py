@@ -10,16 +10,25 @@ from __future__ import annotations
 import os
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-from lmperf.axes import SIZE, dtype_axis
-from lmperf.benchmark import Axis, Case, Implementation, Observed, numbers, texts
-from lmperf.dtypes import MODEL_STORED_DTYPES
+from lmperf.axes import model_axes
+from lmperf.benchmark import Case, Observed, Phase, Value, grid, numbers, texts
+from lmperf.benchmarks.end_to_end import EndToEnd
+from lmperf.dtypes import MODEL_STORED_DTYPES, STEP_DTYPES, dtype_of
 from lmperf.names import size_words
+from lmperf.transformer.rungs import RUNGS, STEPS_ALONE
 
+_BF16 = "autocast_bfloat16"
+_PROFILED = {*(rung.implementation for rung in RUNGS), "sdpa_compiled_blocks"}
+_IN_HEAD = ["eager", "graph"]
+_cells = partial(grid, batch=4)
+# Every rung of the ladder, at one size.
+_at_ladder = partial(_cells, size="0.97B", context_length=1024)
 _WARM_UPS = 2
 _WALLS = 3
 # FLOPs of a softmax per element: maximum, difference, exponential, sum, division.
@@ -34,74 +43,56 @@ class Profiles(Observed):
         *numbers("instances", "total_ms", "median_us", "min_us", "max_us", "std_us"),
         *numbers("wall_ms", "flops_share"),
     )
-    axes = (
-        SIZE,
-        Axis("context_length", int),
-        Axis("batch", int),
-        dtype_axis(MODEL_STORED_DTYPES),
-    )
+    axes = model_axes(STEP_DTYPES)
     takes = "model"
     phases = ("forward", "backward", "forward_backward", "train_step")
     index = ("table", "name")
-    implementations = tuple(
-        Implementation(name, f"lmperf.transformer.implementations:{name}")
-        for name in ("eager", "compiled_blocks", "sdpa_compiled_blocks", "triton")
-    )
+    implementations = tuple(one for one in EndToEnd.implementations if one.name in _PROFILED)
     grids = {
-        "cpu": [
-            {
-                "size": ["tiny"],
-                "context_length": [128],
-                "batch": [4],
-                "dtype": ["float32"],
-                "implementation": ["eager"],
-            }
-        ],
+        "cpu": [_cells(size="tiny", context_length=128, dtype="float32", implementation="eager")],
         "gpu": [
-            {
-                "size": ["0.13B", "0.97B", "3.4B"],
-                "context_length": [512],
-                "batch": [4],
-                "dtype": ["float32", "autocast_bfloat16"],
-                "implementation": ["eager"],
-            },
-            {
-                "size": ["0.97B"],
-                "context_length": [512],
-                "batch": [4],
-                "dtype": ["autocast_bfloat16"],
-                "implementation": ["compiled_blocks", "sdpa_compiled_blocks", "triton"],
-            },
+            *(_at_ladder(dtype=rung.dtype, implementation=rung.implementation) for rung in RUNGS),
+            _at_ladder(dtype=_BF16, implementation="sdpa_compiled_blocks"),
+        ],
+        "full": [
+            _cells(
+                size=["0.13B", "0.97B", "3.4B"],
+                context_length=512,
+                dtype=MODEL_STORED_DTYPES,
+                implementation="eager",
+            )
         ],
     }
-
+    _built: Case | None = None
+    _ready: Mapping[str, Phase] = MappingProxyType({})
     head = {
         "cpu": [{"size": ["tiny"]}],
-        "gpu": [
-            {
-                "size": ["0.97B"],
-                "dtype": ["autocast_bfloat16"],
-                "implementation": ["eager", "compiled_blocks"],
-            }
-        ],
+        "gpu": [{"context_length": [1024], "dtype": [_BF16], "implementation": _IN_HEAD}],
     }
 
+    def not_applicable(self, axes: Mapping[str, Value], implementation: str) -> str | None:
+        if dtype_of(axes["dtype"]).storage == "float32" or implementation in STEPS_ALONE:
+            return None
+        return "bf16 weights need a train step of the ladder"
+
+    def phases_of(self, case: Case) -> tuple[str, ...]:
+        """All phases, or the train step alone: of TF32, and of what has no other phase."""
+        alone = case.implementation in STEPS_ALONE or case.axes["dtype"] == "tf32"
+        return tuple(phase for phase in self.phases if phase == "train_step" or not alone)
+
     def observe(self, case: Case, phase: str, device: str, seed: int) -> list[dict[str, Any]]:
-        from lmperf.instruments.profiling import durations, events_of, range_times, ranged_attention
+        from lmperf.compiler import require_compiler
+        from lmperf.instruments.profiling import durations, events_of, range_times
         from lmperf.precision import precision
-        from lmperf.transformer.custom import runnable
-        from lmperf.transformer.implementations import with_attention
-        from lmperf.transformer.problem import ModelProblem
         from lmperf.transformer.sizes import SIZES
 
-        axes = case.axes
-        size, context, batch, dtype = (axes[axis.name] for axis in self.axes)
-        given = self.callable_of(case.implementation)
-        problem = ModelProblem(size, context, batch, device, seed, given)
-        model = runnable(given, problem.model)
-        if case.implementation == "eager":
-            model = with_attention(problem.model, ranged_attention)
-        timed = problem.phases(model, dtype)[phase]
+        if self.require(case, device).compiles:
+            require_compiler(device)
+        size, _, _, dtype = (case.axes[axis.name] for axis in self.axes)
+        if case != self._built:  # the phases share a model, which only the last one trains
+            self._ready = {}  # frees the model before
+            self._ready, self._built = self._phases_of(case, device, seed), case
+        timed = self._ready[phase]
         kept = _trace_path(case, phase)
         with precision(dtype):
             for _ in range(_WARM_UPS):
@@ -115,6 +106,27 @@ class Profiles(Observed):
             rows += range_rows(range_times(events, device), SIZES[size].d_head)
         return [{**row, **shared} for row in rows]
 
+    def _phases_of(self, case: Case, device: str, seed: int) -> dict[str, Phase]:
+        from lmperf.instruments.profiling import ranged_attention
+        from lmperf.transformer.custom import runnable
+        from lmperf.transformer.implementations import with_attention
+        from lmperf.transformer.model import twin_of
+        from lmperf.transformer.problem import ModelProblem
+        from lmperf.transformer.steps import StepMaker, step_maker
+
+        *cell, dtype = (case.axes[axis.name] for axis in self.axes)
+        given = self.callable_of(case.implementation)
+        problem = ModelProblem(*cell, device, seed, given, step_maker(given).prepare(dtype))
+        if isinstance(given, StepMaker):
+            step = given.step(
+                twin_of(problem.model), problem.optimizer, problem.tokens, problem.targets, dtype
+            )
+            return {"train_step": problem.step_phase(step)}
+        model = runnable(given, problem.model)
+        if case.implementation == "eager":
+            model = with_attention(problem.model, ranged_attention)
+        return problem.phases(model, dtype)
+
 
 def _trace_path(case: Case, phase: str) -> Path | None:
     directory = os.environ.get("LMPERF_TRACES")
@@ -125,9 +137,9 @@ def _trace_path(case: Case, phase: str) -> Path | None:
 
 
 def _wall_ms(timed: Any, device: str) -> float:
-    from lmperf.measuring.clock import synchronizer
+    import torch
 
-    synchronize: Callable[[], None] = synchronizer(device)
+    synchronize = getattr(torch, device).synchronize
     state = timed.before()
     synchronize()
     began = time.perf_counter()

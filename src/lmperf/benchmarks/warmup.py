@@ -5,13 +5,15 @@ Reporting computes mean and spread after any number of warm-up steps by leaving 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-from lmperf.axes import SIZE, dtype_axis
-from lmperf.benchmark import Axis, Case, Implementation, Observed, numbers
+from lmperf.axes import model_axes
+from lmperf.benchmark import Case, Implementation, Observed, grid, numbers
 from lmperf.dtypes import MODEL_STORED_DTYPES
 
 STEPS = 15
+_cells = partial(grid, batch=4, implementation="eager")
 
 
 class Warmup(Observed):
@@ -22,36 +24,16 @@ class Warmup(Observed):
         # Growth of the allocator's reserved memory in a step; negative if it freed memory.
         *numbers("reserved_mib", signed=True),
     )
-    axes = (
-        SIZE,
-        Axis("context_length", int),
-        Axis("batch", int),
-        dtype_axis(MODEL_STORED_DTYPES),
-    )
+    axes = model_axes(MODEL_STORED_DTYPES)
     takes = "model"
     phases = ("train_step",)
     implementations = (Implementation("eager"),)
     index = ("step",)
     limit_s = 300.0
     grids = {
-        "cpu": [
-            {
-                "size": ["tiny"],
-                "context_length": [128],
-                "batch": [4],
-                "dtype": ["float32"],
-                "implementation": ["eager"],
-            }
-        ],
-        "gpu": [
-            {
-                "size": ["0.13B", "0.42B", "0.97B", "2.0B"],
-                "context_length": [256],
-                "batch": [4],
-                "dtype": ["float32", "autocast_bfloat16"],
-                "implementation": ["eager"],
-            }
-        ],
+        "cpu": [_cells(size="tiny", context_length=128, dtype="float32")],
+        "gpu": [_cells(size=["0.13B", "0.97B"], context_length=256, dtype=MODEL_STORED_DTYPES)],
+        "full": [_cells(size=["0.42B", "2.0B"], context_length=256, dtype=MODEL_STORED_DTYPES)],
     }
 
     def observe(self, case: Case, phase: str, device: str, seed: int) -> list[dict[str, Any]]:

@@ -91,7 +91,7 @@ def _sections(project: Project) -> Iterator[Found]:
             yield _planned(project, stem)
         elif stem in asked:
             yield Found(ABSENT, f"{stem}: needs torch")
-        elif benchmark.grids.get(project.preset):
+        elif benchmark.grids_of(project.preset):
             yield Found(ABSENT, f"{stem}: not in the configuration; add it to benchmarks")
         else:
             presets = " or ".join(benchmark.grids)

@@ -30,7 +30,7 @@ def list_(project: Project, stem: str | None, due: bool):
     Example:
       lmperf list attention --due
     """
-    plans = _plans(project, stem)
+    plans = [*project.plans.values()] if stem is None else [project.plan(stem)]
     quick = ", quick" if project.is_quick else ""
     print(f"machine {project.machine.slug}, preset {project.preset}{quick}")
     if upgraded := _upgraded(project, plans):
@@ -41,41 +41,35 @@ def list_(project: Project, stem: str | None, due: bool):
         if stem or due:
             _print_cases(plan, changes, due)
             continue
-        reasons = Counter(_reason(plan, changes, case, why) for case, why in plan.due)
+        reasons = Counter(_reason(plan, changes, case) for case in plan.due)
         for reason, number in reasons.most_common():
-            if reason not in ("missing", "with its group"):
+            if reason != "missing":
                 print(f"  {number} {reason}")
     if stem is None and project.repeats_rows:
         print(f"{project.repeats.stem}: {project.repeats.summary}")
-        for one, why in project.repeats.due if due else ():
-            print(f"  {one.name}: {why}")
-
-
-def _plans(project: Project, stem: str | None) -> list[Plan]:
-    if stem is None:
-        return [*project.plans.values()]
-    return [project.plan(stem)]
 
 
 def _upgraded(project: Project, plans: Sequence[Plan]) -> str:
     """How much of the evidence another version of lmperf has made stale; "" with the same one."""
-    environments = project.known_facts()[0]["environments"]
+    environments = project.known_facts()["environments"]
     then = environments.get(project.machine.environment, {}).get("lmperf")
     now = lmperf_version(project.root)
     if then is None or then == now:
         return ""
-    whys = [why for plan in plans for _, why in plan.due]
+    whys = [why for plan in plans for why in plan.due.values()]
     measured = sum(len(plan.chosen) for plan in plans) - whys.count("missing")
     stale = f"{whys.count('stale')} of {measured} measured cases are stale"
     return f"measured with lmperf {then}, this is {now}: {stale}"
 
 
 def _print_cases(plan: Plan, changes: Changes, due: bool) -> None:
-    reasons = {case: _reason(plan, changes, case, why) for case, why in plan.due}
+    grouped = {case: "with its group" for group in plan.groups for case in group}
+    reasons = grouped | {case: _reason(plan, changes, case) for case in plan.due}
     for case in reasons if due else plan.chosen:
         print(f"  {case.name}: {reasons.get(case, 'fresh')}")
 
 
-def _reason(plan: Plan, changes: Changes, case: Case, why: str) -> str:
+def _reason(plan: Plan, changes: Changes, case: Case) -> str:
+    why = plan.due[case]
     row = plan.stale_row(case) if why == "stale" else None
     return f"{why}, {changes.of(row)}" if row else why

@@ -119,13 +119,12 @@ def say(words: str) -> None:
 
 
 @contextlib.contextmanager
-def interruption(silent: bool) -> Iterator[None]:
-    """Print what an interrupted measurement leaves behind, unless `silent`."""
+def interruption() -> Iterator[None]:
+    """Print what an interrupted measurement leaves behind."""
     try:
         yield
     except KeyboardInterrupt:
-        if not silent:
-            say("interrupted; what was measured is stored, and the same command goes on from there")
+        say("interrupted; what was measured is stored, and the same command goes on from there")
         raise
 
 
@@ -157,8 +156,3 @@ def _listed(name: str, words: str) -> Callable:
 
 implementations_option = _listed("--implementations", "Only these implementations.")
 phases_option = _listed("--phases", "Only these phases.")
-gpus_option = click.option(
-    "--gpus",
-    type=click.IntRange(1),
-    help="Use this many free GPUs beside other jobs; by default the whole machine is locked.",
-)

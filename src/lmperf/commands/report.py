@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-from collections.abc import Iterator
-
 import click
 
 from lmperf.commands.options import MACHINE, of_project, say
 from lmperf.evidence.project import Project
-
-LOWEST_PRIORITY = 19
 
 
 @click.command(short_help="Render the write-up of measured evidence.")
@@ -21,7 +15,7 @@ def report(project: Project, machine: str | None):
     """Render the write-up of MACHINE from its evidence; without MACHINE, render report/report.md
     for this machine, and the pages that it links to.
 
-    Rendering never waits for a measurement. While one is under way, it has the lowest priority.
+    Rendering never waits for a measurement.
 
     \b
     Example:
@@ -42,14 +36,13 @@ def render(project: Project, machine: str | None) -> None:
 
     if not figures.is_installed():
         say(f"figures stay as they are: {figures.PACKAGE} is not installed")
-    with _beside_measurements():
-        due = [machine] if machine is not None else _out_of_date(project)
-        render_machines(project, due)
-        for one in due:
-            written.record(project, one)
-        if machine is None:
-            render_overview(project)
-            written.record(project, None)
+    due = [machine] if machine is not None else _out_of_date(project)
+    render_machines(project, due)
+    for one in due:
+        written.record(project, one)
+    if machine is None:
+        render_overview(project)
+        written.record(project, None)
 
 
 def _out_of_date(project: Project) -> list[str]:
@@ -62,32 +55,6 @@ def _out_of_date(project: Project) -> list[str]:
         return not target(project, machine).exists()
 
     return [*filter(is_due, project.machines_with_evidence())]
-
-
-@contextlib.contextmanager
-def _beside_measurements() -> Iterator[None]:
-    """Hold the machine's lock, so that no measurement starts; if one is under way, do not wait.
-
-    Then this process gets the lowest priority. A measurement that it disturbs in spite of that
-    notices the load and takes its samples again, or marks them.
-    """
-    from lmperf.measuring.lock import machine_lock
-
-    with contextlib.ExitStack() as stack:
-        try:
-            stack.enter_context(machine_lock(_is_measuring))
-        except _Measuring as words:
-            say(f"{words}; rendering beside it, at the lowest priority")
-            os.nice(LOWEST_PRIORITY)
-        yield
-
-
-class _Measuring(Exception):
-    """Another process measures on this machine; the message names it."""
-
-
-def _is_measuring(words: str) -> None:
-    raise _Measuring(words.removeprefix("waiting for "))
 
 
 @click.command(short_help="Show where the write-up is, and what is wrong with its evidence.")

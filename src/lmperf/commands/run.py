@@ -240,8 +240,6 @@ def _measured_now(
     beyond: whether cells outside the grid are measured, too; a kept row belongs to the grid.
     limit_s: seconds that one step may take; None: as the benchmark allows.
     """
-    from lmperf.measuring.lock import machine_lock
-
     plan = _plan(project, stem)
     offered = Chosen(plan.benchmark, [*plan.cases])
     if beyond:
@@ -254,14 +252,12 @@ def _measured_now(
     names = list(dict.fromkeys(case.implementation for case in chosen.cases))
     if over is not None and over not in names:
         raise UserError(f"--over: {over} is not measured here; {meant(over, names)}")
-    with machine_lock(say):
-        if keep:
-            evidence = _kept(project, plan, chosen)
-        else:
-            with tempfile.TemporaryDirectory(prefix="lmperf-run-") as folder:
-                evidence = _measured(Project(project.config, Path(folder)), chosen)
     if keep:
+        evidence = _kept(project, plan, chosen)
         print(plan.evidence.path)
+    else:
+        with tempfile.TemporaryDirectory(prefix="lmperf-run-") as folder:
+            evidence = _measured(Project(project.config, Path(folder)), chosen)
     _print(evidence, chosen, over)
     return evidence
 
@@ -308,8 +304,7 @@ def _kept(project: Project, plan: Plan, chosen: Chosen) -> Evidence:
     """
     from lmperf.evidence.record import record
 
-    groups = [group for group in plan.benchmark.groups(plan.cases) if {*group} & {*chosen.cases}]
-    record(project, plan, groups=groups)
+    record(project, replace(plan, forced=frozenset(chosen.cases)), chosen.cases)
     return _rows(project, chosen)
 
 

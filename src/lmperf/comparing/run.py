@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from lmperf.benchmark import Case
-from lmperf.comparing.timing import NEW, OLD, TWIN, time_versions
+from lmperf.comparing.timing import NEW, OLD, TWIN, Row, time_versions
 from lmperf.comparing.versions import Codes, Version, version, working_tree
 from lmperf.errors import UserError
-from lmperf.evidence.as_read import as_read
 from lmperf.evidence.project import Project
+from lmperf.evidence.rows import as_read
 from lmperf.evidence.store import text_of
 from lmperf.evidence.wanted import (
     Chosen,
@@ -29,8 +29,7 @@ from lmperf.evidence.wanted import (
     select,
     timed_benchmarks,
 )
-from lmperf.measuring.group import Row
-from lmperf.measuring.progress import Reporter
+from lmperf.measuring.progress import Progress
 from lmperf.names import size_words
 from lmperf.reporting.comparing import Comparison, compare
 from lmperf.reporting.evidence import Evidence
@@ -75,8 +74,8 @@ def compare_versions(
 
         def measure(chosen: Sequence[Chosen]) -> list[Evidence]:
             total = sum(len(one.cases) for one in chosen)
-            with Reporter("compare", total, None, unit="case") as reporter:
-                rows = time_versions(project.machine.kind, sides, chosen, reporter)
+            progress = Progress("compare", total)
+            rows = time_versions(project.machine.kind, sides, chosen, progress)
             both = (OLD, old, was), (NEW, new, now)
             return [_result(project, of, chosen, rows[side], code) for side, of, code in both]
 

@@ -4,107 +4,202 @@ A third worker, the twin, runs the old version as well. The ratio of its times t
 version gives the noise floor between two processes with the same code. The twin adds half of the
 time; a false alarm would cost more.
 
-Workers prepare one case at a time, so that only its inputs are on the device, once per worker.
+The workers prepare one case at a time, so that only its inputs are on the device, once per worker,
+and time a slice of its calls when they are asked to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import os
+import pickle
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
 
-from lmperf.benchmark import Benchmark, Case
+from lmperf.benchmark import Benchmark, Case, ranks_of
 from lmperf.comparing.versions import Version
 from lmperf.errors import UserError
 from lmperf.evidence.wanted import Chosen
-from lmperf.measuring.assigned import Row, Rows
-from lmperf.measuring.history import TooManyWorkersLost
-from lmperf.measuring.progress import Reporter
-from lmperf.measuring.run import seed_of
-from lmperf.measuring.supervisor import Supervisor, worker_of
-from lmperf.measuring.twins import TWIN, Assignment
-from lmperf.measuring.workers import WorkerStartError
+from lmperf.measuring.lock import locked
+from lmperf.measuring.process import Lost, Process
+from lmperf.measuring.progress import Progress
+from lmperf.measuring.rounds import in_turn, pace_of
+from lmperf.measuring.sensors import MOST_LOAD, Load
+from lmperf.measuring.supervisor import Job, empty_cache
 
-OLD, NEW = "old", "new"
+Row = dict[str, Any]
+OLD, NEW, TWIN = "old", "new", "twin"
+_START_LIMIT_S = 180.0  # until a worker has imported torch
 
 
 def time_versions(
-    device: str, sides: Mapping[str, Version], chosen: Sequence[Chosen], reporter: Reporter
+    device: str, sides: Mapping[str, Version], chosen: Sequence[Chosen], progress: Progress
 ) -> dict[str, dict[str, list[Row]]]:
     """Time the chosen cases; returns side -> stem of a benchmark -> rows.
 
     Sides are `OLD`, `NEW` and, optionally, `TWIN`, whose rounds become `again_ms` of the old rows.
-    If a case does not fit into memory once per worker, the twin is left out. If it does not fit
-    once per version, each version is timed alone, and its rows have no rounds.
+    A case that does not fit into memory once per worker is out of memory.
 
     Raises:
-        UserError: no worker of a version starts, or too many workers crash or hang.
+        UserError: no worker of a version starts.
     """
-    external = {name: None for one in chosen for name in one.benchmark.external}
-    paths = {
-        worker: version.search_path
-        for side, version in sides.items()
-        for worker in (side, *(f"{side} {name}" for name in external))
-    }
-
-    def on_step(words: str, case: Case | None, phase: str | None) -> None:
-        reporter.step(f"{case.name}, {phase or 'all'}: {words}" if case else words)
-
     found: dict[str, dict[str, list[Row]]] = {OLD: {}, NEW: {}}
-    try:
-        with Supervisor(device, on_step, paths, reporter.note) as supervisor:
-            for benchmark, case in _each(chosen):
-                rows = _rows_of(supervisor, benchmark, case, TWIN in sides)
-                for side, by_phase in rows.items():
-                    found[side].setdefault(benchmark.stem, []).extend(by_phase.values())
-                reporter.finished(f"{benchmark.stem}, {case.name}: {_in_words(rows)}")
-    except (WorkerStartError, TooManyWorkersLost) as lost:
-        raise UserError(str(lost)) from None
+    number = max(ranks_of(one.benchmark, case) for one in chosen for case in one.cases)
+    with locked(device, number, progress.note) as (locks, gpus), empty_cache() as cache:
+        for one in chosen:
+            one.benchmark.patient = True
+            left = list(one.cases)
+            while left:
+                timed = _Timed(device, sides, one.benchmark, left, locks, gpus, cache)
+                with timed:
+                    while left and timed.is_whole:
+                        rows = timed.rows_of(left[0])
+                        for side, of in found.items():
+                            of.setdefault(one.benchmark.stem, []).extend(rows[side].values())
+                        words = f"{one.benchmark.stem}, {left.pop(0).name}: {_in_words(rows)}"
+                        progress.done(1, words)
     return found
 
 
-def _each(chosen: Sequence[Chosen]) -> Iterator[tuple[Benchmark, Case]]:
-    for one in chosen:
-        one.benchmark.patient = True
-        for case in one.cases:
-            yield one.benchmark, case
+class _Timed:
+    """Times cases of a benchmark in a worker for each side, until one of them is lost."""
+
+    def __init__(
+        self,
+        device: str,
+        sides: Mapping[str, Version],
+        benchmark: Benchmark,
+        cases: Sequence[Case],
+        locks: Sequence[int],
+        gpus: Sequence[str],
+        cache: str,
+    ):
+        self._device, self._benchmark = device, benchmark
+        job = Job.of(benchmark, device, [[case] for case in cases], on_request=True)
+        given, environ = pickle.dumps(job), job.environ(cache, gpus)
+        self._workers = {
+            side: _Worker(version, given, locks, environ, benchmark.limit_s)
+            for side, version in sides.items()
+        }
+        self._load, self._stack = Load(os.getpid()), ExitStack()
+
+    def __enter__(self) -> _Timed:
+        for worker in self._workers.values():
+            self._stack.enter_context(worker.process)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether no worker was lost."""
+        return all(worker.lost is None for worker in self._workers.values())
+
+    def rows_of(self, case: Case) -> dict[str, dict[str, Row]]:
+        """Time the next case on all sides; return side -> phase -> row."""
+        benchmark = self._benchmark
+        for worker in self._workers.values():
+            worker.prepare()
+        phases = [one for one in benchmark.phases_of(case) if one in benchmark.phases]
+        for phase in phases:
+            self._time(phase)
+        for worker in self._workers.values():
+            worker.process.send(next=True)
+        found: dict[str, dict[str, Row]] = {}
+        for side, worker in self._workers.items():
+            rows = {phase: worker.row_of(phase) for phase in phases}
+            named = {**case.axes, "implementation": case.implementation}
+            found[side] = {phase: {**named, "phase": phase, **row} for phase, row in rows.items()}
+        for phase, row in found.pop(TWIN, {}).items():
+            if "rounds_ms" in row and "rounds_ms" in found[OLD][phase]:
+                found[OLD][phase]["again_ms"] = row["rounds_ms"]
+        return found
+
+    def _time(self, phase: str) -> None:
+        ready = [side for side, worker in self._workers.items() if phase in worker.columns]
+        pace = pace_of(self._benchmark.clock, self._device, patient=True)
+        together = uuid.uuid4().hex[:12]
+
+        def run(side: str, calls: int) -> tuple[list[float], float] | None:
+            return self._workers[side].time(phase, calls)
+
+        self._load.begin()
+        found = in_turn(ready, run, pace, time.monotonic)
+        load = self._load.share() or 0.0
+        marks = "loaded" if load > MOST_LOAD and self._device != "cuda" else ""
+        for side, times in found.items():
+            worker = self._workers[side]
+            known = {"status": "ok", **worker.columns[phase], "together": together}
+            known |= {"other_load": load, "marks": marks}
+            worker.rows[phase] = {**known, **times.columns}
 
 
-def _rows_of(
-    supervisor: Supervisor, benchmark: Benchmark, case: Case, twin: bool
-) -> dict[str, dict[str, Row]]:
-    """Time one case in both versions; returns side -> phase -> row.
+class _Worker:
+    """The worker of a version.
 
-    twin: whether the old version also runs in a second process, for the noise of its rows.
+    Attributes:
+        rows: phase -> row, of the current case.
+        columns: phase -> columns known before its timing, of the phases that can be timed.
+        lost: the status and reason of the case that ran when the worker was lost.
     """
-    worker = worker_of(benchmark, case.implementation)
-    old, new, other = (Assignment(f"{side} {worker}".strip(), case) for side in (OLD, NEW, TWIN))
-    seed = seed_of(benchmark, [case])
-    taken = supervisor.rows(benchmark, [old, new], seed, {old: other} if twin else {})
-    if any(row["status"] == "oom" for rows in taken.values() for row in rows):
-        taken = _one_by_one(supervisor, benchmark, [old, new], seed)
-    return {
-        side: {phase: row for (of, phase), (row,) in taken.items() if of == one}
-        for side, one in ((OLD, old), (NEW, new))
-    }
 
+    def __init__(
+        self,
+        version: Version,
+        given: bytes,
+        locks: Sequence[int],
+        environ: Mapping[str, str],
+        limit_s: float,
+    ):
+        self._name, self._limit_s = version.name, limit_s
+        worker = "lmperf.measuring.worker"
+        self.process = Process(worker, given, locks, environ, version.search_path)
+        self.rows: dict[str, Row] = {}
+        self.columns: dict[str, Row] = {}
+        self.lost: Row | None = None
+        self._has_started = False
 
-def _one_by_one(
-    supervisor: Supervisor, benchmark: Benchmark, assigned: Sequence[Assignment], seed: int
-) -> Rows:
-    """Time versions one after the other; rows lack rounds, since no calls were interleaved."""
-    taken = {}
-    for one in assigned:
-        supervisor.workers.stop()
-        taken |= supervisor.rows(benchmark, [one], seed)
-    supervisor.workers.stop()
-    of_rounds = ("rounds_ms", "rounds_mhz", "again_ms")
-    return {
-        entry: [{name: row[name] for name in row if name not in of_rounds} for row in rows]
-        for entry, rows in taken.items()
-    }
+    def prepare(self) -> None:
+        """Wait until the worker has prepared its next case."""
+        if not self._has_started and self._answer("ready", _START_LIMIT_S) is None:
+            raise UserError(f"{self._name}: no worker can be started: {self.lost['reason']}")
+        self._has_started, self.rows = True, {}
+        self.columns = self._answer("columns", self._limit_s) or {}
+
+    def time(self, phase: str, calls: int) -> tuple[list[float], float] | None:
+        """Time calls; return ms of each, and of all with their overhead; None if they failed."""
+        self.process.send(phase=phase, calls=calls)
+        return self._answer("times", self._limit_s)
+
+    def row_of(self, phase: str) -> Row:
+        """The row of a phase of the current case."""
+        return self.rows.get(phase) or self.lost or {"status": "crash", "reason": "it has no row"}
+
+    def _answer(self, key: str, limit_s: float) -> Any:
+        """Return what the worker answers under a key; None if it is lost."""
+        while self.lost is None:
+            try:
+                message = self.process.receive(limit_s)
+            except Lost as lost:
+                self.lost = {"status": "crash", "reason": str(lost)}
+                break
+            match message:
+                case None:
+                    self.lost = {"status": "timeout", "reason": f"no answer within {limit_s:g} s"}
+                case {"failed": row}:
+                    self.lost = row
+                case {"rows": [row], "phase": phase}:
+                    self.rows[phase] = row
+                case _ if key in message:
+                    return message[key]
+        return None
 
 
 def _in_words(rows: Mapping[str, Mapping[str, Row]]) -> str:
-    """For the progress log: time or status of the old and new version, phase by phase."""
+    """For the progress: time or status of the old and new version, phase by phase."""
     return "; ".join(
         f"{phase} {_time(row)} -> {_time(rows[NEW].get(phase, {}))}"
         for phase, row in rows[OLD].items()

@@ -17,10 +17,10 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
 
+from lmperf.measuring.device_time import Interval, union
 from lmperf.statistics import median_interval, quantile
 
-# (start, end) in ms on the clock of all ranks.
-Interval = tuple[float, float]
+# Intervals are in ms on the clock of all ranks.
 ALL_GATHER = "all_gather"
 
 
@@ -69,17 +69,6 @@ class Entry:
     gathers_ms: float
     gathers_hidden_ms: float
     waited_ms: float
-
-
-def union(intervals: Iterable[Interval]) -> list[Interval]:
-    """Return the union of intervals as disjoint intervals in order; empty ones are left out."""
-    found: list[Interval] = []
-    for start, end in sorted(one for one in intervals if one[1] > one[0]):
-        if found and start <= found[-1][1]:
-            found[-1] = (found[-1][0], max(found[-1][1], end))
-        else:
-            found.append((start, end))
-    return found
 
 
 def common(one: Sequence[Interval], other: Sequence[Interval]) -> list[Interval]:

@@ -1,9 +1,9 @@
 """Find out why a row is stale: which part of its key has changed since it was measured.
 
 A key is a digest: it shows that something has changed, but not what. So the parts from which a run
-computed its keys are kept beside its rows, in `store/code.json`:
+computed its keys are kept beside its rows, in `store/<stem>.code.json`:
 
-    {"codes": {stem: [code, ...]}, "symbols": {fingerprint: {symbol: digest of its code}}}
+    {"codes": [code, ...], "symbols": {fingerprint: {symbol: digest of its code}}}
 
 where a code is the result of `keys.code_of`; the newest is last. Evidence that came with a clone
 has no store. For its rows a change of the environment can still be told from a change of the code,
@@ -25,25 +25,24 @@ from lmperf.evidence.keys import DECLARATIONS, Code, code_of, row_key_of
 from lmperf.evidence.machine import environment_changes, topology_of
 from lmperf.evidence.plan import Plan
 from lmperf.evidence.project import Project
-from lmperf.evidence.store import DamagedEvidence, Row, locked, read_signed, write_signed
+from lmperf.evidence.store import Row, write_atomically
 
-FILE = "code.json"
+SUFFIX = ".code.json"
 _NOT_RECORDED = "code, and which of it is not recorded"
 _MOST_NAMES = 8
 
 
 def keep(project: Project, plan: Plan) -> None:
     """Store the parts of a benchmark's keys, so that `Changes.of` can name a later change."""
-    with locked(project.directory):  # jobs on other GPUs write the same file
-        known = _read(project.store)
-        codes = known["codes"].setdefault(plan.stem, [])
-        for name in dict.fromkeys(case.implementation for case in plan.cases):
-            code = code_of(plan.benchmark, name)
-            codes[:] = [one for one in codes if one != code] + [code]
-            known["symbols"] |= {
-                code[part]: symbols for part, symbols in _symbols(plan.benchmark, code).items()
-            }
-        write_signed(project.store / FILE, (json.dumps(known, indent=1) + "\n").encode())
+    known = _read(project.store, plan.stem)
+    for name in dict.fromkeys(case.implementation for case in plan.cases):
+        code = code_of(plan.benchmark, name)
+        known["codes"] = [one for one in known["codes"] if one != code] + [code]
+        known["symbols"] |= {
+            code[part]: symbols for part, symbols in _symbols(plan.benchmark, code).items()
+        }
+    content = json.dumps(known, indent=1) + "\n"
+    write_atomically(project.store / f"{plan.stem}{SUFFIX}", content.encode())
 
 
 def _symbols(benchmark: Benchmark, code: Code) -> dict[str, dict[str, str]]:
@@ -52,13 +51,12 @@ def _symbols(benchmark: Benchmark, code: Code) -> dict[str, dict[str, str]]:
     return found | ({"implementation": digests(code["entry"])} if code["entry"] else {})
 
 
-def _read(store: Path) -> dict[str, Any]:
+def _read(store: Path, stem: str) -> dict[str, Any]:
     try:
-        known = json.loads(read_signed(store / FILE) or b"{}")
-        return {name: dict(known.get(name, {})) for name in ("codes", "symbols")}
-    # Only messages depend on this file.
-    except (DamagedEvidence, ValueError, AttributeError, TypeError, RecursionError):
-        return {"codes": {}, "symbols": {}}
+        known = json.loads((store / f"{stem}{SUFFIX}").read_bytes())
+        return {"codes": list(known["codes"]), "symbols": dict(known["symbols"])}
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):  # only messages depend on it
+        return {"codes": [], "symbols": {}}
 
 
 @dataclass(frozen=True)
@@ -70,11 +68,11 @@ class Changes:
 
     @cached_property
     def _known(self) -> dict[str, Any]:
-        return _read(self.project.store)
+        return _read(self.project.store, self.plan.stem)
 
     @cached_property
     def _environments(self) -> Mapping[str, Mapping[str, Any]]:
-        return self.project.known_facts()[0]["environments"]
+        return self.project.known_facts()["environments"]
 
     def of(self, row: Row) -> str:
         """Describe in words what has changed since a stale row was measured."""
@@ -91,7 +89,7 @@ class Changes:
         """Describe the changes of the code since a row was measured; empty if there are none."""
         benchmark = self.plan.benchmark
         now = code_of(benchmark, row["implementation"])
-        for then in (now, *reversed(self._known["codes"].get(self.plan.stem, []))):
+        for then in (now, *reversed(self._known["codes"])):
             where = self._environments.get(row["environment"], {})
             key = row_key_of(then, benchmark, row, row["environment"], topology_of(where))
             if key == row["key"]:

@@ -310,11 +310,3 @@ def digests(entry: str, leave_out: frozenset[str] = frozenset()) -> dict[str, st
 def not_followed(entry: str) -> list[str]:
     """Return the imports of a user's code that no key covers, since their source is not found."""
     return sorted(_running().closure(entry).missing)
-
-
-def module_digest(module: str) -> str:
-    """Return the digest of one module's whole file, without the modules that it imports."""
-    place = find(module)
-    if place is None or place.source is None:
-        raise ValueError(f"no module {module}")
-    return digest(canonical(tree_of(place.source)))

@@ -21,50 +21,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from lmperf.benchmark import Benchmark, Implementation, is_ranked
-from lmperf.evidence.closure import fingerprint, module_digest
+from lmperf.evidence.closure import fingerprint
 from lmperf.evidence.store import text_of
 from lmperf.evidence.syntax import digest
 
 # The version of the method (how numbers are measured). Raise it with every change of the method
 # that can change a number.
-METHOD_VERSION = 7
+METHOD_VERSION = 8
 
-# The modules of the method. `lmperf.benchmark` is one of them: it decides who is timed in turn, how
-# options are bound, and the defaults of every benchmark (clock, phases).
-METHOD_MODULES = (
-    "lmperf.benchmark",
-    "lmperf.gate",
-    "lmperf.statistics",
-    *(
-        f"lmperf.measuring.{name}"
-        for name in (
-            *("assigned", "clock", "clock_settings", "cold_cache", "cores", "descendants"),
-            *("faults", "footprint", "group", "guards", "history", "host_load", "lockstep"),
-            *("memory", "prepared", "process", "rank_clock", "rank_group", "rank_process"),
-            *("rank_server", "rank_serving", "ranked", "readings", "reference", "rounds"),
-            *("run", "sensors", "serving", "state", "supervisor", "sustained", "twins"),
-            *("worker", "workers"),
-        )
-    ),
-)
-# Module of `closure.COUNTED_ELSEWHERE` outside the method -> why it changes no number.
-NO_NUMBERS = {
-    "lmperf.errors": "describes errors in messages",
-    "lmperf.names": "holds the words, order and look of names in reports",
-    "lmperf.measuring": "has no code of its own, only a docstring",
-    "lmperf.measuring.emulated": "refuses cases on some CPUs; changes no number of the others",
-    "lmperf.measuring.first_check": "warns before the run; its rows are not recorded",
-    "lmperf.measuring.follow": "ends orphaned workers after their owner has ended",
-    "lmperf.measuring.forecast": "estimates the time left, for a person",
-    "lmperf.measuring.gpus": "names GPUs for the lock; which of equal ones measures is no matter",
-    "lmperf.measuring.interrupts": "delays signals while a worker is started or ended",
-    "lmperf.measuring.lock": "makes a run wait for another one; no effect once the lock is held",
-    "lmperf.measuring.output": "forwards the output of implementations, between slices",
-    "lmperf.measuring.printable": "escapes characters in messages",
-    "lmperf.measuring.progress": "writes progress for a person, between slices",
-    "lmperf.measuring.rest": "waits before a job; the load during slices is watched in any case",
-    "lmperf.measuring.stopwatch": "adds up the cost of a job; costs are not rows",
-}
 # Attributes of a benchmark that decide which cells there are and how they are shown.
 DECLARATIONS = frozenset(
     {
@@ -161,11 +125,3 @@ def is_fresh(
     if any(row[name] and row[name] not in known for name, known in choices.items()):
         return False
     return row["key"] == row_key(benchmark, row, environment, topology)
-
-
-def method_digest() -> str:
-    """The digest of the modules that decide how numbers are measured (`METHOD_MODULES`).
-
-    A test compares it with the digest that was recorded for `METHOD_VERSION`.
-    """
-    return digest("\n".join(map(module_digest, METHOD_MODULES)))

@@ -1,7 +1,11 @@
-"""Detect the machine at hand: its slug, its facts and the digest of its environment.
+"""The machine at hand: its slug, its facts and the digest of its environment; and `machine.json`.
 
 Imports no torch, because every start of the workflow detects the machine. The facts about torch
-come from its installed files, the facts about the driver from NVML.
+come from its installed files, the facts about the driver from NVML. `machine.json` holds the facts
+of all environments in which a machine measured; rows refer to one by the digest in their column
+`environment`:
+
+    {"machine": slug, "preset": "gpu", "environments": {digest of an environment: its facts}}
 """
 
 from __future__ import annotations
@@ -9,20 +13,24 @@ from __future__ import annotations
 import ast
 import importlib.metadata
 import importlib.util
+import itertools
+import json
 import os
 import platform
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, StrictBool, StrictStr, ValidationError
+
 from lmperf.benchmark import CPU_DEVICES, Benchmark, Case, ranks_of
 from lmperf.errors import UserError
-from lmperf.evidence.links import links_between
+from lmperf.evidence.store import DamagedEvidence, write_atomically
 from lmperf.evidence.syntax import digest
 
 # Environment variables that change the result of a matmul, or its speed.
@@ -34,6 +42,7 @@ _ENVIRONMENT_VARIABLES = (
     "PYTORCH_CUDA_ALLOC_CONF",
     "PYTORCH_ALLOC_CONF",
 )
+GPU_PRESETS = ("gpu", "full")
 # Git paths of the code. Not config/, whose values are in the rows; not report/, which is no code.
 _CODE = (":(top)", *(f":(top,exclude){name}" for name in ("config", "report")))
 # Flag in /proc/cpuinfo -> instruction set, the widest first.
@@ -46,6 +55,14 @@ _INSTRUCTION_SETS = {
     "sve": "SVE",
     "asimd": "Neon",
 }
+FILE = "machine.json"
+# Levels of `nvmlDeviceGetTopologyCommonAncestor`, named as by `nvidia-smi topo -m`.
+_LEVELS = {0: "internal", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
+_MOST_LINKS = 18
+# Remote devices of an NVLink: a GPU, or an NVSwitch, through which all GPUs are reached.
+_GPU, _SWITCH = 0, 2
+# Facts that identify the hardware: two machines differ if one of these differs.
+_HARDWARE = ("kind", "device")
 _PACKAGE = Path(__file__).resolve().parents[1]
 _IDENTIFYING = ("kind", "device", "driver_branch", "torch", "cuda", "triton", "threads", "settings")
 
@@ -58,11 +75,13 @@ class Machine:
         slug: its name, and the name of its folder in `report/`.
         kind: `cuda`, `mps` or `cpu`.
         facts: hardware and software, as written to `machine.json`.
+        is_here: whether this process runs on it; not on the login node of a cluster.
     """
 
     slug: str
     kind: str
     facts: dict[str, Any]
+    is_here: bool = True
 
     @property
     def devices(self) -> int:
@@ -179,16 +198,49 @@ def _nvidia_facts() -> dict[str, Any]:
     if others:
         facts |= {
             "devices": len(handles),
-            "links": links_between(nvml, handles),
-            "nccl": nccl_settings(),
+            "links": _links(nvml, handles),
+            "nccl": _nccl_settings(),
         }
     return facts
 
 
-def nccl_settings() -> dict[str, str]:
+def _nccl_settings() -> dict[str, str]:
     """Return the variables of the environment that change how NCCL communicates."""
     found = {name: value for name, value in os.environ.items() if name.startswith("NCCL_")}
     return {name: found[name] for name in sorted(found) if not name.startswith("NCCL_DEBUG")}
+
+
+def _links(nvml: Any, handles: Sequence[Any]) -> dict[str, str]:
+    """Return the connection of each pair of devices, such as `{"0-1": "NV18"}`.
+
+    `NV` and a number: as many NVLinks. Otherwise the path through the host, or `unknown`.
+    """
+    pairs = itertools.combinations(range(len(handles)), 2)
+    return {f"{a}-{b}": _link(nvml, handles[a], handles[b]) for a, b in pairs}
+
+
+def _link(nvml: Any, one: Any, other: Any) -> str:
+    if count := min(_nvlinks(nvml, one, other), _nvlinks(nvml, other, one)):
+        return f"NV{count}"
+    try:
+        return _LEVELS.get(nvml.nvmlDeviceGetTopologyCommonAncestor(one, other), "unknown")
+    except nvml.NVMLError:
+        return "unknown"
+
+
+def _nvlinks(nvml: Any, one: Any, other: Any) -> int:
+    """Return the number of active NVLinks of a device that lead to another one or to a switch."""
+    found = 0
+    for link in range(_MOST_LINKS):
+        try:
+            if nvml.nvmlDeviceGetNvLinkState(one, link):
+                kind = nvml.nvmlDeviceGetNvLinkRemoteDeviceType(one, link)
+                remote = nvml.nvmlDeviceGetNvLinkRemotePciInfo(one, link) if kind == _GPU else None
+                there = remote and remote.busId == nvml.nvmlDeviceGetPciInfo(other).busId
+                found += kind == _SWITCH or bool(there)
+        except nvml.NVMLError:  # the device has no such link
+            continue
+    return found
 
 
 def _visible(nvml: Any, visible: str | None) -> list[Any]:
@@ -344,9 +396,10 @@ def detect(preset: str = "auto", name: str = "auto") -> Machine:
         UserError: the preset is "gpu" and there is no CUDA device.
     """
     kind = "cpu" if preset == "cpu" else accelerator()
-    if preset == "gpu" and kind != "cuda":
+    if preset in GPU_PRESETS and kind != "cuda":
         raise UserError(
-            "config: preset is gpu, but torch finds no CUDA device here; use auto or cpu"
+            f"config: preset is {preset}, but torch finds no CUDA device here; use auto or cpu. On"
+            " the login node of a cluster name the machine that measures, as in machine: h100"
         )
     facts: dict[str, Any] = {"kind": kind, "device": _cpu_model()}
     if kind == "cuda":
@@ -355,7 +408,8 @@ def detect(preset: str = "auto", name: str = "auto") -> Machine:
     facts |= {"cpu_model": _cpu_model(), "cores": cores(), "memory_gib": _memory_gib()}
     facts["threads"] = cores() if kind == "cpu" else None
     facts["settings"] = {
-        key: os.environ[key] for key in _ENVIRONMENT_VARIABLES if key in os.environ
+        **{key: os.environ[key] for key in _ENVIRONMENT_VARIABLES if key in os.environ},
+        **facts.get("nccl", {}),
     }
     slug = {"cpu": "cpu-", "mps": "mps-", "cuda": ""}[kind] + slugify(facts["device"])
     suffix = f"-x{facts['devices']}" if facts.get("devices", 1) > 1 else ""
@@ -364,6 +418,88 @@ def detect(preset: str = "auto", name: str = "auto") -> Machine:
     return Machine(slug if name == "auto" else name, kind, facts)
 
 
+def elsewhere(name: str, recorded: Mapping[str, Any]) -> Machine:
+    """Return a machine with GPUs that measures in jobs, seen from a login node without a GPU.
+
+    recorded: the facts of its newest environment; empty if it has not measured yet.
+    """
+    facts = {"kind": "cuda", "device": None, **recorded, **_software_facts()}
+    return Machine(name, "cuda", facts, is_here=False)
+
+
 def preset_of(preset: str, kind: str) -> str:
     """Return the preset whose grid is configured: for "auto" and "quick", that of the device."""
-    return preset if preset in ("cpu", "gpu") else ("gpu" if kind == "cuda" else "cpu")
+    return preset if preset not in ("auto", "quick") else ("gpu" if kind == "cuda" else "cpu")
+
+
+Facts = dict[str, Any]
+
+
+class _Environment(BaseModel):
+    kind: StrictStr | None = None
+    device: StrictStr | None = None
+    lmperf: StrictStr | None = None
+    commit: StrictStr | None = None
+    dirty: StrictBool | None = None
+    measured_at: StrictStr | None = None
+    peers: dict[str, StrictStr] = {}
+    implementations: dict[str, StrictStr] = {}
+
+
+class _Facts(BaseModel):
+    machine: StrictStr
+    preset: StrictStr
+    environments: dict[str, _Environment]
+    anyway: dict[str, StrictStr] | None = None
+
+
+def read_facts(directory: Path, machine: str) -> Facts:
+    """Return the content of `machine.json` in a folder; `empty(machine)` if there is no file.
+
+    Raises:
+        DamagedEvidence: the file does not hold the facts of a machine, or of another one.
+    """
+    path = directory / FILE
+    if not path.exists():
+        return empty(machine)
+    facts = facts_in(path, path.read_bytes())
+    if facts["machine"] != machine:
+        raise DamagedEvidence(f"{path} belongs to the machine {facts['machine']}")
+    return facts
+
+
+def facts_in(path: Path, content: bytes) -> Facts:
+    """Return the facts in the content of `machine.json`.
+
+    Raises:
+        DamagedEvidence: the content is not that of the facts of a machine.
+    """
+    try:
+        _Facts.model_validate_json(content)
+        return json.loads(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        problem = f"{place}: {first['msg']}" if place else first["msg"]
+    except (ValueError, RecursionError) as error:  # a number of too many digits
+        problem = str(error)
+    raise DamagedEvidence(f"{path} does not hold the facts of a machine: {problem}")
+
+
+def empty(machine: str) -> Facts:
+    """Return the facts of a machine without `machine.json`; its slug decides the preset."""
+    preset = "cpu" if machine.startswith(("cpu-", "mps-")) else "gpu"
+    return {"machine": machine, "preset": preset, "environments": {}}
+
+
+def write_facts(directory: Path, facts: Facts) -> None:
+    """Write these facts to `machine.json`, unless the file already has exactly these facts."""
+    path, content = directory / FILE, (json.dumps(facts, indent=2) + "\n").encode()
+    if not path.is_file() or path.read_bytes() != content:
+        write_atomically(path, content)
+    path.with_suffix(".sha256").unlink(missing_ok=True)
+
+
+def hardware(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the facts of an environment that identify the hardware: kind and device name."""
+    return {name: facts.get(name) for name in _HARDWARE}

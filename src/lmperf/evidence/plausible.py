@@ -1,4 +1,4 @@
-"""Find rows that no measurement can have produced: faster than possible, or contradictory.
+"""Times that are impossible on a machine, and times that contradict one another.
 
 The floor of a row (the least time that it can take) is the longest of three times: its FLOPs at the
 best matmul rate in its numerics, its bytes at the best copy rate, and an empty kernel launch. The
@@ -17,26 +17,36 @@ A time may be below its floor by these margins:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from lmperf.benchmark import Benchmark, Timed
 from lmperf.devices import CACHE_BYTES, DataSheet, sheet_of
 from lmperf.dtypes import dtype_of
+from lmperf.evidence.rows import is_loaded, row_name
 
-KIND = "faster than possible"
-GPU_MARGIN = 0.03
-CPU_MARGIN = 0.15
-SHEET_MARGIN = 0.05
+KIND, CONTRADICTION = "faster than possible", "contradicts another cell"
+GPU_MARGIN, CPU_MARGIN, SHEET_MARGIN = 0.03, 0.15, 0.05
 EVENT_STEP_MS = 0.0005
 # A float32-accurate product takes three TF32 or 16-bit products (hi hi + hi lo + lo hi).
 PRODUCTS = 3
 COPIES = frozenset(("copy", "widen", "narrow"))
 # Operation of a row of `ceilings` -> the column with its amount of work; None: one launch.
 _WORK = {"matmul": "flops", "launch": None, **dict.fromkeys(COPIES, "bytes")}
-# The columns on which the floor of a row depends.
-NEEDED = frozenset(("environment", "dtype", "flops", "bytes", "ranks"))
+# Whole -> (its parts, least and largest ratio of its time to theirs). Parts that are timed alone
+# start with a cold cache; the optimizer takes most of a step with few tokens.
+_PARTS = {
+    "forward_backward": (("forward", "backward"), 0.75, 1.25),
+    "train_step": (("forward_backward",), 1.0, 4.0),
+}
+# Rows of different groups, and a kernel and a copy, may differ by as much without a contradiction.
+_APART = 0.25
+# Share of a time that the host needs, above which the device waits for it.
+_WAITS = 0.9
 Row = Mapping[str, object]
 
 
@@ -69,18 +79,14 @@ class Limits:
     def rate(self, dtype: str) -> float | None:
         """The highest TFLOP/s for a dtype: of its numerics and all more accurate ones.
 
-        None if the rate of its numerics is unknown.
+        None if the rate of its numerics is unknown. A product in float32 may be three faster ones.
         """
         numerics = dtype_of(dtype).matmul
         if numerics not in self.tflops:
             return None
-        names = (numerics, *dtype_of(numerics).more_exact)
-        return max(self._matmul_rate(name) for name in names if name in self.tflops)
-
-    def _matmul_rate(self, numerics: str) -> float:
-        """The highest TFLOP/s of a matmul; in float32 it may consist of three faster matmuls."""
-        split = max(self.tflops.values()) / PRODUCTS if numerics == "float32" else 0.0
-        return max(self.tflops[numerics], split)
+        names = {numerics, *dtype_of(numerics).more_exact} & self.tflops.keys()
+        split = max(self.tflops.values()) / PRODUCTS if "float32" in names else 0.0
+        return max(split, *(self.tflops[name] for name in names))
 
 
 def limits_of(
@@ -112,8 +118,7 @@ def floor_ms(limits: Mapping[str, Limits], row: Row) -> float:
 def contradicts_bound(error: np.ndarray, bound: np.ndarray) -> np.ndarray:
     """Return a mask of the ok rows whose error is above its bound, or missing beside a bound.
 
-    error, bound: one value per row; NaN where a cell is empty. `lmperf.gate` never writes such a
-    row, so somebody edited it.
+    error, bound: one value per row; NaN where a cell is empty.
     """
     return ~np.isnan(bound) & ~(error <= bound)
 
@@ -127,53 +132,44 @@ def number(value: object) -> float | None:
 
 def _limits(rows: Iterable[Row], facts: Mapping[str, object]) -> Limits:
     is_gpu = facts.get("kind") == "cuda"
-    rates, copies, launches = _measured(rows, 1 + (GPU_MARGIN if is_gpu else CPU_MARGIN))
+    margin = 1 + (GPU_MARGIN if is_gpu else CPU_MARGIN)
+    best = _fastest(rows)
+    rates = {dtype: rate * margin / 1e9 for (what, dtype), rate in best.items() if dtype}
     if not is_gpu:
         return Limits(rates)
-    sheet = sheet_of(str(facts.get("device")))
-    bandwidths = list(copies.values()) if set(copies) >= COPIES else []
-    bandwidth = max(bandwidths, default=None)
-    if sheet:
-        rates = _least(rates, _promised(sheet, number(facts.get("clock_sm_mhz"))))
-        promised = sheet.bandwidth_gbps * (1 + SHEET_MARGIN)
-        bandwidth = min(bandwidth or promised, promised)
-    launch_ms = min(launches, default=0.0) - 2 * EVENT_STEP_MS
+    copies = {what: rate * margin / 1e6 for (what, _), rate in best.items() if what in COPIES}
+    bandwidth = max(copies.values()) if copies.keys() >= COPIES else None
+    if sheet := sheet_of(str(facts.get("device"))):
+        promised = _promised(sheet, number(facts.get("clock_sm_mhz")))
+        rates = {
+            name: min(of[name] for of in (rates, promised) if name in of)
+            for name in {**rates, **promised}
+        }
+        most = sheet.bandwidth_gbps * (1 + SHEET_MARGIN)
+        bandwidth = min(bandwidth or most, most)
+    launch_ms = 1 / best["launch", ""] - 2 * EVENT_STEP_MS if ("launch", "") in best else 0.0
     return Limits(rates, bandwidth, max(launch_ms, 0.0))
 
 
-def _measured(
-    rows: Iterable[Row], margin: float
-) -> tuple[dict[str, float], dict[str, float], list[float]]:
-    """Return TFLOP/s by numerics, GB/s by kind of copy, and times of empty launches in ms.
+def _fastest(rows: Iterable[Row]) -> dict[tuple[str, str], float]:
+    """Return (operation, dtype of a matmul or "") -> its most FLOPs, bytes or launches per ms.
 
-    The rates include the margin. If the fastest row of an operation carries a mark (a warning such
-    as `loaded`: other programs ran), the operation is dropped, since a quiet machine is faster.
+    If other programs ran beside the fastest row, its operation is left out: a quiet machine is
+    faster.
     """
-    best: dict[tuple[str, str], Row] = {}
+    best: dict[tuple[str, str], tuple[float, Row]] = {}
     for row in rows:
-        operation = str(row["operation"])
-        key = (operation, str(row["dtype"]) if operation == "matmul" else "")
-        if key not in best or _per_ms(row) > _per_ms(best[key]):
-            best[key] = row
-    clean = {key: row for key, row in best.items() if not _text(row.get("marks"))}
-    rates = {name: _per_ms(row) / 1e9 for (what, name), row in clean.items() if what == "matmul"}
-    copies = {what: _per_ms(row) / 1e6 for (what, _), row in clean.items() if what in COPIES}
-    launches = [number(row["median_ms"]) for (what, _), row in clean.items() if what == "launch"]
-    return (
-        {name: rate * margin for name, rate in rates.items()},
-        {name: rate * margin for name, rate in copies.items()},
-        launches,
-    )
+        work = _WORK[str(row["operation"])]
+        per_ms = (number(row[work]) or 0.0 if work else 1.0) / number(row["median_ms"])
+        key = str(row["operation"]), str(row["dtype"]) if work == "flops" else ""
+        if key not in best or per_ms > best[key][0]:
+            best[key] = per_ms, row
+    return {key: per_ms for key, (per_ms, row) in best.items() if not _is_doubtful(row)}
 
 
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _per_ms(row: Row) -> float:
-    """A row's work per millisecond: FLOPs of a matmul, bytes of a copy, or launches."""
-    work = _WORK[str(row["operation"])]
-    return (number(row[work]) or 0.0 if work else 1.0) / number(row["median_ms"])
+def _is_doubtful(row: Row) -> bool:
+    marks = row.get("marks")  # of rows of earlier methods
+    return (isinstance(marks, str) and bool(marks)) or is_loaded(row)
 
 
 def _promised(sheet: DataSheet, clock_mhz: float | None) -> dict[str, float]:
@@ -181,5 +177,73 @@ def _promised(sheet: DataSheet, clock_mhz: float | None) -> dict[str, float]:
     return {name: rate * faster for name, rate in sheet.tflops.items()}
 
 
-def _least(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, float]:
-    return {name: min(v[name] for v in (one, other) if name in v) for name in {**one, **other}}
+def contradictions(benchmark: Benchmark, rows: Iterable[Mapping[str, str]]) -> list[str]:
+    """Return a line for each time that contradicts another one, though both are possible.
+
+    Time grows with work. So a row contradicts another one that is all else equal and has at least
+    twice its length, or its bytes copied, or the sum of its phases, if it takes clearly longer than
+    these. Rows that wait for the host contradict nothing: the time of the host does not grow.
+
+    Args:
+        rows: rows of one environment.
+    """
+    if not isinstance(benchmark, Timed):
+        return []
+    timed = [row for row in rows if row["status"] == "ok" and not _waits(row)]
+    pairs = [*_lengths(benchmark, timed), *_phases(benchmark, timed), *_copies(benchmark, timed)]
+    return [
+        f"{row_name(benchmark, slow[0])} takes {_sum(slow):.4g} ms, {words} {_sum(fast):.4g} ms"
+        for slow, fast, ratio, words in pairs
+        if _sum(fast) < ratio * (1 - _APART) * _sum(slow)
+    ]
+
+
+# Rows that are too slow, rows that take longer by rights, the least ratio of their times, words.
+_Pair = tuple[Sequence[Mapping[str, str]], Sequence[Mapping[str, str]], float, str]
+
+
+def _lengths(benchmark: Timed, rows: Sequence[Mapping[str, str]]) -> Iterator[_Pair]:
+    for axis in (axis.name for axis in benchmark.axes if axis.length):
+        for alike in _alike(rows, [name for name in benchmark.identity if name != axis]):
+            ordered = sorted((row for row in alike if row[axis]), key=lambda row: int(row[axis]))
+            lengths = [int(row[axis]) for row in ordered]
+            for length, longer in zip(lengths, ordered, strict=True):
+                if end := bisect_right(lengths, length // 2):
+                    yield [ordered[end - 1]], [longer], 1.0, f"{axis}={length} only"
+
+
+def _phases(benchmark: Timed, rows: Sequence[Mapping[str, str]]) -> Iterator[_Pair]:
+    for alike in _alike(rows, [name for name in benchmark.identity if name != "phase"]):
+        of = {row["phase"]: row for row in alike}
+        for phase, (names, least, most) in _PARTS.items():
+            if {phase, *names} <= of.keys():
+                whole, parts = [of[phase]], [of[name] for name in names]
+                others = "".join(f"with {name}, " for name in names[1:])
+                yield parts, whole, least, f"{others}{phase} only"
+                yield whole, parts, 1 / most, f"{' + '.join(names)} only"
+
+
+def _copies(benchmark: Timed, rows: Sequence[Mapping[str, str]]) -> Iterator[_Pair]:
+    moved = [row for row in rows if float(row.get("bytes") or 0) > CACHE_BYTES]
+    for alike in _alike(moved, [name for name in benchmark.identity if name != "implementation"]):
+        for copy in (row for row in alike if row["implementation"] == "copy"):
+            yield from ([[copy], [row], 1.0, f"{row['implementation']} only"] for row in alike)
+
+
+def _waits(row: Mapping[str, str]) -> bool:
+    host = float(row.get("host_ms") or 0)
+    return row.get("bound") == "host" or host > _WAITS * float(row["median_ms"])
+
+
+def _sum(rows: Sequence[Mapping[str, str]]) -> float:
+    return sum(float(row["median_ms"]) for row in rows)
+
+
+def _alike(
+    rows: Sequence[Mapping[str, str]], names: Sequence[str]
+) -> Iterable[list[Mapping[str, str]]]:
+    """Return the rows, grouped by equal texts in these columns."""
+    found: dict[tuple, list[Mapping[str, str]]] = defaultdict(list)
+    for row in rows:
+        found[tuple(map(row.get, names))].append(row)
+    return found.values()

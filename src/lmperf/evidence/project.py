@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from functools import cached_property
 from pathlib import Path
 
@@ -10,19 +9,26 @@ from lmperf.benchmarks import load
 from lmperf.config import Config, is_slug
 from lmperf.custom import check_names
 from lmperf.errors import UserError
-from lmperf.evidence.cost import Cost
-from lmperf.evidence.facts import FILE, PERMISSIONS, Facts, empty, hardware, read_facts
 from lmperf.evidence.machine import (
+    FILE,
+    GPU_PRESETS,
+    Facts,
     Machine,
+    accelerator,
+    detect,
+    elsewhere,
+    empty,
+    hardware,
     measurable,
     preset_of,
+    read_facts,
     topology_of,
     torch_version,
 )
-from lmperf.evidence.nodes import machine_of
 from lmperf.evidence.plan import FAILURES, Plan, evidence_of
-from lmperf.evidence.repeatability import Repeated, Repeats, draw
-from lmperf.evidence.store import EVIDENCE, STORE, DamagedEvidence, Row
+from lmperf.evidence.repeatability import Repeats
+from lmperf.evidence.store import EVIDENCE, STORE, DamagedEvidence
+from lmperf.measuring import emulated
 from lmperf.workflow import TEMPLATES
 
 
@@ -36,9 +42,17 @@ class Project:
     def __init__(self, config: Config, root: Path = Path()):
         self.config = config
         self.root = root
-        self.machine: Machine = machine_of(config, root)
+        self.machine = self._machine()
         self.preset = preset_of(config.preset, self.machine.kind)
         self._require_own_name()
+
+    def _machine(self) -> Machine:
+        preset, name = self.config.preset, self.config.machine
+        if preset in GPU_PRESETS and name != "auto" and accelerator() != "cuda":
+            facts, _ = self._facts_of(name)
+            known = sorted(facts["environments"].values(), key=lambda of: str(of["measured_at"]))
+            return elsewhere(name, known[-1] if known else {})
+        return detect(preset, name)
 
     @property
     def report_directory(self) -> Path:
@@ -73,6 +87,13 @@ class Project:
         return torch_version() is not None
 
     @property
+    def emulates_bf16(self) -> bool:
+        """Whether this machine is a CPU that is slow in bf16: its grids have no matmuls in bf16."""
+        if self.machine.kind != "cpu" or not self.can_measure:
+            return False
+        return emulated.slowdown_of(self.machine.environment) > emulated.SLOW
+
+    @property
     def stems(self) -> list[str]:
         """The stems of the benchmarks that are configured for the machine at hand, in order."""
         return self.config.stems(self.preset, self.machine.slug)
@@ -85,23 +106,14 @@ class Project:
 
     @cached_property
     def repeats(self) -> Repeats:
-        """The rows of the benchmarks to measure here that are measured a second time (table R1)."""
-        return Repeats(
-            tuple(draw((plan.benchmark, plan.cases) for plan in self.plans.values())),
-            Repeated(self.directory, STORE),
-            Repeated(self.directory),
-            self.machine.environment,
-            FAILURES if self.config.retry_failed else frozenset(),
-            remeasure=self.config.remeasure,
-            files_hold=self._files_hold,
-            topology=topology_of(self.machine.facts),
-        )
+        """The rows that a full run measures a second time (table R1)."""
+        return Repeats(self.directory, tuple(self.plans.values()))
 
     @property
     def repeats_rows(self) -> bool:
         """Whether a run measures rows a second time: only a run of all benchmarks does."""
         is_full = self.config.benchmarks == "all" and not self.is_quick
-        return is_full and bool(self.repeats.drawn)
+        return is_full and self.repeats.is_possible
 
     def plan(self, stem: str) -> Plan:
         """The plan (what is fresh and what to measure) of a benchmark with all implementations.
@@ -117,19 +129,19 @@ class Project:
         head, devices = benchmark.head_cases(self.preset, grid), self.machine.devices
         if grid and not cases and benchmark.cases(self.preset):
             raise UserError(f"config: grid.{stem} leaves no cell that can be measured; change it")
+        if self.emulates_bf16 and "dtype" not in grid:
+            cases = [case for case in cases if not emulated.is_left_out(benchmark, case)]
+            head = [case for case in head if case in cases]
         return Plan(
             benchmark,
             tuple(measurable(benchmark, cases, devices)),
-            evidence_of(benchmark, self.directory, STORE),
             evidence_of(benchmark, self.directory),
             self.machine.environment,
             self.machine.kind,
+            topology_of(self.machine.facts),
+            frozenset(measurable(benchmark, head, devices)),
+            self.is_quick,
             FAILURES if self.config.retry_failed else frozenset(),
-            head=frozenset(measurable(benchmark, head, devices)),
-            quick=self.is_quick,
-            remeasure=self.config.remeasure,
-            files_hold=self._files_hold,
-            topology=topology_of(self.machine.facts),
         )
 
     def machines_with_evidence(self) -> list[str]:
@@ -140,76 +152,23 @@ class Project:
         }
         return sorted(name for name in found if is_slug(name))
 
-    def known_facts(self) -> tuple[Facts, list[str]]:
-        """The facts of this machine from evidence and store, and a message per damaged file."""
-        known, damaged = empty(self.machine.slug), []
-        for directory in (self.directory, self.store):
-            try:
-                facts = read_facts(directory, self.machine.slug)
-            except DamagedEvidence as damage:
-                damaged.append(str(damage))
-            else:
-                known["environments"] |= facts["environments"]
-                for name in PERMISSIONS:  # from the evidence if it has one
-                    if name in facts:
-                        known.setdefault(name, facts[name])
-        return {**known, "preset": self.preset}, damaged
+    def known_facts(self) -> Facts:
+        """The facts of this machine; none of earlier environments if the file is damaged."""
+        return self._facts_of(self.machine.slug)[0] | {"preset": self.preset}
 
-    @property
-    def device_uuids(self) -> list[str]:
-        """The UUIDs of this machine's CUDA devices; empty if no worker has reported them yet."""
-        environments = self.known_facts()[0]["environments"]
-        facts = environments.get(self.machine.environment, {})
-        return facts.get("uuids") or [uuid for uuid in [facts.get("uuid")] if uuid]
-
-    def known_costs(self) -> list[Row]:
-        """The rows of `cost.csv` from the store; from the evidence if those are lost or damaged."""
-        for folder in (STORE, EVIDENCE):
-            with contextlib.suppress(DamagedEvidence):
-                if rows := Cost(self.directory, folder).read():
-                    return rows
-        return []
-
-    def damage_in_store(self) -> list[str]:
-        """How `machine.json` and `cost.csv` in the store are damaged; empty if they are not."""
-        found = []
-        for read in (
-            lambda: read_facts(self.store, self.machine.slug),
-            Cost(self.directory, STORE).read,
-        ):
-            try:
-                read()
-            except DamagedEvidence as damage:
-                found.append(str(damage))
-        return found
-
-    @cached_property
-    def _files_hold(self) -> bool:
-        """Whether `machine.json` and `cost.csv` are undamaged and agree in evidence and store."""
-        known, damaged = self.known_facts()
-        if damaged or not known["environments"]:
-            return not damaged
-        costs = self.known_costs()
-        for directory, folder in ((self.directory, EVIDENCE), (self.store, STORE)):
-            if folder == STORE and not directory.exists():  # a clone has no store
-                continue
-            environments = read_facts(directory, self.machine.slug)["environments"]
-            if self.machine.environment not in environments:
-                return False
-            try:
-                if Cost(self.directory, folder).read() != costs:
-                    return False
-            except DamagedEvidence:
-                return False
-        return True
+    def _facts_of(self, machine: str) -> tuple[Facts, str]:
+        try:
+            return read_facts(self.report_directory / machine, machine), ""
+        except DamagedEvidence as damage:
+            return empty(machine), str(damage)
 
     def _require_own_name(self) -> None:
-        environments = self.known_facts()[0]["environments"].values()
+        environments = self.known_facts()["environments"].values()
         here = hardware(self.machine.facts)
-        if environments and here not in [hardware(facts) for facts in environments]:
-            there = next(iter(environments)).get("device")
+        known = [hardware(facts) for facts in environments]
+        if self.machine.is_here and known and here not in known:
             raise UserError(
                 f"config: machine is {self.machine.slug!r}, which is the name of another one"
-                f" ({there}); this one ({here['device']}) needs a name of its own: give it a new"
-                " one, or leave machine out"
+                f" ({known[0]['device']}); this one ({here['device']}) needs a name of its own:"
+                " give it a new one, or leave machine out"
             )

@@ -6,38 +6,165 @@ Imports no torch, so that a machine without torch can render and verify a report
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 
 from lmperf.benchmark import CPU_DEVICES, Benchmark, Case, Implementation
 from lmperf.benchmarks import load, stems
 from lmperf.errors import UserError
-from lmperf.evidence import consistent, cost, plausible, repeatability
-from lmperf.evidence.as_read import as_read
-from lmperf.evidence.consistent import contradictions
-from lmperf.evidence.cost import Cost
-from lmperf.evidence.facts import FILE, Facts, empty, read_facts
+from lmperf.evidence import plausible
 from lmperf.evidence.keys import is_fresh
-from lmperf.evidence.machine import devices_of, measurable, topology_of
-from lmperf.evidence.plan import COPIES_DIFFER, asked, evidence_of, read, row_name
+from lmperf.evidence.machine import (
+    FILE,
+    Facts,
+    devices_of,
+    empty,
+    measurable,
+    read_facts,
+    topology_of,
+    write_facts,
+)
+from lmperf.evidence.plan import asked, evidence_of
 from lmperf.evidence.project import Project
-from lmperf.evidence.repeatability import Repeated, draw
-from lmperf.evidence.reviewed import Cause, Review
-from lmperf.evidence.store import EVIDENCE, STORE, DamagedEvidence, Row, text_of
+from lmperf.evidence.repeatability import BENCHMARK, Repeated
+from lmperf.evidence.repeatability import STEM as REPEATED
+from lmperf.evidence.rows import is_loaded, row_name, sound
+from lmperf.evidence.store import (
+    COST,
+    COST_COLUMNS,
+    EVIDENCE,
+    DamagedEvidence,
+    Evidence,
+    Row,
+    text_of,
+)
+from lmperf.evidence.syntax import digest
 from lmperf.gate import FAILED
-from lmperf.measuring.state import DRIFT
+from lmperf.measuring import emulated
 
+LOADED, OOM = "timed beside other load", "out of memory"
 # Status of a fresh row without a valid result -> the kind of fault of that row.
 _KINDS = {
     **dict.fromkeys(FAILED, "red gate"),
     **dict.fromkeys(("crash", "timeout"), "failed"),
-    **dict.fromkeys(("oom", "unchecked"), "out of memory"),
+    **dict.fromkeys(("oom", "unchecked"), OOM),
 }
-# Kinds that `verify` prints without failing: results, and contradictions that measuring again has
-# not removed.
-SETTLED = f"{consistent.KIND}, measured twice"
-_INFORMING = ("out of memory", SETTLED)
+# Kinds for which `verify` fails, in the order in which it lists them, and kinds that it only lists.
+OF_ROWS = ("red gate", "failed", plausible.KIND, LOADED, "missing", "stale")
+INFORMING = (OOM, plausible.CONTRADICTION)
+LONGEST_REASON = 200
+
+
+@dataclass(frozen=True)
+class Cause:
+    """The names of the rows of one benchmark that fail `verify` for the same reason."""
+
+    machine: str
+    stem: str
+    kind: str
+    names: tuple[str, ...]
+
+    def __str__(self) -> str:
+        words = f"{self.machine}/{self.stem}: {self.kind}: "
+        if len(self.names) == 1:
+            return words + self.names[0]
+        return f"{words}{len(self.names)} rows, the first {self.names[0]}"
+
+    @property
+    def lines(self) -> list[str]:
+        """One line of text for each row, as `verify --verbose` prints them."""
+        return [f"{self.machine}/{self.stem}: {self.kind}: {name}" for name in self.names]
+
+
+@dataclass
+class Review:
+    """The evidence of one machine and what is wrong with it.
+
+    Attributes:
+        lost: `machine`, `cost` or `repeatability` (files of no benchmark) -> how it is damaged.
+        damaged: stem of a benchmark -> what of its evidence is damaged, so not used.
+        rows: stem -> the rows that the report shows, stale rows included.
+        lacking: stem -> axis values, implementation and phase of each missing row.
+        unknown: files of evidence whose name is that of no benchmark.
+        faults: kind of fault -> stem -> names of the rows with that fault.
+        cost: one row per measuring job.
+        repeats: stem -> the rows of a benchmark that were measured a second time.
+    """
+
+    machine: str
+    facts: Facts
+    lost: dict[str, str] = field(default_factory=dict)
+    damaged: dict[str, str] = field(default_factory=dict)
+    rows: dict[str, list[Row]] = field(default_factory=dict)
+    lacking: dict[str, list[dict]] = field(default_factory=dict)
+    unknown: list[str] = field(default_factory=list)
+    faults: dict[str, dict[str, list[str]]] = field(default_factory=lambda: defaultdict(dict))
+    cost: list[Row] = field(default_factory=list)
+    repeats: dict[str, list[Row]] = field(default_factory=dict)
+
+    @property
+    def stale(self) -> dict[str, list[str]]:
+        """Stem -> names of the rows whose key differs from the key that they would get today."""
+        return self.faults["stale"]
+
+    def add(self, kind: str, stem: str, names: Iterable[str]) -> None:
+        """Record names of rows with a fault, each name once."""
+        if distinct := list(dict.fromkeys(names)):
+            self.faults[kind][stem] = distinct
+
+    def of_kinds(self, kinds: Iterable[str]) -> list[Cause]:
+        """Return one cause per kind and benchmark that has rows with this kind of fault."""
+        return [
+            Cause(self.machine, stem, kind, tuple(names))
+            for kind in kinds
+            for stem, names in self.faults[kind].items()
+        ]
+
+    def causes(self) -> Iterator[Cause]:
+        """Yield the causes for which `verify` fails on this machine's evidence."""
+        for stem, reason in (self.lost | self.damaged).items():
+            yield Cause(self.machine, stem, "damaged", (reason,))
+        for path in self.unknown:
+            words = f"{path} is of no benchmark; remove it"
+            yield Cause(self.machine, Path(path).stem, "unknown", (words,))
+        yield from self.of_kinds(OF_ROWS)
+
+    @property
+    def anyway(self) -> str:
+        """What is wrong with rows that are published all the same, and why; empty if neither."""
+        known = self.facts.get("anyway") or {}
+        if not known or known.get("of") != self._digest:
+            return ""
+        numbers = {
+            kind: sum(map(len, of.values())) for kind, of in self.faults.items() if kind in OF_ROWS
+        }
+        words = ", ".join(f"{kind} {n:,}" for kind, n in numbers.items() if n)
+        return f"{words}; {known['reason']}" if words else ""
+
+    @property
+    def _digest(self) -> str:
+        return digest(repr(sorted(line for one in self.of_kinds(OF_ROWS) for line in one.lines)))
+
+    def allow(self, directory: Path, reason: str) -> None:
+        """Record in `machine.json` why rows are published although they are not right.
+
+        It holds for exactly the rows that are not right now.
+
+        Raises:
+            UserError: the reason is empty, too long or not printable.
+        """
+        reason = reason.strip()
+        if not reason or len(reason) > LONGEST_REASON or not reason.isprintable():
+            raise UserError(
+                "--anyway: the reason must be one line of at most"
+                f" {LONGEST_REASON} characters, and not empty"
+            )
+        at = datetime.now(UTC).isoformat(timespec="seconds")
+        self.facts["anyway"] = {"reason": reason, "of": self._digest, "at": at}
+        write_facts(directory, self.facts)
 
 
 class _Machine:
@@ -57,7 +184,7 @@ class _Machine:
             raise UserError(
                 f"{self.directory}: no evidence of machine {machine}; there is of: {known}"
             )
-        self.facts, self.damage = empty(machine), None
+        self.facts, self.damage = empty(machine), ""
         if not (self.directory / FILE).exists():
             self.damage = f"{self.directory / FILE} is missing"
             return
@@ -66,15 +193,12 @@ class _Machine:
         except DamagedEvidence as damage:
             self.damage = str(damage)
 
-    def unknown(self, folder: str) -> list[Path]:
-        """The CSV files in a folder whose name is that of no benchmark."""
-        known = {*stems(), cost.STEM, repeatability.STEM}
-        return sorted(p for p in (self.directory / folder).glob("*.csv") if p.stem not in known)
-
-    def kind(self, environment: str) -> str:
-        """The kind of device of an environment; that of the preset if it is not recorded."""
-        kind = self.facts["environments"].get(environment, {}).get("kind")
-        return kind if kind in DRIFT else {"gpu": "cuda", "cpu": "cpu"}[self.facts["preset"]]
+    @property
+    def unknown(self) -> list[str]:
+        """The CSV files of evidence whose name is that of no benchmark."""
+        known = {*stems(), COST, REPEATED}
+        paths = (self.directory / EVIDENCE).glob("*.csv")
+        return sorted(str(path) for path in paths if path.stem not in known)
 
     def benchmark(self, stem: str, environment: str | None = None) -> Benchmark:
         """A benchmark with its custom implementations and its peers (other projects' code).
@@ -116,15 +240,24 @@ class _Machine:
         On the machine at hand these are the cases of the configured grid. The grid of another
         machine is unknown, so its required cases are those of the benchmark's default grid.
         """
-        preset, config = self.facts["preset"], self.project.config
         if benchmark.stem not in self._configured:
             return []
-        if not self.is_here:
-            return measurable(benchmark, load(benchmark.stem).cases(preset), self.devices)
-        cases = benchmark.cases(preset, config.grid_of(benchmark.stem))
+        grid = self.project.config.grid_of(benchmark.stem) if self.is_here else {}
+        of = benchmark if self.is_here else load(benchmark.stem)
+        cases = of.cases(self.facts["preset"], grid)
+        if self.emulates_bf16 and "dtype" not in grid:
+            cases = [case for case in cases if not emulated.is_left_out(of, case)]
         return measurable(benchmark, cases, self.devices)
 
-    @property
+    @cached_property
+    def emulates_bf16(self) -> bool:
+        """Whether the machine is a CPU that is slow in bf16: its grids have no matmuls in bf16."""
+        if self.is_here:
+            return self.project.emulates_bf16
+        rows, _ = evidence_of(load("ceilings"), self.directory).published()
+        return emulated.slowdown_in(rows) > emulated.SLOW
+
+    @cached_property
     def devices(self) -> int:
         """The number of devices of the machine, in the environment that had most of them."""
         if self.is_here:
@@ -147,24 +280,17 @@ class _Machine:
         configured = measurable(benchmark, configured, self.devices)
         return list(dict.fromkeys([*required, *configured]))
 
-    def is_fresh(self, stem: str, row: Row, environment: str) -> bool:
+    def is_fresh(self, stem: str, row: Row) -> bool:
         """Whether the row's stored key equals the key that today's code computes for it.
 
-        environment: the digest of hardware and software to compute the key with.
+        On this machine the environment must be today's, too; elsewhere, and without torch, each
+        row keeps its own.
         """
-        known = self.facts["environments"].get(row["environment"], {})
-        facts = self.project.machine.facts if self.environment else known
+        here = self.project.machine if self.is_here and self.project.can_measure else None
+        environment = here.environment if here else row["environment"]
+        facts = here.facts if here else self.facts["environments"].get(environment, {})
         benchmark = self.benchmark(stem, row["environment"])
         return is_fresh(benchmark, row, environment, topology_of(facts))
-
-    @cached_property
-    def environment(self) -> str | None:
-        """The environment that a fresh row must have; None: each row may keep its own.
-
-        None on another machine, and without torch.
-        """
-        here = self.is_here and self.project.can_measure
-        return self.project.machine.environment if here else None
 
 
 def _recorded_entries(environments: Iterable[Facts], stem: str) -> dict[str, str]:
@@ -182,66 +308,52 @@ def review(project: Project, machine: str) -> Review:
     """
     found = _Machine(project, machine)
     reviewed = Review(machine, found.facts, {"machine": found.damage} if found.damage else {})
-    reviewed.unknown = [str(path) for path in found.unknown(EVIDENCE)]
+    reviewed.unknown = found.unknown
     for stem in stems():
         _review_benchmark(found, reviewed, stem)
-    reviewed.at_work.take_permission(found.facts)
     limits = plausible.limits_of(reviewed.rows.get("ceilings", []), found.facts["environments"])
     for stem, rows in reviewed.rows.items():
-        impossible = (row for row in rows if plausible.impossible(limits, row))
-        reviewed.add(plausible.KIND, found.benchmark(stem), impossible)
-    _review_repeats(found, reviewed)
-    try:
-        reviewed.cost = Cost(found.directory).read()
-    except DamagedEvidence as damage:
-        reviewed.lost[cost.STEM] = str(damage)
+        names = [row_name(load(stem), row) for row in rows if plausible.impossible(limits, row)]
+        reviewed.add(plausible.KIND, stem, names)
+    again, faults = Repeated(found.directory).rows()
+    for row in again:
+        reviewed.repeats.setdefault(row[BENCHMARK], []).append(row)
+    reviewed.cost, damage = Evidence(found.directory, COST, COST_COLUMNS).published()
+    reviewed.lost |= {stem: of[0] for stem, of in ((REPEATED, faults), (COST, damage)) if of}
     return reviewed
 
 
 def _review_benchmark(machine: _Machine, reviewed: Review, stem: str) -> None:
     benchmark = machine.benchmark(stem)
-    found = read(benchmark, evidence_of(benchmark, machine.directory))
-    if found.faults:
-        more = f" (and {len(found.faults) - 1} more)" if len(found.faults) > 1 else ""
-        reviewed.damaged[stem] = found.faults[0] + more
-    shown = asked(benchmark, machine.shown(benchmark), found.rows)
-    if rows := [as_read(row) for row in shown]:
+    published, damaged = evidence_of(benchmark, machine.directory).published()
+    kept, faults = sound(benchmark, published)
+    if faults := [*damaged, *faults]:
+        more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+        reviewed.damaged[stem] = faults[0] + more
+    if rows := asked(benchmark, machine.shown(benchmark), kept):
         reviewed.rows[stem] = rows
     by_kind: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
-        if not machine.is_fresh(stem, row, machine.environment or row["environment"]):
-            by_kind["stale"].append(row)
-        else:
-            by_kind[_KINDS.get(row["status"], "right")].append(row)
-    fresh = by_kind.pop("right", [])
-    for kind, of_kind in by_kind.items():
-        reviewed.add(kind, benchmark, of_kind)
-    reviewed.at_work.add(benchmark, fresh)
-    _compare_cells(machine, reviewed, benchmark, fresh)
-    if lacking := _lacking(benchmark, machine.required(benchmark), rows):
-        reviewed.lacking[stem] = lacking
-        reviewed.add("missing", benchmark, lacking)
-
-
-def _compare_cells(
-    machine: _Machine, reviewed: Review, benchmark: Benchmark, rows: Sequence[Row]
-) -> None:
-    """Record the rows of each environment that contradict one another."""
+        is_fresh = machine.is_fresh(stem, row)
+        kind = _KINDS.get(row["status"], LOADED if is_loaded(row) else "")
+        by_kind[kind if is_fresh else "stale"].append(row)
+    by_kind["missing"] = _lacking(benchmark, machine.required(benchmark), rows)
+    for kind in (*OF_ROWS, OOM):
+        reviewed.add(kind, stem, (row_name(benchmark, row) for row in by_kind[kind]))
+    if by_kind["missing"]:
+        reviewed.lacking[stem] = by_kind["missing"]
     environments: dict[str, list[Row]] = defaultdict(list)
-    for row in rows:
+    for row in by_kind[""]:
         environments[row["environment"]].append(row)
-    found = [
-        one
-        for name, of_it in environments.items()
-        for one in contradictions(benchmark, of_it, machine.kind(name))
+    lines = [
+        line for of in environments.values() for line in plausible.contradictions(benchmark, of)
     ]
-    for kind, settled in ((consistent.KIND, False), (SETTLED, True)):
-        of_kind = [one for one in found if one.is_settled == settled]
-        if names := [f"{row_name(benchmark, one.slow[0])} {one.words}" for one in of_kind]:
-            reviewed.faults[kind][benchmark.stem] = names
+    reviewed.add(plausible.CONTRADICTION, stem, lines)
 
 
-def _lacking(benchmark: Benchmark, cases: Sequence[Case], rows: Sequence[Row]) -> list[dict]:
+def _lacking(
+    benchmark: Benchmark, cases: Sequence[Case], rows: Sequence[Mapping[str, str]]
+) -> list[dict]:
     """Axis values, implementation and phase of each row that these cases lack."""
     names = [*(axis.name for axis in benchmark.axes), "implementation", "phase"]
     there = {tuple(row[name] for name in names) for row in rows}
@@ -251,40 +363,6 @@ def _lacking(benchmark: Benchmark, cases: Sequence[Case], rows: Sequence[Row]) -
         for phase in benchmark.phases_of(case)
     ]
     return [row for row in wanted if tuple(map(text_of, row.values())) not in there]
-
-
-def prune(project: Project, machine: str) -> int:
-    """Drop the stale rows whose cell is no longer in the grid; return how many were dropped.
-
-    No run would measure such a row again. Files of benchmarks that no longer exist are removed.
-
-    Raises:
-        UserError: `report/` has no evidence of this machine, or the evidence is damaged.
-    """
-    found = _Machine(project, machine)
-    dropped = sum(_prune(found, stem, folder) for stem in stems() for folder in (STORE, EVIDENCE))
-    for path in (path for folder in (STORE, EVIDENCE) for path in found.unknown(folder)):
-        dropped += max(len(path.read_bytes().splitlines()) - 1, 0)
-        path.unlink()
-        path.with_suffix(".sha256").unlink(missing_ok=True)
-    return dropped
-
-
-def _prune(machine: _Machine, stem: str, folder: str) -> int:
-    benchmark = machine.benchmark(stem)
-    evidence = evidence_of(benchmark, machine.directory, folder)
-    if not evidence.path.exists():
-        return 0
-    cases = machine.shown(benchmark)
-
-    def wanted(row: Row) -> bool:
-        in_grid = bool(asked(benchmark, cases, [row]))
-        return in_grid or machine.is_fresh(stem, row, row["environment"])
-
-    try:
-        return evidence.keep(wanted)
-    except DamagedEvidence as damage:
-        raise UserError(f"{damage}; no row of it was dropped") from None
 
 
 def causes(project: Project, machine: str) -> list[Cause]:
@@ -300,36 +378,16 @@ def causes(project: Project, machine: str) -> list[Cause]:
     return [*review(project, machine).causes(), *_unwritten(project)]
 
 
-def information(project: Project, machine: str) -> list[Cause]:
-    """Return what does not make `verify` fail and is worth knowing, by benchmark.
-
-    Rows that ran out of memory, in their calls or their check, which are valid results, and rows
-    that contradict others and did so when they were measured again.
-    """
-    reviewed = review(project, machine)
-    return [cause for kind in _INFORMING for cause in reviewed.of_kind(kind)]
-
-
 def _unwritten(project: Project) -> Iterator[Cause]:
-    """Yield what is wrong with the store, and each job's evidence that differs from it.
-
-    Where the store holds all rows, a job would rewrite the evidence without measuring anything.
-    """
+    """Yield the views that a run would write without measuring, and rows without a second time."""
     slug = project.machine.slug
-    for words in project.damage_in_store():
-        yield Cause(slug, STORE, "damaged", (f"{words}; the next run repairs it",))
-    jobs = [*project.plans.values(), *([project.repeats] if project.repeats_rows else [])]
-    for job in jobs:
-        stem = job.stem
-        for words in job.damaged.get(job.store.path, ())[:1]:
-            yield Cause(slug, stem, "damaged", (f"{words}; the next run repairs it",))
-        if job.differing:
-            names = tuple(", ".join(filter(None, case)) for case in job.differing)
-            words = f"{len(names)} rows in store and evidence; the next run measures them again"
-            yield Cause(slug, stem, COPIES_DIFFER, names, summary=words)
-        elif not job.due and not job.damaged and not job.evidence.holds(job.rows):
-            words = "it differs from the rows in the store that the configuration asks for"
+    for stem, plan in project.plans.items():
+        if plan.is_due and not plan.due:
+            words = "it differs from the rows that were measured; make report writes it again"
             yield Cause(slug, stem, "not as measured", (words,))
+    if project.repeats_rows and (due := project.repeats.due):
+        names = tuple(f"{plan.stem}: {row_name(plan.benchmark, row)}" for plan, _, row in due)
+        yield Cause(slug, REPEATED, "missing", names)
 
 
 def tally(found: Sequence[Cause]) -> list[str]:
@@ -343,32 +401,3 @@ def tally(found: Sequence[Cause]) -> list[str]:
         where = ", ".join(f"{cause.stem} {len(cause.names)}" for cause in of_kind)
         lines.append(f"{kind}: {total} ({where})")
     return lines
-
-
-def _review_repeats(machine: _Machine, reviewed: Review) -> None:
-    """Add the rows that were measured a second time: all of those that today's draw has.
-
-    A configuration that leaves out benchmarks needs no such rows.
-    """
-    is_full = not machine.is_here or machine.project.config.benchmarks == "all"
-    benchmarks = map(machine.benchmark, stems())
-    drawn = draw((benchmark, machine.required(benchmark)) for benchmark in benchmarks)
-    file = Repeated(machine.directory)
-    found = file.reading()
-    if found.faults:
-        reviewed.lost[repeatability.STEM] = found.faults[0]
-    row_of = {file.case_of(row): as_read(row) for row in found.rows}
-    by_kind: dict[str, list[str]] = defaultdict(list)
-    for one in drawn:
-        row = row_of.get(one.texts)
-        if row is None:
-            by_kind["missing"] += [one.name] if is_full else []
-            continue
-        reviewed.repeats.setdefault(one.benchmark.stem, []).append(row)
-        environment = machine.environment or row["environment"]
-        if not machine.is_fresh(one.benchmark.stem, row, environment):
-            by_kind["stale"].append(one.name)
-        elif row["status"] in _KINDS:
-            by_kind[_KINDS[row["status"]]].append(one.name)
-    for kind, names in by_kind.items():
-        reviewed.add_names(kind, repeatability.STEM, names)

@@ -16,10 +16,7 @@ profiler of host and device. The trace of that step can be kept.
 
 from __future__ import annotations
 
-import gzip
-import json
 import math
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,17 +28,18 @@ import torch.distributed as dist
 from torch.profiler import ProfilerActivity, profile
 
 from lmperf.benchmark import Rank
-from lmperf.distributed.ledger import (
-    ALL_GATHER,
-    Collective,
+from lmperf.distributed.ledger import ALL_GATHER, Collective, RankStep, unless_waiting
+from lmperf.measuring.device_time import (
+    NCCL_KERNEL,
+    ON_DEVICE,
+    Event,
     Interval,
-    RankStep,
+    complete_events,
+    on_device,
+    read_trace,
     union,
-    unless_waiting,
 )
-from lmperf.instruments.profiling import ON_DEVICE, Event
 
-NCCL_KERNEL = "ncclDevKernel"
 # A host's pause counts as waiting up to this long before the end of a collective is recorded.
 LATE_MS = 0.1
 # Largest difference between the clocks of the profiler and of the host.
@@ -154,14 +152,7 @@ def _profiled(
             run()
             _synchronize(rank)
             spans.append((start / 1e6, time.time_ns() / 1e6))
-    with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory) / "trace.json"
-        profiler.export_chrome_trace(str(path))
-        text = path.read_bytes()
-    if kept is not None:
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        kept.write_bytes(gzip.compress(text, mtime=0))
-    return steps_of(json.loads(text), spans)
+    return steps_of(read_trace(profiler, kept), spans)
 
 
 def steps_of(trace: Mapping[str, Any], spans: Sequence[Interval]) -> list[_Profiled]:
@@ -174,7 +165,7 @@ def steps_of(trace: Mapping[str, Any], spans: Sequence[Interval]) -> list[_Profi
             for it: the clocks differ.
     """
     began = trace.get("baseTimeNanoseconds", 0) / 1e6
-    complete = [e for e in trace["traceEvents"] if e.get("ph") == "X" and "dur" in e]
+    complete = complete_events(trace)
     found = []
     for start, end in spans:
         inside = [e for e in complete if start <= began + e["ts"] / 1e3 < end]
@@ -195,10 +186,8 @@ def _synchronize(rank: Rank) -> None:
 def _of_rank(step: _Profiled, device: str) -> RankStep:
     """What this rank did, in ms of the host's clock."""
     if device == "cuda":
-        kernels = [e for e in step.events if e.get("cat") in ON_DEVICE]
-        transfers = [e for e in kernels if e["name"].startswith(NCCL_KERNEL)]
-        others = [e for e in kernels if not e["name"].startswith(NCCL_KERNEL)]
-        busy = union(map(step.interval, others))
+        computing, transfers = on_device(step.events)
+        busy = union(map(step.interval, computing))
         return RankStep(step.span, _collectives(step, transfers, _kernel_kind), busy)
     transfers = [e for e in step.events if e["name"].startswith("gloo:")]
     threads = {e["tid"] for e in transfers}

@@ -7,12 +7,8 @@ report and the trace agree.
 
 from __future__ import annotations
 
-import gzip
-import json
 import math
-import os
-import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +16,10 @@ import torch
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from lmperf.measuring.device_time import ON_DEVICE, Event, complete_events, read_trace
+
 SCORES, SOFTMAX, VALUES = "scores", "softmax", "values"
 RANGES = {name: f"attention: {name}" for name in (SCORES, SOFTMAX, VALUES)}
-ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
-
-Event = Mapping[str, Any]
 
 
 def ranged_attention(q: Tensor, k: Tensor, v: Tensor, causal: bool = True) -> Tensor:
@@ -44,8 +39,11 @@ def ranged_attention(q: Tensor, k: Tensor, v: Tensor, causal: bool = True) -> Te
         return weights @ v
 
 
-def trace_of(run: Callable[[], object], device: str, path: Path) -> None:
-    """Run a function once under the profiler and write its Chrome trace to `path` as plain JSON."""
+def events_of(run: Callable[[], object], device: str, kept: Path | None) -> list[Event]:
+    """The complete events of one run under the profiler, of host and device.
+
+    kept: where to store the trace (gzip); None: nowhere.
+    """
     activities = [ProfilerActivity.CPU]
     if device == "cuda":
         activities.append(ProfilerActivity.CUDA)
@@ -54,25 +52,7 @@ def trace_of(run: Callable[[], object], device: str, path: Path) -> None:
         run()
         if device == "cuda":
             torch.cuda.synchronize()
-    profiler.export_chrome_trace(str(path))
-
-
-def events_of(run: Callable[[], object], device: str, kept: Path | None) -> list[Event]:
-    """The complete events of one run. `kept`: where to store the trace (gzip), or None."""
-    with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory) / "trace.json"
-        trace_of(run, device, path)
-        text = path.read_bytes()
-    if kept is not None:
-        _keep(text, kept)
-    return [e for e in json.loads(text)["traceEvents"] if e.get("ph") == "X" and "dur" in e]
-
-
-def _keep(text: bytes, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(".part")
-    part.write_bytes(gzip.compress(text, mtime=0))
-    os.replace(part, path)
+    return complete_events(read_trace(profiler, kept))
 
 
 def durations(events: Iterable[Event], device: str) -> dict[str, list[float]]:

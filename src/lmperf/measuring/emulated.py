@@ -1,43 +1,87 @@
-"""Refuses matmuls in bf16 on a CPU that has no instructions for them.
+"""Measures whether a CPU multiplies matrices in bf16, or emulates it, and leaves its cells out.
 
-PyTorch then multiplies number by number. On a CPU with AVX2 alone, a matmul of 1024 x 1024 took 170
-times as long as in float32, so that a run of all benchmarks would take hours.
+PyTorch multiplies number by number on a CPU without the instructions, or converts to float32 and
+back. What a CPU or a library says of itself does not tell: with AVX-512 alone, oneDNN claims
+support and a step takes three times as long as in float32; with AVX2 a matmul takes 170 times as
+long, so that a run of all benchmarks would take hours. So one small matmul is timed.
+
+Imports no torch, since reports ask, too, which cells a machine leaves out.
 """
 
 from __future__ import annotations
 
-import platform
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
 from functools import cache
+from pathlib import Path
 
-from lmperf.benchmark import Benchmark, Case, Unsupported
+from lmperf.benchmark import Benchmark, Case
 from lmperf.dtypes import DTYPES
 
-_WHY = "this CPU has no instructions for bf16 matmuls: emulated, they take far longer than float32"
+# The matmul that is timed, m x n x k; `ceilings` has it on every CPU, so that reports can say why.
+SHAPE = "512x512x512"
+# bf16 is emulated if the matmul takes more than this many times as long as in float32.
+SLOW = 2.0
+_TIME_OUT_S = 120
+_MEASURE = f"from lmperf.precision import bf16_slowdown; print(bf16_slowdown({SHAPE!r}))"
 # Benchmarks that multiply no matrices, or only a few small ones.
 _HARDLY_MULTIPLY = ("lrpe", "mixed_precision")
 
 
-def require_instructions(benchmark: Benchmark, case: Case, device: str) -> None:
-    """Raise Unsupported if a case multiplies matrices that the CPU would have to emulate."""
-    if device == "cpu" and _multiplies_bf16(benchmark, case) and not has_bf16():
-        raise Unsupported(_WHY)
-
-
 @cache
-def has_bf16() -> bool:
-    """Whether the CPU has instructions for bf16 matmuls; True unless PyTorch denies it on x86."""
-    import torch
+def slowdown_of(environment: str) -> float:
+    """How many times as long the matmul takes in bf16 as in float32 on this machine's CPU.
 
-    if platform.machine().lower() not in ("x86_64", "amd64"):
-        return True
-    told = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
-    return told is None or bool(told())
+    Measured once in an environment, by a process of its own. Without torch, or if the process
+    fails: 1.
+
+    environment: digest of hardware and software.
+    """
+    known = _cache_path(environment)
+    try:
+        return float(json.loads(known.read_text()))
+    except (OSError, ValueError):
+        pass
+    command = [sys.executable, "-c", _MEASURE]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIME_OUT_S)
+        factor = float(done.stdout)
+    except (OSError, subprocess.TimeoutExpired, ValueError):
+        return 1.0
+    try:
+        known.parent.mkdir(parents=True, exist_ok=True)
+        known.write_text(json.dumps(factor))
+    except OSError:
+        pass  # it is measured again by the next process
+    return factor
 
 
-def _multiplies_bf16(benchmark: Benchmark, case: Case) -> bool:
+def _cache_path(environment: str) -> Path:
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "lmperf" / f"bf16-{environment}.json"
+
+
+def slowdown_in(rows: Iterable[Mapping[str, str]]) -> float:
+    """The slowdown in rows of `ceilings`, as text; 1 if they do not tell."""
+    times = {
+        row["dtype"]: float(row["median_ms"])
+        for row in rows
+        if row["operation"] == "matmul" and row["shape"] == SHAPE and row["status"] == "ok"
+    }
+    return times["bfloat16"] / times["float32"] if len(times) > 1 else 1.0
+
+
+def is_left_out(benchmark: Benchmark, case: Case) -> bool:
+    """Whether a case multiplies matrices in bf16: a CPU that emulates bf16 does not measure it.
+
+    The matmul that shows by how much bf16 is slower is measured all the same.
+    """
     if benchmark.is_check or benchmark.stem in _HARDLY_MULTIPLY:
         return False
     options = benchmark.implementation(case.implementation).options
     dtype = DTYPES.get(str(case.axes.get("dtype") or options.get("dtype")))
-    operation = case.axes.get("operation", "matmul")
-    return operation == "matmul" and dtype is not None and dtype.matmul == "bfloat16"
+    shows = case.axes.get("operation", "matmul") != "matmul" or case.axes.get("shape") == SHAPE
+    return not shows and dtype is not None and dtype.matmul == "bfloat16"

@@ -1,348 +1,423 @@
-"""Measures a group: cases that are timed in turn (interleaved), so that their times compare.
+"""Prepares the cases of a group, gates each once, and times them; runs in a worker or a rank.
 
-A case is one implementation in one cell (its shape, dtype and other axes). The cases of a group are
-prepared in worker processes, timed, and turned into rows.
-
-If the machine was disturbed (by other programs, a device slower than usual, or a slow host), a
-phase is timed again. If it was disturbed again, its rows are marked.
+Each step of a case is told before it begins, so that a crash or a hang is that of the case that
+ran. An exception becomes a row, and the process goes on, unless its device no longer works.
 """
 
 from __future__ import annotations
 
-import contextlib
-import time
+import gc
+import os
+import sys
 import uuid
-from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from lmperf.benchmark import Benchmark
-from lmperf.measuring.assigned import AssignedCases, Entry, MustPrepareAgain, Row, Rows
-from lmperf.measuring.clock_settings import ANSWER_MS, OTHER_CLOCK, OTHER_CLOCK_SLICES
-from lmperf.measuring.history import RunHistory
-from lmperf.measuring.process import WorkerLost
-from lmperf.measuring.readings import Reading
-from lmperf.measuring.rounds import MOST_TAKES, SliceResult, Timings, pace_of, time_in_turn
-from lmperf.measuring.state import State
-from lmperf.measuring.sustained import (
-    Stretch,
-    is_long_enough,
-    lead_steps,
-    stretch_fault,
-    stretch_steps,
-)
-from lmperf.measuring.twins import Assignment, take_noise
-from lmperf.measuring.workers import Workers
+import torch
 
-# Times that a stretch of steps is taken if it is too short or the clocks disagree on its duration.
-_MOST_STRETCHES = 3
+from lmperf.benchmark import Benchmark, Case, Observed, Unsupported, Workload, WrongResult
+from lmperf.gate import UNCHECKED
+from lmperf.measuring import rounds
+from lmperf.measuring.clock import Clock, context_of, now
+from lmperf.measuring.device_time import device_time
+from lmperf.measuring.failures import Failed, Harmful, Row, failure_row, lacks_memory
+from lmperf.measuring.guards import Guard, Trusted
+from lmperf.measuring.memory import out_of_memory, phase_memory
+from lmperf.measuring.ranks import Alone
+from lmperf.measuring.sensors import MOST_LOAD, Load
+from lmperf.measuring.weights import Weights
+
+_IMPORT_S = 30.0  # the first look at memory on a CPU imports for seconds
+
+
+@dataclass
+class _Ready:
+    """A case that has passed its gate; `columns`: phase -> columns known before it is timed."""
+
+    work: Workload
+    guard: Trusted
+    columns: dict[str, Row] = field(default_factory=dict)
 
 
 class Group:
-    """Measures a group of cases in turn, and returns their rows.
-
-    Implements `rounds.Timer`, where an entry is an (assignment, phase) pair.
+    """The cases of a group.
 
     Args:
-        workers: the worker processes.
-        history: timeouts, disturbed phases and references in the earlier groups of the run.
-        benchmark: the benchmark of the cases.
-        assignments: the cases, in the order of their rows.
-        seed: seed of the inputs.
-        twins: case -> the same case in a second process, for an A/A test; twins have no rows.
-        sustained: the cases whose steps are also timed back to back where the benchmark wants it.
+        done: (case, phase) pairs that have rows.
+        alone: cases that ran out of memory beside the others.
+        seed: of the inputs.
+        team: the ranks that measure together, or `ranks.Alone`.
+        tell: sends the supervisor a message.
     """
 
     def __init__(
         self,
-        workers: Workers,
-        history: RunHistory,
         benchmark: Benchmark,
-        assignments: Sequence[Assignment],
+        cases: list[Case],
+        done: Collection[tuple[Case, str]],
+        alone: Collection[Case],
+        device: str,
         seed: int,
-        twins: Mapping[Assignment, Assignment],
-        sustained: Collection[Assignment],
+        team: Alone,
+        tell: Callable[..., None],
     ):
-        self._workers, self._history, self._benchmark = workers, history, benchmark
-        self._assignments, self._sustained = list(assignments), sustained
-        self._cases = AssignedCases(workers, history, benchmark, assignments, twins, seed)
-        self._readings: list[Reading] = []
-        self._can_read = True
-        # Entry -> number of slices in a row whose answer came late by the worker's clock.
-        self._late: Counter[Entry] = Counter()
+        self._benchmark, self._cases, self._done, self._alone = benchmark, cases, done, alone
+        self._device, self._seed, self._team, self._tell = device, seed, team, tell
+        self._clock, self._weights = Clock(device, team), Weights()
+        self._load = Load(os.getpid() if team.rank is None else os.getppid())
+        self._is_kernel = getattr(benchmark, "clock", None) == "kernel"
+        self._shared: dict[str, dict[str, Any]] = {}
+        self._ready: dict[Case, _Ready] = {}
+        self._full: dict[Case, None] = {}  # those that lack memory beside the others
+        self._beside = 1  # how many cases are measured together now
+        self._slices: dict[tuple[Case, str], int] = {}
+        self._call_ms: dict[tuple[Case, str], float] = {}
 
-    def observe(self) -> Rows:
-        """Return the rows of an observed benchmark, which records e.g. bytes and is not timed."""
-        for worker in self._cases.workers:
-            self._cases.complete(worker, "observe")
-        return self._in_order()
+    def run(self) -> None:
+        """Measure the group; cases that lack memory beside the others, once more alone."""
+        if isinstance(self._benchmark, Observed):
+            for case in self._cases:
+                self._observe(case)
+            return
+        alone = [case for case in self._cases if case in self._alone]
+        self._measure([case for case in self._cases if case not in alone])
+        for case in [*alone, *self._full]:
+            self._measure([case])
 
-    def time(self) -> Rows:
-        """Time all phases of a timed benchmark, and return the rows."""
-        self._workers.start(self._cases.workers)
-        for worker in self._cases.workers:
-            self._cases.complete(worker, "prepare")
-        self._cases.add_twins()
+    def _measure(self, cases: Sequence[Case]) -> None:
+        self._beside = len(cases)
+        for case in cases:
+            self.prepare(case)
         for phase in self._benchmark.phases:
-            self._time_phase(phase)
-        for worker in {*self._cases.workers} & {*self._workers.names}:
-            with contextlib.suppress(WorkerLost):
-                self._cases.ask(worker, "clear")
-        return self._in_order()
+            self._time(phase)
+        self._ready, self._shared, self._weights = {}, {}, Weights()
+        _reset_compiler()
+        self._recover()
 
-    def warm_up(self, entry: Entry, least_ms: float) -> tuple[float, float] | None:
-        """See `rounds.Timer`."""
-        self._workers.watch.begin()
-        return self._cases.ask_timing(entry, "warm_up", least_ms)
+    def _phases(self, case: Case) -> list[str]:
+        chosen = [p for p in self._benchmark.phases_of(case) if p in self._benchmark.phases]
+        return [phase for phase in chosen if (case, phase) not in self._done]
 
-    def slice(self, entry: Entry, repetitions: int, checked: bool) -> SliceResult | None:
-        """See `rounds.Timer`. A slice fails if the worker's clock disagrees with this process's.
+    def _rows(self, case: Case, phase: str, *rows: Row) -> None:
+        self._done = {*self._done, (case, phase)}
+        found = [{"status": "ok", **row, "seed": self._seed} for row in rows]
+        self._tell(rows=found, case=self._cases.index(case), phase=phase)
 
-        An answer may come late by chance, so the next slice has twice the calls: a clock that runs
-        slow is late by twice as much. Several late slices in a row fail. Beside other load an
-        answer is late for long, and says nothing: the row is marked.
-        """
-        calls = repetitions * 2 ** self._late[entry]
-        found, here, state = self._watched(entry, "slice", calls, checked)
-        if found is None:
-            return None
-        fault = clock_fault(here, found.pop("interval_ns"), found["times"])
-        self._late[entry] = self._late[entry] + 1 if fault and not state.loaded else 0
-        if fault and (fault.certain or self._late[entry] >= OTHER_CLOCK_SLICES):
-            self._cases.fail(entry, {"status": "failed_check", "reason": fault.reason})
-            return None
-        return SliceResult(state=state, **found)
+    def _step(
+        self, words: str, case: Case, phase: str | None, run: Callable[[], Any], lasts_s: float = 0
+    ) -> Any:
+        """Run a step of a case on every rank, and return its result.
 
-    def between(self) -> None:
-        """See `rounds.Timer`: read the host's references."""
-        if self._workers.device != "cuda" or self._benchmark.clock == "step":
-            self._read("host_reference")
-
-    def _in_order(self) -> Rows:
-        entries = [(one, phase) for phase in self._benchmark.phases for one in self._assignments]
-        # A worker with an older version of the code may lack a phase.
-        return {entry: self._cases.rows[entry] for entry in entries if entry in self._cases.rows}
-
-    def _time_phase(self, phase: str) -> None:
-        """Time one phase of all cases; again if the machine was disturbed or a worker is lost."""
-        repeats = 0
-        while True:
-            for worker in self._cases.replaced_workers():
-                self._cases.complete(worker, "prepare")
-            self._cases.skip_timed_out()
-            may_repeat = repeats + 1 < MOST_TAKES and self._history.may_repeat
-            try:
-                timings = self._rounds(phase)
-                disturbed = self._is_disturbed(timings)
-                if disturbed and may_repeat:
-                    repeats += 1
-                    continue
-                self._complete_timings(timings)
-                break
-            except MustPrepareAgain as lost:
-                for worker in lost.workers:
-                    self._cases.complete(worker, "prepare")
-        if timings:
-            self._history.timed(disturbed)
-        self._mark(timings)
-        self._write(timings)
-
-    def _rounds(self, phase: str) -> dict[Entry, Timings]:
-        """Time the entries of a phase in rounds, with readings of the references around them."""
-        ready = self._cases.ready_for(phase)
-        if not ready:
-            return {}
-        watch = self._workers.watch
-        watch.begin()
-        self._readings.clear()
-        self._read("reference")
-        watch.wait()
-        pace = pace_of(self._benchmark.clock, self._workers.device, self._benchmark.patient)
-        twins = {(twin, phase) for twin in self._cases.twins.values()}
-        timings = time_in_turn(ready, self, pace, twins=twins)
-        self._read("reference")
-        return timings
-
-    def _complete_timings(self, timings: dict[Entry, Timings]) -> None:
-        """Add host times, and steps back to back, to timings; remove those of entries that fail.
-
-        Steps back to back take most of the time of a phase, so they are taken once. If the machine
-        is disturbed meanwhile, the rows are marked.
-        """
-        for entry in list(timings):
-            if not self._complete(entry, timings[entry]):
-                del timings[entry]
-        if any(timing.stretch for timing in timings.values()):
-            self._read("reference")
-
-    def _complete(self, entry: Entry, timing: Timings) -> bool:
-        """Add host times, and steps back to back, to the timings of an entry; False if it fails."""
-        one, phase = entry
-        host = self._cases.ask_timing(entry, "host_and_loop", timing.median_ms)
-        if host is None:
-            return False
-        timing.others |= host
-        if one in self._sustained and self._benchmark.sustains(one.case, phase):
-            timing.stretch = self._stretch(entry, timing.median_ms)
-            return timing.stretch is not None
-        return True
-
-    def _stretch(self, entry: Entry, step_ms: float) -> Stretch | None:
-        """Time steps back to back after a lead-in, and check the last one; None if it fails."""
-        steps = lead_steps(step_ms)
-        lead = self._cases.ask_timing(entry, "sustain", steps, lasts_s=steps * step_ms / 1e3)
-        if lead is None:
-            return None
-        found, reason = lead, None
-        for _ in range(_MOST_STRETCHES):
-            step_ms = sum(found["times"]) / len(found["times"])
-            steps = stretch_steps(step_ms)
-            found, here, state = self._watched(
-                entry, "sustain", steps, lasts_s=steps * step_ms / 1e3
-            )
-            if found is None or self._cases.ask_timing(entry, "check_last") is None:
-                return None
-            reason = stretch_fault(found["times"], (here[1] - here[0]) / 1e6)
-            if reason is None and is_long_enough(found["times"]):
-                break
-        if reason is None:
-            return Stretch(found["calls"], state)
-        self._cases.fail(entry, {"status": "failed_check", "reason": reason})
-        return None
-
-    def _watched(
-        self, entry: Entry, *request: Any, lasts_s: float = 0.0
-    ) -> tuple[Any, tuple[int, int], State]:
-        """Send a request about an entry; return the answer, and time and state meanwhile.
-
-        The time is that of the request and that of the answer, in ns by this process's clock.
-        """
-        watch = self._workers.watch
-        began = time.perf_counter_ns()
-        watch.begin()
-        found = self._cases.ask_timing(entry, *request, on_wait=watch.sample, lasts_s=lasts_s)
-        ended = time.perf_counter_ns()
-        return found, (began, ended), watch.end()
-
-    def _read(self, request: str) -> None:
-        """Take a reading of the references, and add it to those of the phase.
-
-        After one that failed, the group has no further readings.
+        lasts_s: how long the step takes beyond what a step usually takes.
 
         Raises:
-            MustPrepareAgain: the worker that takes it was lost.
+            Failed: it raised an exception, here or on another rank.
         """
-        if not self._can_read:
+        self._tell(step=words, case=self._cases.index(case), phase=phase, lasts_s=lasts_s)
+        failure = result = None
+        try:
+            result = run()
+        except Exception as error:
+            failure = failure_row(error)
+            if isinstance(error, Harmful):
+                self._tell(failed=failure)
+                os._exit(1)
+        if failure := self._team.agreed(failure):
+            del result
+            self._recover()
+            raise Failed(dict(failure))
+        return result
+
+    def _recover(self) -> None:
+        """Free what a step has left; end the process if its device no longer works."""
+        gc.collect()
+        try:
+            self._clock.synchronize()
+            if self._device == "cuda":
+                torch.cuda.empty_cache()
+        except Exception as error:
+            self._tell(failed=failure_row(error))
+            os._exit(1)
+
+    def _observe(self, case: Case) -> None:
+        for phase in self._phases(case):
+            try:
+                rows = self._step("observing", case, phase, partial(self._seen, case, phase))
+            except Failed as failed:
+                rows = [failed.row]
+            self._rows(case, phase, *rows)
+        _reset_compiler()
+        self._recover()
+
+    def _seen(self, case: Case, phase: str) -> list[Row]:
+        if self._team.rank:
+            return self._benchmark.observe_rank(case, phase, self._team.rank, self._seed)
+        return self._benchmark.observe(case, phase, self._device, self._seed)
+
+    def prepare(self, case: Case) -> None:
+        """Prepare and check a case; what it did to the weights of the group is undone."""
+        if not (phases := self._phases(case)):
             return
-        found = self._history.references.read(lambda: self._workers.reading(request))
-        self._can_read = found is not None
-        if found is not None:
-            self._readings.append(found)
-        if replaced := self._cases.replaced_workers():
-            raise MustPrepareAgain(*replaced)
+        try:
+            work = self._step("preparing", case, None, partial(self._workload, case))
+            if len(self._cases) > 1:
+                self._step("preparing", case, None, partial(self._weights.keep, work.resident))
+            self._check(case, work, phases)
+        except Failed as failed:
+            self._fail(case, phases, failed.row)
+        else:
+            self._restore(case)
 
-    def _worst_reading(self) -> Reading:
-        worst = Reading()
-        for reading in self._readings:
-            worst = worst.merged(reading, max)
-        return worst
+    def _fail(self, case: Case, phases: Sequence[str], row: Row) -> None:
+        """Tell the rows of phases that failed, unless the case is measured again alone."""
+        self._restore(case)
+        if self._beside > 1 and lacks_memory(row):
+            self._full[case] = None
+            return
+        for phase in phases:
+            if (case, phase) not in self._done:
+                self._rows(case, phase, row)
 
-    def _disturbances(self, timing: Timings, worst: Reading) -> list[str]:
-        """Return the marks for what disturbed the machine, from the phase's worst reading."""
-        references = self._history.references
-        found = {
-            "loaded": timing.is_loaded,
-            "drift": references.drifted(worst),
-            "host": references.slow_host(worst) and self._depends_on_host(timing),
-        }
-        return [name for name, holds in found.items() if holds]
+    def _restore(self, case: Case) -> None:
+        if self._weights.restore():
+            self._tell(note=f"weights or moments that {case.name} changed were put back")
 
-    def _is_disturbed(self, timings: Mapping[Entry, Timings]) -> bool:
-        worst = self._worst_reading()
-        return any(self._disturbances(timing, worst) for timing in timings.values())
+    def _workload(self, case: Case) -> Workload:
+        # A model class of a user has other weights.
+        external = case.implementation in self._benchmark.external
+        shared = self._shared.setdefault(case.implementation if external else "", {})
+        if self._team.rank:
+            return self._benchmark.prepare_rank(case, self._team.rank, self._seed, shared)
+        return self._benchmark.prepare(case, self._device, self._seed, shared)
 
-    def _mark(self, timings: Mapping[Entry, Timings]) -> None:
-        """Add readings of the references, and marks, to the timings of a phase."""
-        references, worst = self._history.references, self._worst_reading()
-        columns = {
-            "reference": references.device_ratio(worst),
-            "host_reference": references.host_ratio(worst),
-            "launch_us": worst.launch_us,
-            "python_us": worst.python_us,
-        }
-        for (one, _), timing in timings.items():
-            timing.others |= columns
-            timing.marks |= dict.fromkeys(self._disturbances(timing, worst))
-            sustained = timing.stretch and self._benchmark.clock == "step"
-            if sustained or self._benchmark.runs_back_to_back(one.case):
-                timing.marks.pop("capped", None)  # the clock and the power of the cap are known
+    def _check(self, case: Case, work: Workload, phases: list[str]) -> None:
+        """Call each phase, weigh it, gate the case once; add it to the cases that are ready.
 
-    def _depends_on_host(self, timing: Timings) -> bool:
-        """Return whether a slow host makes these times longer; times of kernels are device time."""
-        if self._workers.device != "cuda":
-            return True
-        return self._benchmark.clock == "step" and timing.is_host_bound
-
-    def _write(self, timings: Mapping[Entry, Timings]) -> None:
-        """Write the rows of a phase; twins give the noise of their cases.
-
-        The rows share an id in the column `together`, since only times taken in turn may be paired.
+        Raises:
+            Failed: a step failed, or the gate.
         """
-        together, found = uuid.uuid4().hex[:12], {}
-        for entry, timing in timings.items():
-            columns, known = timing.columns(), self._cases.ready[entry]
-            marks = ";".join(filter(None, (columns["marks"], known.get("marks"))))
-            row = {"status": "ok", **columns, "together": together, **known, "marks": marks}
-            found[entry] = row | achieved(row)
-        for one, twin in self._cases.twins.items():
-            for phase in self._benchmark.phases:
-                take_noise(found.get((one, phase), {}), found.pop((twin, phase), {}))
-        self._cases.rows |= {entry: [row] for entry, row in found.items()}
+        for phase in [phase for phase in phases if phase not in work.phases]:
+            reason = f"{case.implementation} has no such phase"
+            self._rows(case, phase, failure_row(Unsupported(reason)))
+        phases = [phase for phase in phases if phase in work.phases]
+        external = case.implementation in self._benchmark.external
+        guard = self._guard(case) if external else Trusted()
+        ready, began = _Ready(work, guard), now()
+        with context_of(work), guard.settings():
+            for phase in phases:
+                self._step("first call", case, phase, partial(self._call, work, phase))
+            seconds = {"compile_s": (now() - began) / 1e9} if work.compiles or external else {}
+            for phase in phases:
+                # Also the first call that has all state of an optimizer.
+                run = partial(self._memory, work, phase)
+                found = self._step("memory", case, phase, run, lasts_s=_IMPORT_S)
+                one = work.phases[phase]
+                counted = {"flops": one.flops, "full_flops": one.full_flops, "bytes": one.bytes}
+                ready.columns[phase] = {**counted, **seconds, **found}
+            if phases and work.gate is not None:
+                gated = self._step("checking", case, None, partial(self._gate, work, phases))
+                if gated["status"] != "ok":
+                    raise Failed({**seconds, **work.columns, **gated})
+                ready.columns = {phase: of | gated for phase, of in ready.columns.items()}
+            for phase in phases if external else ():
+                check = partial(guard.prepared, work, phase)
+                self._step("looking for cheats", case, phase, check)
+        columns = self._team.largest(work.columns)
+        ready.columns = {phase: columns | of for phase, of in ready.columns.items()}
+        self._ready[case] = ready
+
+    def _guard(self, case: Case) -> Guard:
+        # A CUDA graph writes every result to the same memory, by design.
+        keeps_results = self._is_kernel and not case.axes.get("cuda_graph")
+        longest = self._team.longest
+        return Guard(self._device, lambda one: longest([one])[0], keeps_results, self._team.random)
+
+    def _call(self, work: Workload, phase: str) -> None:
+        work.phases[phase].run(work.phases[phase].before())
+        self._clock.synchronize()
+
+    def _gate(self, work: Workload, phases: list[str]) -> Row:
+        if self._device == "cuda":
+            # A reference that took parts of large cached blocks would keep them from being freed.
+            torch.cuda.empty_cache()
+        try:
+            found = dict(work.gate(phases).columns)
+        except Exception as error:
+            if out_of_memory(error) is None:
+                raise
+            raise WrongResult(UNCHECKED) from None
+        return self._team.worst(found)
+
+    def _memory(self, work: Workload, name: str) -> Row:
+        """Return the columns of the memory of a call; {} where nothing tells it."""
+        run = partial(self._clock.fresh, work, name)
+        return self._team.largest(phase_memory(work, run, self._device))
+
+    def _time(self, phase: str) -> None:
+        """Time a phase of all ready cases, and tell their rows."""
+        cases = [case for case, one in self._ready.items() if phase in one.columns]
+        if not cases:
+            return
+        back_to_back = rounds.is_back_to_back(self._benchmark, phase)
+        for case, row in (self._stretches if back_to_back else self._in_turn)(cases, phase).items():
+            try:
+                row |= self._finished(case, phase, row)
+            except Failed as failed:
+                self._lose(case, phase, failed.row)
+            else:
+                self._rows(case, phase, {**self._ready[case].columns[phase], **row})
+
+    def _lose(self, case: Case, phase: str, row: Row) -> None:
+        """Tell the row of a phase that failed; the case goes on with its other phases."""
+        self._restore(case)
+        columns = self._ready[case].columns.pop(phase)
+        if self._beside > 1 and lacks_memory(row):
+            self._full[case] = None
+        else:
+            self._rows(case, phase, {**columns, **row})
+
+    def _is_ready(self, case: Case, phase: str) -> bool:
+        return phase in self._ready[case].columns
+
+    def _in_turn(self, cases: list[Case], phase: str) -> dict[Case, Row]:
+        """Time a phase of cases in rounds; on a CPU once more if others used the processors."""
+        takes = []
+        for _ in range(2 if self._device == "cpu" else 1):
+            self._load.begin()
+            run, going = partial(self.slice, phase), [c for c in cases if self._is_ready(c, phase)]
+            found = rounds.in_turn(going, run, self._pace(), self._team.seconds)
+            takes.append((self._share(), found))
+            if takes[-1][0] <= MOST_LOAD:
+                break
+        load, found = min(takes, key=lambda take: take[0])
+        # Rows share an id, since only times taken in turn may be paired.
+        more = {"other_load": load, "together": uuid.uuid4().hex[:12]}
+        for case in found:
+            self._restore(case)
+        return {c: {**of.columns, **more} for c, of in found.items() if self._is_ready(c, phase)}
+
+    def _stretches(self, cases: list[Case], phase: str) -> dict[Case, Row]:
+        """Time the train steps of cases back to back, in two visits in opposite order."""
+        visits: dict[Case, list[tuple[float, list[float]]]] = {case: [] for case in cases}
+        once = self._benchmark.steps is not None
+        for case in cases if once else (*cases, *reversed(cases)):
+            if self._is_ready(case, phase):
+                visits[case].append(self._visit(case, phase))
+                self._restore(case)
+        return {
+            case: rounds.stretches([times for _, times in of]).columns
+            | {"other_load": max(load for load, _ in of)}
+            for case, of in visits.items()
+            if self._is_ready(case, phase)
+        }
+
+    def _visit(self, case: Case, phase: str) -> tuple[float, list[float]]:
+        """Time one visit, on a CPU once more if others used the processors; () if it fails."""
+        takes = []
+        for _ in range(2 if self._device == "cpu" else 1):
+            self._load.begin()
+            times = rounds.visit(case, partial(self.slice, phase), self._pace())
+            takes.append((self._share(), times or []))
+            if times is None or takes[-1][0] <= MOST_LOAD:
+                break
+        return takes[-1] if not takes[-1][1] else min(takes, key=lambda take: take[0])
+
+    def _pace(self) -> rounds.Pace:
+        of = self._benchmark
+        return rounds.pace_of(of.clock, self._device, of.patient, of.steps)
+
+    def _share(self) -> float:
+        """The load of others since `Load.begin`, the same on all ranks; 0 if unknown."""
+        return self._team.longest([self._load.share() or 0.0])[0]
+
+    def slice(self, phase: str, case: Case, calls: int) -> tuple[list[float], float] | None:
+        """Time calls; return ms of each, and of all with their overhead; None if the case fails."""
+        number = self._slices[case, phase] = self._slices.get((case, phase), 0) + 1
+        lasts_s = calls * self._call_ms.get((case, phase), 0.0) / 1e3
+        run = partial(self._timed, case, phase, calls, number in rounds.LOOKS)
+        try:
+            times, all_ms = self._step("timing", case, phase, run, lasts_s)
+        except Failed as failed:
+            self._lose(case, phase, failed.row)
+            return None
+        self._call_ms[case, phase] = all_ms / calls
+        return times, all_ms
+
+    def _timed(
+        self, case: Case, phase: str, calls: int, is_look: bool
+    ) -> tuple[list[float], float]:
+        """Time calls of a ready case; return ms of each, and of all with their overhead.
+
+        is_look: whether to compare results with the reference, if the case is not the project's.
+        """
+        one, began, times = self._ready[case], now(), []
+        parts = one.guard.parts(calls) if is_look else [calls]
+        run = self._clock.kernels if self._is_kernel else self._clock.calls
+        if rounds.is_back_to_back(self._benchmark, phase):
+            run, is_look, parts = self._clock.stretch, True, [calls]
+        with context_of(one.work), one.guard.settings():
+            for part in parts:
+                found, result = run(one.work, phase, part)
+                times += found
+                (all_ms,) = self._team.longest([(now() - began) / 1e6])
+                one.guard.timed(one.work, phase, result, is_look)
+                del result
+        return times, all_ms
+
+    def _finished(self, case: Case, phase: str, row: Row) -> Row:
+        """Return further columns of a phase, after its timing.
+
+        Raises:
+            Failed: a clock is wrong, or the device works longer than the times tell.
+        """
+        one, call_ms = self._ready[case], row["median_ms"]
+        key, found = id(one.work.phases[phase]), achieved({**one.columns[phase], **row})
+        external = case.implementation in self._benchmark.external
+        if external:  # what became wrong after the last look
+            self._step("timing", case, phase, partial(self._timed, case, phase, 3, True))
+        if key in self._clock.late:
+            found["bound"] = "host"
+
+        def more() -> Row:
+            columns: Row = {}
+            with context_of(one.work), one.guard.settings():
+                if self._is_kernel:
+                    saved = 2**20 * one.columns[phase].get("saved_mib", 0.0)
+                    columns |= self._clock.host(one.work, phase, call_ms, saved)
+                if self._device == "cuda" and (external or not self._is_kernel):
+                    measured = device_time(partial(self._prepared_call, one.work, phase))
+                    ratios = self._clock.ratios.get(key, (1.0, 1.0))
+                    one.guard.finished(ratios, measured.busy_ms, call_ms)
+                    columns |= {} if self._is_kernel else measured.columns(call_ms)
+            return columns
+
+        found |= self._step("profiling", case, phase, more)
+        marks = [*one.guard.marks]
+        waits = self._device != "cuda" or found.get("bound") == "host"
+        if waits and row["other_load"] > MOST_LOAD:
+            marks.append("loaded")
+        return {**found, "marks": ";".join(marks)}
+
+    def _prepared_call(self, work: Workload, name: str) -> Callable[[], object]:
+        phase, state = self._clock.fresh(work, name)
+        return partial(phase.run, state)
+
+    def ready(self, case: Case) -> dict[str, Row]:
+        """Phase -> columns known before its timing, of the phases that can be timed."""
+        return self._ready[case].columns if case in self._ready else {}
 
 
-@dataclass(frozen=True)
-class ClockFault:
-    """Why the times of a slice may not be true.
-
-    Attributes:
-        certain: whether they cannot be true; if not, the answer may have come late by chance.
-    """
-
-    reason: str
-    certain: bool
-
-
-def clock_fault(
-    here: tuple[int, int], in_worker: tuple[int, int], times: Sequence[float]
-) -> ClockFault | None:
-    """Return why the times of a slice may not be true; None if they agree with the clock here.
-
-    All processes of a machine share one monotonic clock. So the slice must lie within the time from
-    the request to the answer, end just before the answer, and the calls must not add up to more
-    than the slice.
-
-    Args:
-        here: times in ns when this process sent the request and received the answer.
-        in_worker: times in ns when the slice began and ended by the worker's clock.
-        times: ms of each call in the slice.
-    """
-    here_ms, worker_ms = ((end - begin) / 1e6 for begin, end in (here, in_worker))
-    late_ms = (here[1] - in_worker[1]) / 1e6
-    within = here[0] <= in_worker[0] <= in_worker[1] <= here[1] and sum(times) <= worker_ms
-    if within and late_ms <= (1 - OTHER_CLOCK) * here_ms + ANSWER_MS:
-        return None
-    reason = (
-        f"its clock is wrong: it reports {worker_ms:.3g} ms, of which {sum(times):.3g} ms in calls,"
-        f" for a slice that took {here_ms:.3g} ms by the supervisor's clock"
-    )
-    return ClockFault(reason, certain=not within)
+def _reset_compiler() -> None:
+    """Forget compiled graphs: Dynamo gives up after eight recompilations."""
+    if dynamo := sys.modules.get("torch._dynamo"):
+        dynamo.reset()
 
 
 def achieved(row: Row) -> Row:
-    """Return the columns TFLOP/s and GB/s of a row, computed from its median time."""
-    seconds = row["median_ms"] / 1e3
-    columns: Row = {}
+    """Return the columns TFLOP/s and GB/s of a row, from its median time."""
+    seconds, columns = row["median_ms"] / 1e3, {}
     if row.get("flops"):
         columns["tflops"] = row["flops"] / seconds / 1e12
     if row.get("bytes"):

@@ -1,41 +1,41 @@
-"""Detects implementations that return results without doing the work, or that harm others.
+"""Finds cheats of implementations that are not the project's own: custom ones and peers.
 
-These checks run between timed calls and are not timed. The result of a timed call is copied as soon
-as its timing ends, and must consist of plain tensors. Torch settings that an implementation
-changed are restored. Memory must not grow over many calls.
+A call that is timed writes to new inputs from a seed that nobody can predict, and its result is
+compared with the reference: a cached result, or work that is left for later, is wrong. Further:
+torch's settings are put back, memory must not grow, two results must not share memory, and two
+clocks must agree.
 """
 
 from __future__ import annotations
 
-import contextlib
-import itertools
-from collections.abc import Callable, Iterator, Sequence
+import gc
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from itertools import accumulate, pairwise
+from time import perf_counter, process_time, sleep  # bound before an implementation runs
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
-from lmperf.benchmark import WrongResult
+from lmperf.benchmark import Workload, WrongResult
+from lmperf.gate import Gate
+from lmperf.measuring.clock import synchronizer
+from lmperf.measuring.failures import Harmful
+from lmperf.measuring.memory import LiveTensors
 
-_MIB = 2**20
+# Memory leaks if it reached a new maximum so often: caches fill sooner. Calls are made for so long
+# at most; longer calls are not repeated, as a step that leaks runs out of memory anyway.
+_LEAKS, _LEAK_CALLS, _LEAK_S, _LONG_S = 4, 32, 0.6, 0.1
+# After a call, a process that still uses a core by more than this share works on behind it.
+_IDLE_S, _BUSY_SHARE = 0.05, 0.25
+# The device may work by so much longer in a call than the events around it tell.
+_OUTLIVES = 1.2
+# Device events must show this share of the time of all slices by the host's clock.
+_CLOCKS_AGREE = 0.8
 
-
-def snapshot(result: Any) -> Any:
-    """Return copies of the tensors that a call returned, in the same structure.
-
-    Raises:
-        WrongResult: a tensor is of a subclass, which may postpone its work until it is read.
-    """
-    for leaf in tree_leaves(result):
-        if isinstance(leaf, Tensor) and type(leaf) is not Tensor:
-            raise WrongResult(f"returned a {type(leaf).__name__}, which is no plain tensor")
-    return tree_map(
-        lambda leaf: leaf.detach().clone() if isinstance(leaf, Tensor) else leaf, result
-    )
-
-
-# Torch setting -> (function that reads the setting, function that changes it).
 _SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
     "gradients": (torch.is_grad_enabled, torch.set_grad_enabled),
     "default dtype": (torch.get_default_dtype, torch.set_default_dtype),
@@ -51,49 +51,167 @@ _SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
 }
 
 
-@contextlib.contextmanager
-def settings_restored(changed: set[str]) -> Iterator[None]:
-    """Restore torch's settings after this block; add the names of changed settings to `changed`."""
-    before = {name: read() for name, (read, _) in _SETTINGS.items()}
-    try:
-        yield
-    finally:
-        for name, (read, put) in _SETTINGS.items():
-            if read() != before[name]:
-                changed.add(name)
-                put(before[name])
+class Trusted:
+    """The guard of the project's own implementations: its checks pass."""
+
+    marks: tuple[str, ...] = ()
+
+    def settings(self) -> Any:
+        """Return the context in which calls run, which puts torch's settings back."""
+        return nullcontext()
+
+    def prepared(self, work: Workload, name: str) -> None:
+        """Check a phase before it is timed."""
+
+    def parts(self, calls: int) -> list[int]:
+        """Return the numbers of calls after each of which the last result is checked."""
+        return [calls]
+
+    def timed(self, work: Workload, name: str, result: Any, is_look: bool) -> None:
+        """Check the result of the last call of a slice or stretch."""
+
+    def finished(self, clocks: tuple[float, float], busy_ms: float | None, call_ms: float) -> None:
+        """Check the clocks and the device after the timing of a phase.
+
+        Args:
+            clocks: ms of all slices by device events, and by the host's clock.
+            busy_ms: how long the device works in a call; None off CUDA.
+            call_ms: the time of a call.
+        """
 
 
-def refuse_growth(live_bytes: Sequence[int], least: int = 2, of: str = "readings") -> None:
-    """Raise WrongResult if the memory of a phase grows again and again.
-
-    A cache that one call fills is no leak, nor is memory that is freed later.
+class Guard(Trusted):
+    """Checks one case; all checks but `settings` raise WrongResult.
 
     Args:
-        live_bytes: bytes alive after some calls or slices, once their results are freed.
-        least: number of times that the memory must reach a new maximum.
-        of: what the entries of `live_bytes` are, for the message.
+        device: cuda, mps or cpu.
+        agreed: (value) -> the largest value of all ranks.
+        keeps_results: whether results must outlive the next call.
+        chance: draws the same numbers on all ranks.
 
-    Raises:
-        WrongResult: memory grew; the message says by how much, and how often.
+    Attributes:
+        marks: what the implementation does that does not make it wrong: `settings` (it changes
+            torch's), `reused_output` (two results share memory).
     """
-    highest = list(itertools.accumulate(live_bytes, max))
-    growths = sum(after > before for before, after in itertools.pairwise(highest))
-    if growths >= least:
-        grown = (highest[-1] - highest[0]) / _MIB
+
+    def __init__(
+        self,
+        device: str,
+        agreed: Callable[[float], float],
+        keeps_results: bool,
+        chance: random.Random,
+    ):
+        self._device, self._agreed, self._chance = device, agreed, chance
+        self._keeps_results = keeps_results
+        self._live: dict[str, list[int]] = {}
+
+    @contextmanager
+    def settings(self) -> Iterator[None]:
+        before = {name: read() for name, (read, _) in _SETTINGS.items()}
+        try:
+            yield
+        finally:
+            for name, (read, put) in _SETTINGS.items():
+                if read() != before[name]:
+                    put(before[name])
+                    self._mark("settings")
+
+    def _mark(self, name: str) -> None:
+        self.marks = tuple(dict.fromkeys((*self.marks, name)))
+
+    def prepared(self, work: Workload, name: str) -> None:
+        phase, live, synchronize = work.phases[name], [], synchronizer(self._device)
+        state, other = phase.before(), None
+        synchronize()
+        began = perf_counter()
+        one = phase.run(state)
+        synchronize()
+        took_s = self._agreed(perf_counter() - began)
+        calls = min(_LEAK_CALLS, int(_LEAK_S / max(took_s, 1e-6))) if took_s < _LONG_S else 0
+        if self._keeps_results:
+            other = phase.run(phase.before())
+            if _memory_of(one) & _memory_of(other):
+                self._mark("reused_output")
+        del one, other, state
+        counted = LiveTensors() if self._device == "cpu" and not work.compiles else nullcontext()
+        with counted:
+            for _ in range(calls):
+                phase.run(phase.before())
+                self._add_live(live, counted)
+        self._refuse_growth(live)
+        synchronize()
+        used, began = process_time(), perf_counter()
+        sleep(_IDLE_S)
+        share = (process_time() - used) / (perf_counter() - began)
+        if self._agreed(share) > _BUSY_SHARE:
+            raise Harmful("work outlives the call: the process is busy after its end")
+
+    def parts(self, calls: int) -> list[int]:
+        # Any call may be the checked one, whatever an implementation knows of a slice's start.
+        first = self._chance.randint(1, calls)
+        return [one for one in (first, calls - first) if one]
+
+    def timed(self, work: Workload, name: str, result: Any, is_look: bool) -> None:
+        result = _snapshot(result)
+        live = self._live.setdefault(name, [])
+        self._add_live(live, None)
+        self._refuse_growth(live)
+        if not is_look or work.check is None:
+            return
+        with self.settings():
+            require(work.check(name, result))
+
+    def finished(self, clocks: tuple[float, float], busy_ms: float | None, call_ms: float) -> None:
+        device_ms, host_ms = clocks
+        if device_ms < _CLOCKS_AGREE * host_ms:
+            raise WrongResult(
+                f"its clock is wrong: {device_ms:.3g} ms between device events, but"
+                f" {host_ms:.3g} ms by the host's clock"
+            )
+        if busy_ms is not None and busy_ms > _OUTLIVES * call_ms:
+            raise WrongResult(
+                f"work outlives the call: the device works for {busy_ms:.3g} ms, of which the"
+                f" current stream shows {call_ms:.3g} ms"
+            )
+
+    def _add_live(self, live: list[int], counted: Any) -> None:
+        if self._live_bytes(counted) > max(live, default=0):
+            gc.collect()  # garbage is not a leak
+        live.append(self._live_bytes(counted))
+
+    def _live_bytes(self, counted: Any) -> int:
+        if self._device == "cuda":
+            return torch.cuda.memory_stats().get("requested_bytes.all.current", 0)
+        return getattr(counted, "live_bytes", 0)
+
+    def _refuse_growth(self, live: list[int]) -> None:
+        grown = sum(after > before for before, after in pairwise(accumulate(live, max)))
+        if live and self._agreed(grown) >= _LEAKS:
+            raise WrongResult(f"memory grows: by {(max(live) - live[0]) / 2**20:.3g} MiB")
+
+
+def require(gate: Gate) -> None:
+    """Raise WrongResult if the result of a timed call fails its check."""
+    if not gate.passed:
+        error, bound = gate.errors[gate.worst], gate.bounds[gate.worst]
         raise WrongResult(
-            f"memory grows: by {grown:.3g} MiB over {len(highest) - 1} {of}, in {growths} of them"
+            f"a timed call returned a wrong {gate.worst_in_words} for its inputs:"
+            f" error {error:.2g}, bound {bound:.2g}"
         )
 
 
-def shares_memory(one: Any, other: Any) -> bool:
-    """Return whether tensors of two results, both still in use, lie in the same memory."""
-    places = [
-        {
-            leaf.untyped_storage().data_ptr()
-            for leaf in tree_leaves(result)
-            if isinstance(leaf, Tensor) and leaf.numel()
-        }
-        for result in (one, other)
-    ]
-    return bool(places[0] & places[1])
+def _snapshot(result: Any) -> Any:
+    """Return copies of the tensors that a call returned, right after its timing.
+
+    Raises:
+        WrongResult: a tensor is of a subclass, which may postpone its work until it is read.
+    """
+    for leaf in tree_leaves(result):
+        if isinstance(leaf, Tensor) and type(leaf) is not Tensor:
+            raise WrongResult(f"returned a {type(leaf).__name__}, which is no plain tensor")
+    return tree_map(lambda one: one.detach().clone() if isinstance(one, Tensor) else one, result)
+
+
+def _memory_of(result: Any) -> set[int]:
+    tensors = (leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor) and leaf.numel())
+    return {leaf.untyped_storage().data_ptr() for leaf in tensors}

@@ -4,17 +4,20 @@ On CUDA the caching allocator reports the memory. Elsewhere `LiveTensors` sums t
 tensors, which operators request from an allocator; it misses scratch space inside an operator.
 """
 
+import gc
 import re
 import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
-from lmperf.measuring.sensors import available_host_bytes
+from lmperf.benchmark import Phase, Workload
 
 CACHING_ALLOCATOR = "caching allocator"
 LIVE_TENSORS = "live tensors"
@@ -140,12 +143,69 @@ def _peak_of_allocator(run: Callable[[], object], device: torch.device) -> Peak:
     return Peak(peak, after, CACHING_ALLOCATOR, before)
 
 
+@cache
+def import_dispatch() -> None:
+    """Use a dispatch mode for the first time, which imports for a second, and keep what it imports
+    out of later collections of garbage."""
+    with LiveTensors():
+        torch.zeros(1)
+    gc.collect()
+    gc.freeze()
+
+
+def phase_memory(
+    work: Workload, prepare: Callable[[], tuple[Phase, Any]], device: str
+) -> dict[str, float]:
+    """Return the memory of one call of a phase: `resident_mib`, `saved_mib` and `peak_mib`.
+
+    Resident are the tensors that the workload keeps; saved is what is alive when the call begins
+    (for a backward: after the forward pass). They count tensors of this workload only. Empty for
+    MPS, and on a CPU for a compiled workload, which `LiveTensors` cannot see.
+
+    prepare: prepares a call; returns its phase, and what its `run` takes.
+    """
+    if device == "cpu":
+        import_dispatch()
+    live = LiveTensors()
+    live.register(work.resident)
+    resident = live.live_bytes
+    if device == "cuda":
+        torch.cuda.synchronize()
+        others = torch.cuda.memory_allocated() - resident  # of other workloads
+        phase, state = prepare()
+        torch.cuda.synchronize()
+        saved = torch.cuda.memory_allocated() - others
+        peak = peak_memory(lambda: phase.run(state), device).peak_bytes - others
+    elif device == "cpu" and not work.compiles:
+        with live:
+            phase, state = prepare()
+            saved = live.peak_bytes = live.live_bytes
+            phase.run(state)
+        peak = live.peak_bytes
+    else:
+        return {}
+    sizes = {"resident_mib": resident, "saved_mib": saved, "peak_mib": peak}
+    return {name: size / 2**20 for name, size in sizes.items()}
+
+
 @dataclass(frozen=True)
 class OutOfMemory:
     """The sizes in an out-of-memory error; None if the error does not state them."""
 
     requested_bytes: int | None
     free_bytes: int | None
+
+
+def available_host_bytes() -> int | None:
+    """Return the bytes of memory available on this host; None without /proc/meminfo."""
+    try:
+        with open("/proc/meminfo") as lines:
+            for line in lines:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        return None
+    return None
 
 
 _UNITS = {"bytes": 1, "B": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}

@@ -1,290 +1,242 @@
-"""Starts, asks, pauses and ends a worker: a process that runs the timed code for its supervisor.
+"""A worker process that ends with everything it started, and with the process that started it.
 
-Each worker leads its own process group and adopts orphaned descendants (subreaper). So every
-process that a worker has started can be paused and ended together with the worker.
+    supervisor -> keeper -> worker -> ranks, compilers, whatever an implementation starts
+
+The keeper forks the worker before torch is imported, and adopts orphans (subreaper): a process that
+made itself a daemon stays below it. It kills all of them when the worker ends, when it is told to
+(SIGTERM), and when the supervisor dies, even by kill -9 (the kernel then sends it SIGTERM). If the
+keeper itself is killed, the kernel kills the worker. The keeper holds the lock of the device.
 """
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import multiprocessing
+import ctypes
+import importlib
+import json
 import os
+import selectors
 import signal
+import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from multiprocessing import connection, forkserver, reduction
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from lmperf.measuring import descendants, follow, worker
-from lmperf.measuring.faults import ending
-from lmperf.measuring.output import Output
+from lmperf.measuring.printable import one_line
 
-_PRELOADED = ("lmperf.measuring.follow", "torch", "lmperf.measuring.serving")
-# On a CPU each worker uses a dispatch mode (`footprint.import_dispatch`), which imports this for a
-# second.
-_ON_CPU = "torch._dynamo"
-_START_LIMIT_S = 180.0
-# Seconds between two checks that a silent worker is alive: the end of its process may go
-# unsignalled.
-_CHECK_S = 1.0
-# Seconds to wait for the end of a worker process after the worker closed the connection.
-_END_LIMIT_S = 1.0
-# Seconds between two calls of `on_wait` while a worker sends no message.
-_WAIT_S = 0.004
-
-OnMessage = Callable[..., None]
+_DEATH_SIGNAL, _SUBREAPER = 1, 36  # of prctl(2)
+_LONGEST = 2**12  # bytes kept of a line of output
+_END_LIMIT_S = 10.0
 
 
-class WorkerLost(Exception):
-    """Raised when a worker process died, hung, or reported that it must not be used again.
+class Lost(Exception):
+    """Raised when the worker has ended or closed its connection; the message says how."""
 
-    Attributes:
-        row: columns `status` and `reason` for the case that the worker was running.
-        case, phase: the case and phase that the worker named in its last message; None if it sent
-            no message.
+
+def keep(supervisor: int, pipe: int, *held: int) -> None:
+    """Fork: return in the worker, which has the pipe; the keeper has `held`, and never returns."""
+    prctl(_SUBREAPER, 1)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    die_with(supervisor, signal.SIGTERM)
+    keeper, worker, code = os.getpid(), os.fork(), 1
+    if worker == 0:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        die_with(keeper)
+        for one in held:
+            os.close(one)
+        return
+    os.close(pipe)
+    with contextlib.suppress(BaseException):
+        while (ended := os.wait())[0] != worker:
+            pass
+        code = os.waitstatus_to_exitcode(ended[1])
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(worker, signal.SIGKILL)  # children cannot be listed on every system
+    end_children()
+    os._exit(code if code >= 0 else 128 - code)
+
+
+def end_children(but: Sequence[int] = ()) -> None:
+    """Kill the children of this process except some, and wait for them.
+
+    The orphans that they leave become children here if this process adopts orphans.
     """
-
-    def __init__(self, row: dict[str, Any], case: Any = None, phase: str | None = None):
-        super().__init__(str(row))
-        self.row, self.case, self.phase = row, case, phase
-
-    @property
-    def died(self) -> bool:
-        """Whether the worker ended or raised an error, not timed out or ran out of memory.
-
-        The case that was running need not be the cause: it is retried before a crash is recorded.
-        """
-        return self.row["status"] == "crash"
+    while left := [pid for pid in children(os.getpid()) if pid not in but]:
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError, ChildProcessError):
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
 
 
-class CheckFailed(Exception):
-    """Raised when a worker reports a wrong result; `row` has the columns `status` and `reason`."""
-
-    def __init__(self, row: dict[str, Any]):
-        super().__init__(str(row))
-        self.row = row
+def adopt_orphans(adopt: bool = True) -> None:
+    """Adopt descendants of this process whose own parent ends (subreaper), or no longer."""
+    prctl(_SUBREAPER, int(adopt))
 
 
-class _Inherited:
-    """A picklable open file descriptor, for a worker that is forked or spawned."""
+def die_with(parent: int, number: int = signal.SIGKILL) -> None:
+    """Have the kernel send this process a signal when its parent ends.
 
-    def __init__(self, descriptor: int):
-        self._descriptor = descriptor
-
-    def __reduce__(self):
-        return _opened, (reduction.DupFd(self._descriptor),)
-
-
-def _opened(duplicate: Any) -> int:
-    return duplicate.detach()
+    If `parent` is not its parent, it has ended already: so does this process.
+    """
+    prctl(_DEATH_SIGNAL, number)
+    if os.getppid() != parent:  # it ended before the kernel watched it
+        os._exit(1)
 
 
-class WorkerProcess:
-    """Starts one worker process and exchanges requests and replies with it.
+def prctl(option: int, value: int) -> None:
+    """Call prctl(2), which only Linux has."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+def children(pid: int) -> list[int]:
+    """Return the ids of the children of a process, started by any thread or adopted."""
+    found = []
+    with contextlib.suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(OSError):
+                found += map(int, (task / "children").read_text().split())
+    return found
+
+
+def family(pid: int) -> list[int]:
+    """Return the ids of a process and all of its descendants; without /proc, only its own."""
+    return [pid, *(one for child in children(pid) for one in family(child))]
+
+
+class Process:
+    """Starts a worker, which runs `main(pipe)` of a module; a context that ends it.
+
+    The worker writes its messages to the pipe, as lines of JSON, and reads from standard input.
 
     Args:
-        device: cuda, mps or cpu.
-        locks: descriptors of the open files that hold the lock of the machine or of its GPUs.
-        path: `sys.path` of a worker that runs other code than this process; the worker is spawned.
-            None: the worker is forked, in milliseconds, from a server that has imported torch but
-            has not touched the device.
-        on_line: called with each line that the worker prints. A spawned worker inherits the output
-            of this process instead, since its code may be older.
-
-    Attributes:
-        code: the directory from which the worker imported lmperf.
-        facts: properties of the device as the worker reported them, e.g. its UUID.
-
-    Raises:
-        WorkerLost: the worker could not be started.
+        first: bytes that the worker reads first.
+        held: descriptors that the keeper holds open until everything has ended.
+        path: `sys.path` of the worker.
+        on_line: called with each line that the worker prints.
     """
 
     def __init__(
         self,
-        device: str,
-        locks: Sequence[int],
+        module: str,
+        first: bytes,
+        held: Sequence[int] = (),
+        environ: Mapping[str, str] = os.environ,
         path: Sequence[str] | None = None,
         on_line: Callable[[str], None] = lambda _: None,
     ):
-        context = multiprocessing.get_context("forkserver" if path is None else "spawn")
-        if path is None:
-            _ensure_server(context, device)
-        self._connection, theirs = context.Pipe()
-        self._output = Output(on_line)
-        # A spawned worker may run older code, which knows one lock: that of the machine.
-        own = [_Inherited(self._output.theirs), [*map(_Inherited, locks[1:])]]
-        own = own if path is None else []
-        self._process = context.Process(
-            target=worker.main, args=(theirs, device, _Inherited(locks[0]), *own), daemon=False
+        self._on_line, self.last = on_line, ""
+        self._waiting: deque[dict[str, Any]] = deque()
+        (ours, theirs), (output, printed) = os.pipe(), os.pipe()
+        self._select, self._unended = selectors.DefaultSelector(), {ours: b"", output: b""}
+        self._ours = ours
+        for one in (ours, output):
+            self._select.register(one, selectors.EVENT_READ)
+        places = map(os.path.abspath, sys.path if path is None else path)
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", __name__, module, *map(str, (os.getpid(), theirs, *held))],
+            stdin=subprocess.PIPE,
+            stdout=printed,
+            stderr=printed,
+            pass_fds=(theirs, *held),
+            start_new_session=True,
+            env={**environ, "PYTHONPATH": os.pathsep.join(places)},
         )
-        self._paused: set[int] = set()
-        self.facts: dict[str, Any] = {}
-        self.code = ""
+        os.close(theirs)
+        os.close(printed)
+        self._write(first)
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the worker and everything that it has started."""
+        self._process.terminate()
         try:
-            with _search_path(path):
-                self._process.start()
-            atexit.register(self.end)  # runs before multiprocessing would wait for the worker
-        except BaseException as error:
-            self._connection.close()
-            self._output.close()
-            if isinstance(error, EOFError | ConnectionError):
-                raise WorkerLost(_crash("the server that forks workers ended")) from None
-            raise
-        finally:
-            theirs.close()
-            os.close(self._output.theirs)
+            self._process.wait(_END_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        for one in self._unended:
+            os.close(one)
+        self._select.close()
 
-    def wait_until_ready(self) -> None:
-        """Wait until the worker has initialised the device and sent the device's properties.
+    def send(self, **message: Any) -> None:
+        """Write a message to the worker's standard input."""
+        self._write(json.dumps(message).encode() + b"\n")
 
-        Raises:
-            WorkerLost: the worker died, or was not ready in time.
-        """
-        self.facts = self._reply(_START_LIMIT_S, lambda *_: None, None)
-        self.code = self.facts.pop("code")
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    @property
-    def is_paused(self) -> bool:
-        return bool(self._paused)
-
-    def ask(
-        self,
-        *request: Any,
-        limit_s: float,
-        on_message: OnMessage = lambda *_: None,
-        on_wait: Callable[[], None] | None = None,
-    ) -> Any:
-        """Send a request to the worker and return its result.
-
-        Args:
-            limit_s: most seconds between two messages of the worker.
-            on_message: called with each message that the worker sends before the result.
-            on_wait: called every few milliseconds while the worker sends no message.
-
-        Raises:
-            WorkerLost: the worker died, timed out, or reported that it must not be used again.
-            CheckFailed: the worker found the result of an implementation wrong.
-        """
-        self._output.last = ""
+    def _write(self, text: bytes) -> None:
         with contextlib.suppress(OSError):  # a dead worker is found when reading
-            self._connection.send(request)
-        return self._reply(limit_s, on_message, on_wait)
+            self._process.stdin.write(text)
+            self._process.stdin.flush()
 
-    def _reply(
-        self, limit_s: float, on_message: OnMessage, on_wait: Callable[[], None] | None
-    ) -> Any:
-        at: tuple[Any, str | None] = (None, None)
-        while True:
-            match self._receive(limit_s, at, on_wait):
-                case ("done", result):
-                    return result
-                case ("wrong", row):
-                    raise CheckFailed(row)
-                case ("failed", case, phase, row):
-                    raise WorkerLost(row, case, phase)
-                case message:
-                    at = message[1], message[2]
-                    on_message(*message)
+    def receive(self, seconds: float) -> dict[str, Any] | None:
+        """Return the next message of the worker; None if it sends none within `seconds`.
 
-    def _receive(self, limit_s: float, at: tuple, on_wait: Callable[[], None] | None) -> tuple:
-        until = time.monotonic() + limit_s
-        while not self._has_message(_WAIT_S if on_wait else _CHECK_S, until):
-            if on_wait:
-                on_wait()
-            if not self._process.is_alive() and not self._connection.poll():
-                raise self._ended(at)
-            if time.monotonic() >= until:
-                reason = f"no answer within {limit_s:g} s"
-                raise WorkerLost({"status": "timeout", "reason": reason}, *at)
-        try:
-            return self._connection.recv()
-        except (EOFError, ConnectionResetError):
-            raise self._ended(at) from None
+        The message has the key `late_s` if this process was waiting for it: by how many seconds the
+        worker's clock was behind when it came.
 
-    def _has_message(self, seconds: float, until: float) -> bool:
-        """Return whether the worker sends a message within `seconds`, but no later than `until`.
-
-        Also reads the lines that the worker has printed.
+        Raises:
+            Lost: the worker has ended, and all of its messages have been received.
         """
-        left = max(0.0, min(seconds, until - time.monotonic()))
-        sources = [self._connection, self._process.sentinel, *self._output.readable]
-        ready = connection.wait(sources, left)
-        if self._connection in ready:
-            return True
-        if ready:
-            self._output.read()
-        return False
+        until, waited = time.monotonic() + seconds, False
+        while not self._waiting:
+            ready = self._select.select(0.0)
+            if not ready:
+                waited, ready = True, self._select.select(max(0.0, until - time.monotonic()))
+            for key, _ in sorted(ready, key=lambda one: one[0].fd == self._ours):
+                self._read(key.fd)  # what it printed first
+            if not self._waiting and time.monotonic() >= until:
+                return None
+        message = self._waiting.popleft()
+        if waited and "at" in message:
+            message["late_s"] = time.perf_counter() - message["at"] / 1e9
+        return message
 
-    def _ended(self, at: tuple) -> WorkerLost:
-        self._process.join(_END_LIMIT_S)
-        while self._output.readable and connection.wait(self._output.readable, 0):
-            self._output.read()
-        words = f', after it wrote "{last}"' if (last := self._output.last) else ""
-        return WorkerLost(_crash(ending(self._process.exitcode) + words), *at)
+    def _read(self, source: int) -> None:
+        chunk = os.read(source, 2**16)
+        *lines, unended = (self._unended[source] + chunk).split(b"\n")
+        if source == self._ours:
+            self._unended[source] = unended
+            try:
+                self._waiting += map(json.loads, lines)
+            except ValueError:  # somebody else has written to the pipe
+                raise Lost("the worker's messages cannot be read") from None
+            if not chunk and not self._waiting:
+                raise Lost(self._ending())
+            return
+        self._unended[source] = unended[-_LONGEST:]
+        for line in (*lines, unended):
+            self.last = _text(line) or self.last
+        for line in filter(None, map(_text, lines)):
+            self._on_line(line)
+        if not chunk:
+            self._select.unregister(source)
 
-    def pause(self) -> None:
-        """Stop the worker and its descendants, while another worker is timed."""
-        if not self._paused:
-            self._signal_group(signal.SIGSTOP)
-            self._paused = descendants.stop(self.pid)
-
-    def resume(self) -> None:
-        """Continue the worker and its descendants after `pause`."""
-        if self._paused:
-            self._signal_group(signal.SIGCONT)
-            descendants.send(self._paused, signal.SIGCONT)
-            self._paused = set()
-
-    def end(self) -> None:
-        """Kill the worker and every process that it has started."""
-        self._signal_group(signal.SIGSTOP)
-        family = descendants.stop(self.pid) if self._process.is_alive() else set()
-        descendants.send(family, signal.SIGKILL)
-        self._signal_group(signal.SIGKILL)
-        self._process.kill()
-        self._process.join()
-        self._connection.close()
-        self._output.close()
-        _end_orphans()
-        atexit.unregister(self.end)
-
-    def _signal_group(self, number: int) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, number)
-
-
-def _ensure_server(context: Any, device: str) -> None:
-    """Start the server that forks workers unless it runs; it ends when this process ends."""
-    context.set_forkserver_preload([*_PRELOADED, *([_ON_CPU] if device == "cpu" else [])])
-    with follow.owning_a_server():
-        forkserver.ensure_running()
+    def _ending(self) -> str:
+        """How the worker ended, and the last line that it printed."""
+        try:
+            code = self._process.wait(1.0)
+        except subprocess.TimeoutExpired:
+            return "the process closed its connection"
+        names = {number.value: number.name for number in signal.Signals}
+        ended_by = names.get(-code if code < 0 else code - 128)
+        how = f"was ended by {ended_by}" if ended_by else f"ended with exit code {code}"
+        return f"the process {how}" + (f', after it wrote "{self.last}"' if self.last else "")
 
 
-def _end_orphans() -> None:
-    """Kill the descendants of ended workers, which the fork server has adopted as its children."""
-    server = forkserver._forkserver._forkserver_pid
-    if server is not None:
-        workers = [process.pid for process in multiprocessing.active_children()]
-        descendants.end_children(server, but=workers)
+def _text(line: bytes) -> str:
+    return one_line(line[:_LONGEST].decode(errors="backslashreplace"))
 
 
-def _crash(reason: str) -> dict[str, Any]:
-    return {"status": "crash", "reason": reason}
-
-
-@contextlib.contextmanager
-def _search_path(path: Sequence[str] | None) -> Iterator[None]:
-    """Replace `sys.path` by `path` in this block, so that a process spawned there inherits it."""
-    before = list(sys.path)
-    if path is not None:
-        sys.path[:] = path
-    try:
-        yield
-    finally:
-        sys.path[:] = before
+if __name__ == "__main__":
+    module, supervisor, pipe, *held = sys.argv[1:]
+    keep(int(supervisor), int(pipe), *map(int, held))
+    os.set_inheritable(int(pipe), False)
+    importlib.import_module(module).main(int(pipe))

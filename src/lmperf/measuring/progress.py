@@ -1,109 +1,85 @@
-"""Shows the progress of a benchmark: as a bar on a terminal, and as lines in a log."""
+"""Shows `12 of 40 cases, 2 min 10 s, about 5 min left`, from this run's own pace."""
 
 from __future__ import annotations
 
+import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-)
-
-from lmperf.measuring.forecast import Forecast
-
-_SECONDS_BETWEEN_STEPS = 15.0
+_APART_S = 15.0
 
 
-class Reporter:
-    """Shows which group and step is being measured.
+def _print(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def saying_to(log: Path | None) -> Callable[[str], None]:
+    """Return a function that prints a line, and appends it to a log file, if any."""
+    if log is None:
+        return _print
+
+    def say(line: str) -> None:
+        _print(line)
+        with log.open("a") as file:
+            file.write(f"{time.strftime('%H:%M:%S')} {line}\n")
+
+    return say
+
+
+class Progress:
+    """Counts cases, and says a line after each group and every 15 s within one.
 
     Args:
-        stem: stem of the benchmark.
-        total: number of groups to measure.
-        log: file that gets a line for each group, and every 15 s within a long group, if any.
-        forecast: estimates the time left; None: no time is shown.
-        unit: what is counted.
+        say: takes a line.
+        clock: returns seconds.
     """
 
     def __init__(
         self,
-        stem: str,
-        total: int,
-        log: Path | None,
-        forecast: Forecast | None = None,
-        unit: str = "group",
+        name: str,
+        cases: int,
+        say: Callable[[str], None] = _print,
+        clock: Callable[[], float] = time.monotonic,
     ):
-        self._stem, self._done = stem, 0
-        self._of = f"{total} {unit}" if total == 1 else f"{total} {unit}s"
-        self._forecast = forecast
-        self._last_line = time.monotonic()
-        self._log = open(log, "a", buffering=1) if log else None  # noqa: SIM115 - closed in __exit__
-        self._console = Console(stderr=True)
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("{task.fields[left]}"),
-            TextColumn("{task.fields[step]}"),
-            console=self._console,
-            disable=not self._console.is_terminal,
-        )
-        self._task = self._bar.add_task(stem, total=total, left="", step="")
-
-    def __enter__(self) -> Reporter:
-        self._bar.start()
-        self._line(_joined(f"{self._of} to measure", self._left()))
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._bar.stop()
-        if self._log:
-            self._log.close()
-
-    def step(self, text: str) -> None:
-        """Show the current step: at once on a terminal, but only every 15 s in the log."""
-        self._bar.update(self._task, left=self._left(), step=text)
-        if time.monotonic() - self._last_line > _SECONDS_BETWEEN_STEPS:
-            self._line(f"{self._counts()} {text}")
+        self._name, self._cases, self._say, self._clock = name, cases, say, clock
+        self._began = self._said = clock()
+        self._done = 0
+        self.note(f"{cases} case{'s' * (cases != 1)} to measure")
 
     def note(self, text: str) -> None:
-        """Show a line of information for the user."""
-        self._line(text)
+        """Say a line."""
+        self._said = self._clock()
+        self._say(f"[{self._name}] {text}")
 
-    def finished(self, text: str) -> None:
-        """Count a group as measured and saved, and show `text` with the progress."""
-        self._done += 1
-        if self._forecast:
-            self._forecast.group_done()
-        self._bar.update(self._task, advance=1, left=self._left())
-        self._line(f"{self._counts()} {text}")
+    def step(self, text: str) -> None:
+        """Say what is done now, unless a line was said within the last 15 s."""
+        if self._clock() - self._said >= _APART_S:
+            self.note(f"{self.words}: {text}")
 
-    def _counts(self) -> str:
-        return _joined(f"{self._done} of {self._of}", self._left()) + ":"
+    def done(self, cases: int, text: str) -> None:
+        """Count cases as measured."""
+        self._done += cases
+        self.note(f"{self.words}: {text}")
 
-    def _left(self) -> str:
-        return self._forecast.words() if self._forecast else ""
-
-    def _line(self, text: str) -> None:
-        self._last_line = time.monotonic()
-        line = f"[{self._stem}] {text}"
-        if self._log:
-            self._log.write(f"{time.strftime('%H:%M:%S')} {line}\n")
-        if not self._console.is_terminal:
-            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+    @property
+    def words(self) -> str:
+        """How many cases are done, the time since the start, and about the time left."""
+        passed = self._clock() - self._began
+        words = f"{self._done} of {self._cases} cases, {duration(passed)}"
+        if not 0 < self._done < self._cases:
+            return words
+        left = passed / self._done * (self._cases - self._done)
+        return f"{words}, about {duration(left, exact=False)} left"
 
 
-def _joined(*words: str) -> str:
-    return ", ".join(filter(None, words))
+def duration(seconds: float, exact: bool = True) -> str:
+    """Return a time in words: `45 s`, `2 min 10 s`, `1 h 5 min`; `2 min` if not exact."""
+    if seconds < 59.5:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes >= 60:
+        return f"{minutes // 60} h {minutes % 60} min"
+    if not exact:
+        return f"{round(seconds / 60)} min"
+    return f"{minutes} min {rest} s" if rest else f"{minutes} min"

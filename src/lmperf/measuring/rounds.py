@@ -1,42 +1,34 @@
-"""Times cases in turn, in rounds, until every pair of cases has a verdict.
+"""How long to measure: calls in turn until every pair is decided, train steps in two stretches.
 
-A round is one slice (a short run of timed calls) of every entry (a case and a phase); the first
-entry rotates from round to round. The median of each slice is kept. Two entries are compared by the
-ratio of their medians in each round, so that drift of the machine cancels.
-
-Rounds are added until every comparison is decided (`lmperf.statistics.decided`) or the time limit
-has passed (`Pace.cap_s`).
+Calls: a round is a slice (some calls) of every entry, and the entry that begins rotates, so that
+drift of the machine cancels in the ratios of a round. Train steps: a device at its power limit
+settles within a second or two, and pauses cool it. So each entry has a contiguous stretch after a
+lead-in, all entries one after another, and then once more in opposite order: linear drift cancels.
 """
 
 from __future__ import annotations
 
-import itertools
-import random
-import time
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations, count, pairwise
+from statistics import fmean, median
+from typing import Any
 
-import numpy as np
+from lmperf.benchmark import Benchmark
+from lmperf.statistics import decided, median_interval
 
-from lmperf.measuring.state import HOST_BOUND, State, combine
-from lmperf.measuring.sustained import Stretch
-from lmperf.statistics import decided
-
+# After these numbers of rounds, the pairs of entries are tested: few, as each test may be wrong.
 # The smallest and largest of six rounds enclose the true median with 97 % confidence.
-LEAST_ROUNDS = 6
-# Numbers of rounds after which comparisons are tested: few, since each test may decide wrongly.
-LOOKS = (LEAST_ROUNDS, 9, 14, 20)
-MOST_REPETITIONS = 20
-# Share of the rounds not in LOOKS in which the result of one timed call is checked.
-CHECKED_ROUNDS = 0.2
-# Times that a phase is timed on a disturbed machine; each has rounds for up to `Pace.cap_s`.
-MOST_TAKES = 2
-# Seconds that a throttled device rests before the slice is repeated.
-_REST_S = 0.05
-# Number of repeats in a row that were throttled again, after which an entry's slices are no longer
-# repeated: its calls themselves throttle the device.
-_MOST_RETAKES = 3
+LOOKS = (6, 9, 14, 20)
+MOST_CALLS = 20
+# Stretches into which the steps of each of the two visits are divided.
+STRETCHES = 5
+# A visit is planned for so much longer than it must last, as a step may become faster.
+_MARGIN = 1.05
+
+# (entry, calls) -> ms of each call, and of all with their overhead; None: the entry failed.
+Run = Callable[[Any, int], tuple[list[float], float] | None]
 
 
 @dataclass(frozen=True)
@@ -44,261 +36,140 @@ class Pace:
     """How long to measure.
 
     Attributes:
-        warm_up_ms: ms of warm-up of each entry.
-        slice_ms: ms of one slice (a short run of timed calls).
-        cap_s: seconds after which no round is added to one phase of a group.
+        warm_ms, slice_ms, cap_s: of calls in turn: warm-up, a slice, and all rounds of a phase.
+        lead_s, visit_s, steps, most_s: of a visit of train steps: least time of its lead-in, least
+            time and steps of what is timed, and the time after which no step begins.
     """
 
-    warm_up_ms: float
+    warm_ms: float
     slice_ms: float
     cap_s: float
+    lead_s: float = 1.5
+    visit_s: float = 3.0
+    steps: int = 20
+    most_s: float = 60.0
 
 
-PACES = {
-    ("kernel", "cuda"): Pace(20, 6, 0.9),
-    ("step", "cuda"): Pace(40, 40, 3),
-    ("kernel", "cpu"): Pace(20, 15, 0.5),
-    ("step", "cpu"): Pace(50, 30, 1),
+_ON_CPU = {"lead_s": 0.0, "visit_s": 2.0, "steps": 3}
+_PACES = {
+    ("kernel", "gpu"): Pace(20, 6, 0.9),
+    ("step", "gpu"): Pace(40, 40, 3),
+    ("kernel", "cpu"): Pace(20, 15, 0.5, **_ON_CPU),
+    ("step", "cpu"): Pace(50, 30, 1, **_ON_CPU),
 }
-# Paces for a run of a few rows. A full report on a CPU uses PACES, as it should take minutes.
-_PATIENT = {("kernel", "cpu"): Pace(50, 60, 10), ("step", "cpu"): Pace(100, 120, 20)}
+# On a CPU, for a run of a few rows. A full report should take minutes.
+_PATIENT = {
+    ("kernel", "cpu"): Pace(50, 60, 10, **_ON_CPU),
+    ("step", "cpu"): Pace(100, 120, 20, lead_s=1.0, visit_s=10.0),
+}
 
 
-def pace_of(kind: str, device: str, patient: bool = False) -> Pace:
+def is_back_to_back(benchmark: Benchmark, phase: str) -> bool:
+    """Whether a phase is timed back to back: train steps are, other calls in turn."""
+    return phase == "train_step" and getattr(benchmark, "clock", "") == "step"
+
+
+def pace_of(clock: str, device: str, patient: bool = False, steps: int | None = None) -> Pace:
     """Return how long to measure with a clock (`kernel` or `step`) on a device.
 
-    `patient`: measure longer on a CPU, for a run of a few rows.
+    steps: the number of steps of a visit, of a benchmark whose steps last for seconds.
     """
-    known = PACES | _PATIENT if patient else PACES
-    return known[kind, "cuda" if device == "cuda" else "cpu"]
+    known = _PACES | _PATIENT if patient else _PACES
+    pace = known[clock, "cpu" if device == "cpu" else "gpu"]
+    return pace if steps is None else replace(pace, lead_s=0.0, visit_s=0.0, steps=steps)
 
 
-@dataclass
-class SliceResult:
-    """The times of one slice (a short run of timed calls), and the state of the machine meanwhile.
+@dataclass(frozen=True)
+class Times:
+    """Times of an entry.
 
     Attributes:
-        times: ms of each call.
-        state: clock, power, throttling and load of the machine during the slice.
-        host: ms until each call was queued; empty on a CPU.
-        host_bound: whether the host queued calls too late, so that `times` hold host time.
-        changed_settings: names of the torch settings that the implementation left changed.
+        parts: ms: the median of each round, or the mean of each stretch.
+        calls: how many calls were timed.
+        in_turn: whether `parts` are rounds.
     """
 
-    times: list[float]
-    state: State
-    host: list[float] = field(default_factory=list)
-    host_bound: bool = False
-    changed_settings: set[str] = field(default_factory=set)
-
-
-class Timer(Protocol):
-    """Warms up and times the calls of an entry (a case and a phase).
-
-    A method that returns None reports that the entry failed; the entry is then not timed further.
-    """
-
-    def warm_up(self, entry: Any, least_ms: float) -> tuple[float, float] | None:
-        """Call the entry for at least `least_ms`; return ms of one call without and with overhead.
-
-        The overhead is all that a call needs outside its timed part, such as fresh inputs.
-        """
-
-    def slice(self, entry: Any, repetitions: int, checked: bool) -> SliceResult | None:
-        """Time `repetitions` calls; if `checked`, compare the result of one with the reference."""
-
-    def between(self) -> None:
-        """Called once, after half of the least number of rounds."""
-
-
-@dataclass
-class Timings:
-    """The times of one entry (a case and a phase) in ms.
-
-    Attributes:
-        times: of every call.
-        rounds: median of the slice in each round.
-        host: times until each call was queued.
-        states: state of the machine during each slice.
-        marks: names of the conditions that affect the times, such as `capped`, in order.
-        stretch: the same steps back to back; None if they were not timed so.
-        others: further columns of the row.
-    """
-
-    times: list[float] = field(default_factory=list)
-    rounds: list[float] = field(default_factory=list)
-    host: list[float] = field(default_factory=list)
-    states: list[State] = field(default_factory=list)
-    marks: dict[str, None] = field(default_factory=dict)
-    stretch: Stretch | None = None
-    others: dict[str, Any] = field(default_factory=dict)
-
-    def add(self, found: SliceResult) -> None:
-        """Add the times of the slice in a round."""
-        self.times += found.times
-        self.rounds.append(float(np.median(found.times)))
-        self.host += found.host
-        self.states.append(found.state)
-        self._mark(found)
-
-    def _mark(self, found: SliceResult) -> None:
-        marks = {
-            "host_bound": found.host_bound,
-            "capped": found.state.capped,
-            "settings": bool(found.changed_settings),
-        }
-        self.marks |= {name: None for name, holds in marks.items() if holds}
+    parts: Sequence[float]
+    calls: int
+    in_turn: bool = True
 
     @property
-    def state(self) -> State:
-        """The state of the machine, combined over all slices."""
-        return combine(self.states)
-
-    @property
-    def median_ms(self) -> float:
-        """The median of all calls."""
-        return float(np.median(self.times))
-
-    @property
-    def is_loaded(self) -> bool:
-        """Whether other programs used the machine during the rounds or the stretch."""
-        return any(state.loaded for state in self._parts)
-
-    @property
-    def other_load(self) -> float | None:
-        """The load of other programs during the rounds or the stretch, the larger of the two."""
-        known = (state.other_load for state in self._parts if state.other_load is not None)
-        return max(known, default=None)
-
-    @property
-    def _parts(self) -> list[State]:
-        return [self.state, *([self.stretch.state] if self.stretch else [])]
-
-    @property
-    def is_host_bound(self) -> bool:
-        """Whether the host needs nearly the whole time of a call to queue it."""
-        return bool(self.host) and bool(np.median(self.host) > HOST_BOUND * self.median_ms)
-
     def columns(self) -> dict[str, Any]:
-        """Return the columns of a row; `lmperf.statistics` compares them."""
-        state = self.state
-        p20, median, p80 = np.quantile(self.times, (0.2, 0.5, 0.8))
-        columns = {
-            "median_ms": float(median),
-            "mean_ms": float(np.mean(self.times)),
-            "std_ms": float(np.std(self.times, ddof=1)) if len(self.times) > 1 else 0.0,
-            "p20_ms": float(p20),
-            "p80_ms": float(p80),
-            "least_ms": min(self.times),
-            "repetitions": len(self.times),
-            "rounds_ms": _joined(self.rounds),
-            "clock_mhz": state.clock_mhz,
-            "power_w": state.power_w,
-            "temperature_c": state.temperature_c,
-            "other_load": self.other_load,
-            "marks": ";".join(self.marks),
-        }
-        if self.host:
-            columns["host_ms"] = float(np.median(self.host))
-        if state.clock_mhz is not None:
-            columns["rounds_mhz"] = _joined([s.clock_mhz for s in self.states])
-        if state.throttle is not None:
-            columns["throttle"] = hex(state.throttle)
-        return columns | (self.stretch.columns() if self.stretch else {}) | self.others
+        """Columns of a row. `low_ms`, `high_ms`: the interval of the median of rounds; the least
+        and greatest stretch."""
+        ends = median_interval(self.parts) if self.in_turn else (min(self.parts), max(self.parts))
+        low, high = map(float, ends)
+        times = {"median_ms": median(self.parts), "low_ms": low, "high_ms": high}
+        return {**times, "n": self.calls, "rounds_ms": ";".join(map(repr, self.parts))}
 
 
-def _joined(values: Sequence[float | None]) -> str:
-    return ";".join("" if value is None else repr(value) for value in values)
+def in_turn(
+    entries: Sequence[Any], run: Run, pace: Pace, seconds: Callable[[], float]
+) -> dict[Any, Times]:
+    """Time calls in turn; entries that fail are missing in the result.
 
-
-def time_in_turn(
-    entries: Iterable[Any],
-    timer: Timer,
-    pace: Pace,
-    chance: random.Random | None = None,
-    clock: Callable[[], float] = time.monotonic,
-    twins: Collection[Any] = (),
-) -> dict[Any, Timings]:
-    """Time entries in turn until every pair is decided; return the timings by entry.
-
-    Entries that failed are missing in the result.
-
-    Args:
-        entries: (case, phase) pairs, as `timer` knows them.
-        timer: runs the calls of an entry.
-        pace: how long to measure.
-        chance: random generator that chooses the rounds in which a result is checked.
-        clock: returns seconds.
-        twins: entries of an A/A test; whether they differ from others need not be decided.
+    seconds: the clock; the same on all ranks.
     """
-    chance = chance or random.SystemRandom()
-    rounds = _Rounds(entries, timer, pace, twins)
-    ends = clock() + pace.cap_s
-    for number in itertools.count(1):
-        look = number in LOOKS
-        # A round that may be the last one is checked, to find implementations that became wrong.
-        rounds.run(checked=look or chance.random() < CHECKED_ROUNDS)
-        if number == LEAST_ROUNDS // 2:
-            timer.between()
-        over = number >= LOOKS[-1] or (number >= LEAST_ROUNDS and clock() >= ends)
-        if (look or over) and (rounds.is_decided() or over):
-            break
-    if not look:
-        rounds.run(checked=True)
-    return rounds.timings
+    calls = {entry: number for entry in entries if (number := _calls(entry, run, pace))}
+    parts: dict[Any, list[float]] = {entry: [] for entry in calls}
+    ends = seconds() + pace.cap_s
+    for number in count(1):
+        order = list(parts)
+        first = number % max(1, len(order))
+        for entry in order[first:] + order[:first]:
+            found = run(entry, calls[entry])
+            if found is None:
+                del parts[entry]
+            else:
+                parts[entry].append(median(found[0]))
+        over = number >= LOOKS[-1] or (number >= LOOKS[0] and seconds() >= ends)
+        if over or not parts or (number in LOOKS and _all_decided(parts.values())):
+            return {one: Times(of, len(of) * calls[one]) for one, of in parts.items()}
 
 
-class _Rounds:
-    """Runs rounds (one slice of every entry), and holds the timings of the working entries."""
+def _all_decided(parts: Any) -> bool:
+    return all(decided(one, other) for one, other in combinations(parts, 2))
 
-    def __init__(
-        self, entries: Iterable[Any], timer: Timer, pace: Pace, twins: Collection[Any]
-    ) -> None:
-        self._timer, self._twins = timer, twins
-        self._repetitions: dict[Any, int] = {}
-        self._retakes: dict[Any, int] = {}
-        self._number = 0
-        self.timings: dict[Any, Timings] = {}
-        for entry in entries:
-            warmed = timer.warm_up(entry, pace.warm_up_ms)
-            if warmed is not None:
-                self._repetitions[entry] = _repetitions(*warmed, pace)
-                self.timings[entry] = Timings()
 
-    def run(self, checked: bool) -> None:
-        """Run one round: a slice of every entry, beginning with the next entry in each round."""
-        order = list(self.timings)
-        start = self._number % max(len(order), 1)
-        for entry in order[start:] + order[:start]:
-            found = self._slice(entry, checked)
-            if found is not None:
-                self.timings[entry].add(found)
-        self._number += 1
+def _calls(entry: Any, run: Run, pace: Pace) -> int | None:
+    """Warm an entry up; return how many of its calls are a slice, None if it fails.
 
-    def _slice(self, entry: Any, checked: bool) -> SliceResult | None:
-        """Time a slice, and once more if the device was throttled; drop the entry if it fails."""
-        found = self._timer.slice(entry, self._repetitions[entry], checked)
-        retakes = self._retakes.get(entry, 0)
-        if found is not None and found.state.capped and retakes < _MOST_RETAKES:
-            time.sleep(_REST_S)
-            found = self._timer.slice(entry, self._repetitions[entry], checked)
-            helped = found is not None and not found.state.capped
-            self._retakes[entry] = 0 if helped else retakes + 1
+    A call counts with its own time, or with a third of its time with overhead if that is longer.
+    """
+    total, number = 0.0, 1
+    while total < pace.warm_ms:
+        found = run(entry, number)
         if found is None:
-            self.timings.pop(entry, None)
-        return found
-
-    def is_decided(self) -> bool:
-        """Return whether no comparison of two entries needs further rounds."""
-        compared = [entry for entry in self.timings if entry not in self._twins]
-        rounds = [np.array(self.timings[entry].rounds) for entry in compared]
-        return all(decided(base, other) for base, other in itertools.combinations(rounds, 2))
+            return None
+        times, all_ms = found
+        total, number = total + all_ms, 2 * number
+    weight = max(times[-1], all_ms / len(times) / 3, 1e-6)
+    return max(1, min(MOST_CALLS, int(pace.slice_ms / weight)))
 
 
-def _repetitions(call_ms: float, with_overhead_ms: float, pace: Pace) -> int:
-    """Return the number of calls in a slice of `pace.slice_ms`, at most MOST_REPETITIONS.
+def visit(entry: Any, run: Run, pace: Pace) -> list[float] | None:
+    """Return ms of the steps of a contiguous visit, after its lead-in; None if the entry fails."""
+    steps, passed_s = 1, 0.0
+    while True:
+        found = run(entry, steps)
+        if found is None:
+            return None
+        passed_s += found[1] / 1e3
+        step_ms = max(found[1] / len(found[0]), 1e-3)
+        if passed_s >= pace.lead_s:
+            break
+        steps = math.ceil((pace.lead_s - passed_s) * 1e3 / step_ms)
+    wanted = max(pace.steps, math.ceil(_MARGIN * pace.visit_s * 1e3 / step_ms))
+    most = max(1, int(pace.most_s * 1e3 / step_ms))
+    found = run(entry, max(min(wanted, most), min(pace.steps, 3)))
+    return None if found is None else found[0]
 
-    A call counts with its own time, or a third of its time with overhead if that is longer.
-    """
-    weight = max(call_ms, with_overhead_ms / 3, 1e-6)
-    return max(1, min(MOST_REPETITIONS, int(pace.slice_ms / weight)))
+
+def stretches(visits: Sequence[Sequence[float]]) -> Times:
+    """Return the times of visits, each divided into stretches of consecutive steps."""
+    parts = []
+    for times in visits:
+        ends = [len(times) * n // STRETCHES for n in range(STRETCHES + 1)]
+        pieces = (times[begin:end] for begin, end in pairwise(ends))
+        parts += [fmean(piece) for piece in pieces if piece]
+    return Times(parts, sum(map(len, visits)), in_turn=False)

@@ -1,120 +1,300 @@
-"""Measures groups of cases in worker processes, and continues when a worker is lost.
+"""Measures groups in a worker process; a crash, a hang or a kill of the worker becomes a row.
 
-If a worker crashes, hangs or runs out of memory, the case that it was running gets a row with the
-status `crash`, `timeout` or `oom`.
+One worker measures all groups, one after another. It sends a message before each step of a case. If
+the next one does not come in time, or the worker ends, the case that ran has failed; a new worker
+goes on with what has no row. A case whose process ended is tried once more, since somebody may have
+killed it. Whatever ends this process ends the worker, and loses the group that it measured.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from types import MappingProxyType
+import os
+import pickle
+import tempfile
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 
-from lmperf.benchmark import Benchmark, Case, Timed, ranks_of
-from lmperf.measuring.assigned import Entry, Rows
-from lmperf.measuring.faults import lacks_memory
-from lmperf.measuring.group import Group
-from lmperf.measuring.history import RunHistory
-from lmperf.measuring.readings import References
-from lmperf.measuring.twins import Assignment, twins_of
-from lmperf.measuring.workers import PROJECT, OnStep, Workers
+from lmperf.benchmark import Benchmark, Case, Implementation, resolve
+from lmperf.errors import UserError
+from lmperf.measuring.process import Lost, Process
+from lmperf.measuring.progress import Progress
+from lmperf.measuring.rounds import is_back_to_back
+from lmperf.measuring.sensors import Gpus
+
+Row = dict[str, Any]
+Rows = dict[tuple[Case, str], list[Row]]
+Save = Callable[[list[Row]], None]
+# Seconds until a worker has imported torch; between two looks at the GPUs, and at a silent worker.
+_START_LIMIT_S, _LOOK_S, _WAIT_S = 180.0, 0.05, 5.0
+# Time-outs after which an implementation is not run again.
+_MOST_TIMEOUTS = 2
+_SKIPPED = {"status": "timeout", "reason": "skipped: it timed out twice in this run"}
+# Seconds by which the clock of a worker may be behind: all processes share one.
+_CLOCK_S = 0.5
+_MOST_LINES = 100  # of the worker's output that are passed on
+_CACHE = "TORCHINDUCTOR_CACHE_DIR"
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a worker measures: groups of a benchmark, without the rows in `done`.
+
+    Attributes:
+        entry, stem, external, phases, patient: make the benchmark.
+        groups: the cases of each group, and the seed of its inputs.
+        done: (case, phase) pairs that have rows.
+        alone: cases that ran out of memory beside the others of their group.
+        on_request: whether calls of the only case are timed on request (`worker._serve`).
+    """
+
+    entry: str
+    stem: str
+    external: dict[str, Implementation]
+    phases: tuple[str, ...]
+    patient: bool
+    device: str
+    groups: list[tuple[list[Case], int]]
+    done: frozenset[tuple[Case, str]] = frozenset()
+    alone: frozenset[Case] = frozenset()
+    on_request: bool = False
+
+    @classmethod
+    def of(cls, benchmark: Benchmark, device: str, groups: Sequence[list[Case]], **more) -> Job:
+        """Return the job of groups of a benchmark."""
+        return cls(
+            *(benchmark.entry, benchmark.stem, benchmark.external, benchmark.phases),
+            *(benchmark.patient, device, [(group, seed_of(benchmark, group)) for group in groups]),
+            **more,
+        )
+
+    def benchmark(self) -> Benchmark:
+        """Return the benchmark, with the phases that are measured."""
+        made = resolve(self.entry)(self.stem, self.external)
+        made.phases, made.patient = self.phases, self.patient
+        return made
+
+    def environ(self, cache: str, gpus: Sequence[str]) -> dict[str, str]:
+        """Return the environment of the worker.
+
+        Args:
+            cache: folder for compiled code.
+            gpus: UUIDs of the GPUs that the worker may use; empty: all.
+        """
+        found = {**os.environ, _CACHE: cache}
+        if gpus:
+            found["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
+        if self.benchmark().is_check and self.device != "cuda":
+            found["TRITON_INTERPRET"] = "1"
+        return found
 
 
 class Supervisor:
-    """Measures groups of cases on one device. The arguments not named here are those of `Workers`.
+    """Measures groups of a benchmark on a device.
 
     Args:
-        best: `launch_us` and `python_us` -> the shortest times of the host's references that are
-            known from earlier runs on this machine.
+        locks: descriptors of the device's lock, which is held until all processes have ended.
+        gpus: UUIDs of the GPUs that measure.
 
     Attributes:
-        workers: the worker processes of the device.
-        history: timeouts, disturbed phases and references in the groups measured so far.
+        facts: properties of the software, as the worker reported them.
     """
 
     def __init__(
         self,
+        benchmark: Benchmark,
         device: str,
-        on_step: OnStep = lambda *_: None,
-        paths: Mapping[str, Sequence[str]] | None = None,
-        note: Callable[[str], None] = lambda _: None,
-        best: Mapping[str, float] = MappingProxyType({}),
+        progress: Progress,
+        locks: Sequence[int] = (),
+        gpus: Sequence[str] = (),
     ):
-        self.workers = Workers(device, on_step, note, paths)
-        self.history = RunHistory(References(device, best))
+        self._benchmark, self._device, self._progress = benchmark, device, progress
+        self._locks, self._gpus = locks, gpus
+        self._died: Counter[tuple[Case | None, str | None]] = Counter()
+        self._timeouts: Counter[str] = Counter()
+        self._alone: set[Case] = set()
+        self._said: set[str] = set()
+        self.facts: dict[str, Any] = {}
 
-    def __enter__(self) -> Supervisor:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.workers.stop()
-
-    def other_work(self) -> str | None:
-        """Return one line about other programs that use this machine; None if it is idle."""
-        self.workers.start([PROJECT])
-        return self.workers.watch.before().words
-
-    def measure(
-        self, benchmark: Benchmark, cases: Sequence[Case], seed: int, twins: bool = True
-    ) -> list[dict]:
-        """Measure a group; return its rows: every case and phase has one, even if workers are lost.
-
-        A case that runs out of memory beside the other cases of its group is measured again alone.
-
-        twins: whether the first case of each dtype also runs in a second process (an A/A test).
+    def measure(self, groups: Sequence[list[Case]], save: Save) -> None:
+        """Measure the groups; `save` takes the rows of each as soon as it is done.
 
         Raises:
-            WorkerStartError: a worker could not be started.
-            TooManyWorkersLost: the group was given up after too many lost workers.
+            UserError: no worker can be started.
         """
-        assignments = [
-            Assignment(worker_of(benchmark, case.implementation), case) for case in cases
-        ]
-        chosen = twins_of(assignments) if twins else {}
-        found = self.rows(benchmark, assignments, seed, chosen, assignments)
-        if isinstance(benchmark, Timed) and len(assignments) > 1:
-            full = [entry for entry, rows in found.items() if any(map(lacks_memory, rows))]
-            found |= self._alone(benchmark, seed, full)
-        return [row for rows in found.values() for row in rows]
+        left, rows = deque(groups), {}
+        with empty_cache() as cache:
+            while left:
+                try:
+                    with self._worker(left, rows, cache) as worker:
+                        self._follow(worker, left, rows, save)
+                except _Lost as lost:
+                    self._record(lost, left[0], rows)
 
-    def _alone(self, benchmark: Timed, seed: int, full: Sequence[Entry]) -> Rows:
-        """Measure the cases of some entries alone in new workers; return the rows of these entries.
+    def _worker(self, left: Sequence[list[Case]], rows: Rows, cache: str) -> Process:
+        skipped = {key for group in left for key in self._too_slow(group)}
+        done = frozenset(rows.keys() | skipped)
+        job = Job.of(self._benchmark, self._device, left, done=done, alone=frozenset(self._alone))
+        return Process(
+            "lmperf.measuring.worker",
+            pickle.dumps(job),
+            self._locks,
+            job.environ(cache, self._gpus),
+            on_line=self._on_line,
+        )
 
-        Cases timed in turn are all in memory at once, so that one may lack what another holds.
+    def _on_line(self, line: str) -> None:
+        """Pass on a line that a worker has printed, once: libraries repeat their warnings."""
+        if line not in self._said and len(self._said) < _MOST_LINES:
+            self._said.add(line)
+            self._progress.note(f"the worker writes: {line}")
+
+    def _follow(self, worker: Process, left: deque, rows: Rows, save: Save) -> None:
+        """Receive the messages of a worker until the groups are done.
+
+        Raises:
+            _Lost: the worker ended, or took too long for a step.
         """
-        found: Rows = {}
-        for one in dict.fromkeys(one for one, _ in full):
-            for name in self.workers.names:
-                self.workers.end(name)
-            found |= self.rows(benchmark, [one], seed, sustained=[one])
-        return {entry: found[entry] for entry in full}
+        gpus, at = Gpus(self._gpus), _At(limit_s=_START_LIMIT_S)
+        while left:
+            # On a CPU, this process must not run beside the timed code.
+            wait_s = _LOOK_S if gpus and at.samples else min(_WAIT_S, at.left_s)
+            try:
+                message = worker.receive(wait_s)
+            except Lost as lost:
+                raise _Lost(at, {"status": "crash", "reason": str(lost)}, died=True) from None
+            if at.samples:
+                gpus.sample((at.case, at.phase))
+            match message:
+                case None:
+                    if not at.left_s:
+                        reason = f"no answer within {at.limit_s:g} s"
+                        raise _Lost(at, {"status": "timeout", "reason": reason})
+                case {"late_s": late_s} if abs(late_s) > _CLOCK_S:
+                    words = f"its clock is wrong: it is {late_s:.2g} s behind"
+                    raise _Lost(at, {"status": "failed_check", "reason": words}, died=True)
+                case {"failed": row}:
+                    raise _Lost(at, row, died=message.get("died", False))
+                case {"ready": facts}:
+                    self.facts = facts
+                case {"note": words}:
+                    self._progress.note(words)
+                case {"step": words, "case": number, "phase": phase, "lasts_s": lasts_s}:
+                    limit_s = self._benchmark.limit_s + lasts_s
+                    at = _At(left[0][number], phase, limit_s, samples=words == "timing")
+                    self._progress.step(f"{words}: {at.case.name}")
+                case {"rows": found, "case": number, "phase": phase}:
+                    one = left[0][number]
+                    rows[one, phase] = [self._whole(one, phase, row, gpus) for row in found]
+                case {"done": _}:
+                    self._save(left.popleft(), rows, save)
+                    at = _At(limit_s=self._benchmark.limit_s)
 
-    def rows(
+    def _whole(self, case: Case, phase: str, row: Row, gpus: Gpus) -> Row:
+        """Return a row with what names it, and what the sensors say of it."""
+        seen = gpus.columns((case, phase))
+        if is_back_to_back(self._benchmark, phase) or _runs_on(self._benchmark, case):
+            seen.pop("marks", None)  # the clock and the power of the cap are what is measured
+        marks = ";".join(filter(None, (seen.pop("marks", ""), row.get("marks"))))
+        return {**_named(case, phase), **row, **seen, **({"marks": marks} if marks else {})}
+
+    def _save(self, group: list[Case], rows: Rows, save: Save) -> None:
+        for key in self._too_slow(group):
+            rows.setdefault(key, [{**_named(*key), **_SKIPPED}])
+        keys = [(one, phase) for one in group for phase in self._benchmark.phases_of(one)]
+        save([row for key in keys for row in rows.get(key, [])])
+        rows.clear()
+
+    def _too_slow(self, group: list[Case]) -> list[tuple[Case, str]]:
+        """The cases and phases of implementations that timed out too often in this run."""
+        slow = [case for case in group if self._timeouts[case.implementation] >= _MOST_TIMEOUTS]
+        return [(case, phase) for case in slow for phase in self._benchmark.phases_of(case)]
+
+    def _record(self, lost: _Lost, group: list[Case], rows: Rows) -> None:
+        """Add the rows of the case that a lost worker ran; none if it is tried once more."""
+        case, phase, row = lost.at.case, lost.at.phase, lost.row
+        self._died[case, phase] += 1
+        if lost.died and self._died[case, phase] == 1:
+            where = f" in {case.name}" if case else ""
+            self._progress.note(f"{row['reason']}{where}; it is tried once more")
+            return
+        if case is None:
+            raise UserError(f"no worker can be started: {row['reason']}")
+        if row["status"] == "oom" and len(group) > 1 and case not in self._alone:
+            self._alone.add(case)
+            return
+        self._timeouts[case.implementation] += row["status"] == "timeout"
+        # What hangs or harms in one phase would do so in the others; what crashes need not.
+        only_one = phase and row["status"] in ("crash", "oom")
+        for one in [phase] if only_one else self._benchmark.phases_of(case):
+            where = f" in its {phase}" if phase not in (None, one) else ""
+            found = {**_named(case, one), **row, "reason": f"{row['reason']}{where}"}
+            rows.setdefault((case, one), [{**found, "seed": seed_of(self._benchmark, group)}])
+
+
+class _At:
+    """The step that a worker runs: its case and phase, if any, and when it must have ended."""
+
+    def __init__(
         self,
-        benchmark: Benchmark,
-        assignments: Sequence[Assignment],
-        seed: int,
-        twins: Mapping[Assignment, Assignment] = MappingProxyType({}),
-        sustained: Collection[Assignment] = (),
-    ) -> Rows:
-        """Measure cases; return (assignment, phase) -> rows. Arguments as for `Group`."""
-        self.workers.use_devices(max(ranks_of(benchmark, one.case) for one in assignments))
-        group = Group(self.workers, self.history, benchmark, assignments, seed, twins, sustained)
-        found = group.time() if isinstance(benchmark, Timed) else group.observe()
-        self.workers.end_custom()
-        return {
-            (one, phase): [_named(one.case, phase) | row | {"seed": seed} for row in rows]
-            for (one, phase), rows in found.items()
-        }
+        case: Case | None = None,
+        phase: str | None = None,
+        limit_s: float = 0.0,
+        samples: bool = False,
+    ):
+        self.case, self.phase, self.limit_s, self.samples = case, phase, limit_s, samples
+        self._until = time.monotonic() + limit_s
+
+    @property
+    def left_s(self) -> float:
+        return max(0.0, self._until - time.monotonic())
 
 
-def worker_of(benchmark: Benchmark, implementation: str) -> str:
-    """Return the name of the worker that runs an implementation.
+class _Lost(Exception):
+    """Raised when a worker is lost in a step; `died`: somebody else may have ended it."""
 
-    Peers and custom implementations have a worker each; the project's implementations share one.
+    def __init__(self, at: _At, row: Row, died: bool = False):
+        super().__init__(str(row))
+        self.at, self.row, self.died = at, row, died
+
+
+@contextmanager
+def empty_cache() -> Iterator[str]:
+    """Yield a new folder for compiled code, so that the times of first calls can be compared.
+
+    It lies in the folder that TORCHINDUCTOR_CACHE_DIR names, if any.
+
+    Raises:
+        UserError: it cannot be created.
     """
-    return implementation if implementation in benchmark.external else PROJECT
+    given = os.environ.get(_CACHE)
+    try:
+        if given:
+            os.makedirs(given, exist_ok=True)
+        made = tempfile.TemporaryDirectory(
+            prefix="lmperf-inductor-", dir=given, ignore_cleanup_errors=True
+        )
+    except OSError as error:
+        variable = f"{_CACHE} (now {given})" if given else "TMPDIR"
+        words = f"no folder can be created for the compile cache ({error.strerror})"
+        raise UserError(f"{words}; set {variable} to a folder with free space") from None
+    with made as folder:
+        yield folder
 
 
-def _named(case: Case, phase: str) -> dict[str, Any]:
+def seed_of(benchmark: Benchmark, group: Sequence[Case]) -> int:
+    """Return the seed of a group's inputs: another one for each cell, the same in every run."""
+    text = f"{benchmark.stem} {group[0].cell}"
+    return int(sha256(text.encode()).hexdigest()[:7], 16)
+
+
+def _runs_on(benchmark: Benchmark, case: Case) -> bool:
+    return getattr(benchmark, "runs_back_to_back", lambda _: False)(case)
+
+
+def _named(case: Case, phase: str) -> Row:
     return {**case.axes, "implementation": case.implementation, "phase": phase}

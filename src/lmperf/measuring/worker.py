@@ -1,115 +1,120 @@
-"""Runs in a worker: a process that uses the device and measures on request of the supervisor.
-
-The worker sends a message before each step, so that the supervisor knows which case was running if
-the worker crashes or hangs. Requests and replies are tuples that begin with a word. The last reply
-to a request is `done` with the result, `wrong` (a result failed its check) or `failed` (an error
-after which this process must not be used again).
-"""
+"""Runs in a worker: measures the groups of a job one after another, and tells their rows."""
 
 from __future__ import annotations
 
-import multiprocessing
+import gc
+import json
 import os
-import signal
-import sys
-from collections.abc import Sequence
-from multiprocessing.connection import Connection
-from pathlib import Path
-from typing import Any
+import pickle
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import groupby
+from typing import Any, BinaryIO
 
-from lmperf.measuring import follow
+import torch
 
-# Version of the requests and replies. Supervisor and worker must have the same version.
-PROTOCOL = 4
+from lmperf.benchmark import Case, is_ranked, ranks_of
+from lmperf.measuring import ranks
+from lmperf.measuring.clock import now
+from lmperf.measuring.group import Group
+from lmperf.measuring.memory import import_dispatch
+from lmperf.measuring.printable import one_line
+from lmperf.measuring.supervisor import Job
+
+# Version of the messages. A comparison of two versions of the code needs workers of the same one.
+PROTOCOL = 5
+# What ranks may hold after a group: buffers of libraries.
+_KEPT_BYTES = 2**28
 
 
-def main(
-    connection: Connection, device: str, lock: Any, output: Any = None, more_locks: Sequence = ()
-) -> None:
-    """Answer requests until the supervisor closes the connection; runs in the worker's process.
+def main(pipe: int) -> None:
+    """Measure the job on standard input; write messages to the pipe."""
+    given = os.fdopen(os.dup(0), "rb")
+    with open(os.devnull) as nothing:
+        os.dup2(nothing.fileno(), 0)
+    job: Job = pickle.load(given)
 
-    Args:
-        connection: the worker's end of the pipe to the supervisor.
-        device: cuda, mps or cpu.
-        lock: descriptor of the open file that holds the lock of the machine or of a GPU.
-        output: descriptor that replaces stdout and stderr; None: they stay as they are.
-        more_locks: descriptors of the locks of further GPUs.
-    """
-    os.setsid()
-    _end_with_supervisor()
-    if output is not None:
-        _redirect_output(output)
-    _keep_from_children(connection.fileno(), lock, *more_locks)
-    # Import the clocks before any implementation, which could replace the functions of `time`.
-    from lmperf.measuring.footprint import import_dispatch
-    from lmperf.measuring.rank_server import RankServer
-    from lmperf.measuring.serving import Serving
+    def tell(**message: Any) -> None:
+        line = json.dumps({"at": now(), **message}, default=float)
+        os.write(pipe, f"{line}\n".encode())
 
-    if device == "cpu":
-        import_dispatch()  # no step of a case is to wait for it
-    server = RankServer()  # before this process uses the device
-    _keep_from_children(server.fileno())
-    code = str(Path(__file__).resolve().parents[1])
-    connection.send(("done", {**_device_facts(device), "code": code}))
-    serving = Serving(connection, device, server)
-    while True:
+    gc.freeze()  # later collections skip what is imported now
+    benchmark = job.benchmark()
+    tell(ready=_facts(job.device, is_ranked(benchmark)))
+    for size, groups in groupby(job.groups, lambda group: ranks_of(benchmark, group[0][0])):
+        left = list(groups)
+        if not is_ranked(benchmark):
+            _measure(job, left, given, tell, ranks.Alone())
+            continue
+        if job.device == "cpu":
+            import_dispatch()  # once for all ranks
         try:
-            name, *arguments = connection.recv()
-        except (EOFError, OSError):
-            return
-        serving.answer(name, arguments)
+            while left:
+                measure = partial(_measure, job, left, given, tell)
+                left = left[ranks.run(size, job.device, measure, tell) :]
+        except Exception as error:  # of torch.multiprocessing: a rank has ended
+            reason = one_line(f"a rank failed: {str(error).strip().splitlines()[-1]}")
+            tell(failed={"status": "crash", "reason": reason}, died=True)
+            os._exit(1)
+    os._exit(0)  # without waiting for threads that an implementation has left
 
 
-def _end_with_supervisor() -> None:
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # the server ignores it
-    follow.die_with(os.getppid())
-    follow.adopt_orphans()
-    supervisor = multiprocessing.parent_process()
-    if supervisor is not None and not supervisor.is_alive():
-        os._exit(1)
-
-
-def _redirect_output(output: int) -> None:
-    for stream in (sys.stdout, sys.stderr):
-        if stream is not None:
-            stream.flush()
-    os.dup2(output, 1)
-    os.dup2(output, 2)
-    os.close(output)
-    if sys.stdout is not None:  # keeps lines printed before a crash
-        sys.stdout.reconfigure(line_buffering=True)
-
-
-def _keep_from_children(*descriptors: int) -> None:
-    """Keep child processes of this worker from inheriting the lock and the connection."""
-
-    def replace() -> None:  # a closed descriptor's number could be reused
-        nothing = os.open(os.devnull, os.O_RDWR)
-        for descriptor in descriptors:
-            os.dup2(nothing, descriptor, inheritable=False)
-        os.close(nothing)
-
-    for descriptor in descriptors:
-        os.set_inheritable(descriptor, False)
-    os.register_at_fork(after_in_child=replace)
-
-
-def _device_facts(device: str) -> dict[str, Any]:
-    import torch
-
-    facts: dict[str, Any] = {
+def _facts(device: str, forks: bool) -> dict[str, Any]:
+    """Properties of software and device; `forks`: ranks, before which no device may be used."""
+    found: dict[str, Any] = {
         "matmul_precision": torch.get_float32_matmul_precision(),
         "tf32_matmul": torch.backends.cuda.matmul.allow_tf32,
         "tf32_cudnn": torch.backends.cudnn.allow_tf32,
     }
     if device == "cpu":
-        facts["threads"] = torch.get_num_threads()
-    if device == "cuda":
-        properties = torch.cuda.get_device_properties(0)
-        facts["multiprocessors"] = properties.multi_processor_count
-        facts["cudnn"] = torch.backends.cudnn.version()
-        facts["uuid"] = f"GPU-{properties.uuid}"
-        if (count := torch.cuda.device_count()) > 1:
-            every = map(torch.cuda.get_device_properties, range(count))
-            facts["uuids"] = [f"GPU-{one.uuid}" for one in every]
-    return facts
+        found["threads"] = torch.get_num_threads()
+    if device == "cuda" and not forks:
+        found["multiprocessors"] = torch.cuda.get_device_properties(0).multi_processor_count
+        found["cudnn"] = torch.backends.cudnn.version()
+    return found
+
+
+def _measure(
+    job: Job,
+    groups: Sequence[tuple[list[Case], int]],
+    given: BinaryIO,
+    tell: Callable,
+    team: ranks.Alone,
+) -> int:
+    """Measure groups; return how many. Ranks end after one that has left memory in use."""
+    told = tell if team.is_first else _silent
+    for number, (cases, seed) in enumerate(groups, 1):
+        arguments = job.benchmark(), cases, job.done, job.alone, job.device, seed, team, told
+        if job.on_request:
+            _serve(Group(*arguments), cases, given, team, told)
+        else:
+            Group(*arguments).run()
+            told(done=True)
+            if team.rank and _keeps_memory(team):
+                return number
+    return len(groups)
+
+
+def _serve(
+    group: Group, cases: Sequence[Case], given: BinaryIO, team: ranks.Alone, tell: Callable
+) -> None:
+    """Prepare the only case of a group, then time its calls until the next case is asked for."""
+    (case,) = cases
+    group.prepare(case)
+    tell(columns=group.ready(case))
+    while True:
+        request = json.loads(team.shared(given.readline() if team.is_first else b"") or b"{}")
+        if "calls" not in request:
+            return
+        tell(times=group.slice(request["phase"], case, request["calls"]))
+
+
+def _keeps_memory(team: ranks.Alone) -> bool:
+    """Whether a rank still holds tensors on CUDA: DistributedDataParallel keeps its model."""
+    gc.collect()
+    held = torch.cuda.memory_allocated() if torch.cuda.is_initialized() else 0
+    return team.longest([float(held)])[0] > _KEPT_BYTES
+
+
+def _silent(**message: Any) -> None:
+    pass

@@ -14,7 +14,7 @@ from pathlib import Path
 import pandas as pd
 
 from lmperf.gate import FAILED
-from lmperf.names import MARKS, STATUSES, mark_words, phase_words
+from lmperf.names import STATUSES, mark_words, phase_words
 from lmperf.reporting.evidence import Evidence, having
 from lmperf.reporting.foreign import plain
 from lmperf.reporting.gains import pairs
@@ -34,8 +34,6 @@ LEDGER_STEM = "distributed_overlap"
 DRIFT = 1.5
 _BESIDE = "the implementation beside it"
 _KEPT = f"{_BESIDE} ok, in at most {DRIFT:g} times its undisturbed time"
-# Marks of rows measured on a disturbed machine: conclusions from their times may be wrong.
-DISTURBED = ("loaded", "drift")
 
 
 @dataclass(frozen=True)
@@ -291,9 +289,9 @@ def _marks(rows: pd.DataFrame) -> list[list[str]]:
 
 
 def _disturbed(rows: pd.DataFrame) -> str:
-    found = {mark for names in _marks(rows) for mark in names}
-    words = [MARKS[mark].words for mark in DISTURBED if mark in found]
-    return f" ({', '.join(words)})" if words else ""
+    """In words that conclusions from times may be wrong; empty if the machine was not loaded."""
+    is_loaded = any("loaded" in names for names in _marks(rows))
+    return f" ({mark_words('loaded')})" if is_loaded else ""
 
 
 def _names_any(reasons: pd.Series, words: Iterable[str]) -> pd.Series:

@@ -13,7 +13,8 @@ stochastically; the random bits here are a hash of the element's index and the s
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from types import FunctionType
 
 import torch
 from torch import Tensor
@@ -27,12 +28,13 @@ class CompiledAdamW(torch.optim.AdamW):
 
     Computes in float32; parameters and moments are stored in the dtype of the parameter. bfloat16
     parameters and second moments are rounded stochastically, the same way in every run. Every
-    parameter needs a contiguous gradient.
+    parameter needs a contiguous gradient. The learning rate may be a tensor on their device: a CUDA
+    graph then reads its current value.
     """
 
     def __init__(self, parameters: Iterable[Tensor], lr: float):
         super().__init__(parameters, lr=lr)
-        self._update = torch.compile(_update, dynamic=False, fullgraph=True)
+        self._updates: dict[tuple[int, torch.dtype], Callable[..., None]] = {}
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:
@@ -41,15 +43,29 @@ class CompiledAdamW(torch.optim.AdamW):
         states = [self._state_of(parameter) for parameter in parameters]
         torch._foreach_add_([state["step"] for state in states], 1)
         made, rate, betas = states[0]["step"], group["lr"], group["betas"]
-        # Tensors, so that a new step or learning rate does not recompile. A CUDA graph keeps the
-        # learning rate of its capture.
-        shrink = torch.full_like(made, 1 - rate * group["weight_decay"])
+        # Tensors, so that a new step or learning rate does not recompile.
+        if not isinstance(rate, Tensor):
+            rate = torch.full_like(made, rate)
+        shrink = 1 - rate * group["weight_decay"]
         length, root = rate / (1 - betas[0] ** made), (1 - betas[1] ** made).sqrt()
         seed = made.to(torch.int32)
         for parameter, state in zip(parameters, states, strict=True):
             tensors = parameter, parameter.grad, state["exp_avg"], state["exp_avg_sq"]
             flat = (tensor.view(-1) for tensor in tensors)
-            self._update(*flat, shrink, length, root, seed, betas, group["eps"])
+            update = self._update_of(parameter)
+            update(*flat, shrink, length, root, seed, betas, group["eps"])
+
+    def _update_of(self, parameter: Tensor) -> Callable[..., None]:
+        """`_update`, compiled for tensors of this length and dtype.
+
+        Dynamo counts compilations by code object and fails after eight: each has a code object of
+        its own.
+        """
+        kind = parameter.numel(), parameter.dtype
+        if kind not in self._updates:
+            function = FunctionType(_update.__code__.replace(), _update.__globals__)
+            self._updates[kind] = torch.compile(function, dynamic=False, fullgraph=True)
+        return self._updates[kind]
 
     def _state_of(self, parameter: Tensor) -> dict[str, Tensor]:
         state = self.state[parameter]

@@ -15,8 +15,10 @@ class Graphed:
     """Captures a training step at the first call and replays it at every call.
 
     A replay reads tokens and targets at the addresses of the capture, so new contents are copied
-    there. Each replay overwrites the gradients and the loss of the last one. The memory pool of the
-    graph is not part of what the allocator counts as allocated.
+    there. It also reads the learning rate of each group of the optimizer, a tensor from the capture
+    on: a number that a schedule sets instead is copied into it. Each replay overwrites the
+    gradients and the loss of the last one. The memory pool of the graph is not part of what the
+    allocator counts as allocated.
 
     Args:
         step: clears the gradients, makes a training step and returns the loss. It must not allocate
@@ -40,19 +42,37 @@ class Graphed:
         self.uncaptured, self._optimizer, self._warm_ups = step, optimizer, warm_ups
         self._graph: torch.cuda.CUDAGraph | None = None
         self._gradients: list[tuple[torch.nn.Parameter, Tensor]] = []
+        self._rates: list[Tensor] = []
         self._loss: Tensor | None = None
         self.pool_mib = 0.0
 
     def __call__(self) -> Tensor:
         if self._graph is None:
             self._capture()
+        self._set_rates()
         self._graph.replay()
         # A caller may have cleared the gradients since the last replay.
         for parameter, gradient in self._gradients:
             parameter.grad = gradient
         return self._loss
 
+    def _set_rates(self) -> None:
+        """Copy learning rates that were set as other objects into the captured tensors."""
+        for group, rate in zip(self._optimizer.param_groups, self._rates, strict=True):
+            if group["lr"] is not rate:
+                rate.fill_(group["lr"])
+                group["lr"] = rate
+
     def _capture(self) -> None:
+        """Make the graph.
+
+        Raises:
+            OutOfMemoryError: a tensor does not fit into the device beside the graph's pool.
+        """
+        for group in self._optimizer.param_groups:
+            device = group["params"][0].device
+            group["lr"] = torch.as_tensor(group["lr"], dtype=torch.float32, device=device)
+        self._rates = [group["lr"] for group in self._optimizer.param_groups]
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
@@ -66,9 +86,26 @@ class Graphed:
         torch.cuda.empty_cache()  # a graph's pool cannot reuse memory that the allocator caches
         torch.cuda.reset_peak_memory_stats()
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=stream):
-            self._loss = self.uncaptured()
+        try:
+            # The outer context restores the current stream if a failed capture cannot be ended.
+            with torch.cuda.stream(stream), torch.cuda.graph(graph, stream=stream):
+                self._loss = self.uncaptured()
+        except RuntimeError as error:
+            raise first_cause(error) from None
         peak = torch.cuda.max_memory_allocated() - torch.cuda.memory_allocated()
         self.pool_mib, self._graph = peak / _MIB, graph
         parameters = (p for group in self._optimizer.param_groups for p in group["params"])
         self._gradients = [(p, p.grad) for p in parameters if p.grad is not None]
+
+
+def first_cause(error: RuntimeError) -> RuntimeError:
+    """The out-of-memory error during whose handling another error was raised; else the error.
+
+    The end of a capture that has failed raises an error of its own.
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, torch.OutOfMemoryError):
+            return cause
+        cause = cause.__context__
+    return error

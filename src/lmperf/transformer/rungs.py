@@ -1,4 +1,7 @@
-"""The ladder: train steps (rungs), each of which adds one technique to the rung below it.
+"""The ladder: train steps (rungs), each of which adds one technique to a rung below it.
+
+A CUDA graph first runs the step with float32 weights. bf16 weights stand without a graph, for
+devices that have none, and with one.
 
 A rung is a cell of the benchmark `end_to_end`, which times the rungs of one size, context and batch
 in turn; `ladder_loss` trains each rung on the same tokens. To add a rung, add it to `RUNGS` and its
@@ -7,6 +10,7 @@ words to `lmperf.names.IMPLEMENTATIONS`. This module imports no torch.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import NamedTuple
 
 _AUTOCAST = "autocast_bfloat16"
@@ -16,11 +20,13 @@ class Rung(NamedTuple):
     """One rung: its name, and the dtype and implementation of `end_to_end` that it is.
 
     dtype `bfloat16`: weights, gradients and moments are bf16, and AdamW is compiled.
+    below: the rung that it is compared with, if that is not the one before it in `RUNGS`.
     """
 
     name: str
     dtype: str
     implementation: str
+    below: str = ""
 
 
 # The lowest rung first.
@@ -32,13 +38,24 @@ RUNGS = (
     Rung("flash_attention", _AUTOCAST, "triton_compiled_blocks"),
     Rung("fused_loss", _AUTOCAST, "fused_loss"),
     Rung("fused_blocks", _AUTOCAST, "fused_blocks"),
-    Rung("bf16_weights", "bfloat16", "fused_blocks"),
-    Rung("graph", "bfloat16", "graph"),
+    Rung("graph", _AUTOCAST, "graph"),
+    Rung("bf16_weights", "bfloat16", "fused_blocks", below="fused_blocks"),
+    Rung("bf16_graph", "bfloat16", "graph", below="graph"),
 )
 # Rungs over the highest one of `RUNGS`, each with the float8 matmuls of a peer in one recipe.
 FLOAT8 = (
-    Rung("fp8_tensorwise", "bfloat16", "fp8_tensorwise"),
-    Rung("fp8_rowwise", "bfloat16", "fp8_rowwise"),
+    Rung("fp8_tensorwise", "bfloat16", "fp8_tensorwise", below="bf16_graph"),
+    Rung("fp8_rowwise", "bfloat16", "fp8_rowwise", below="bf16_graph"),
 )
 # Implementations of `end_to_end` that have a train step and no other phase.
 STEPS_ALONE = frozenset({"fused_loss", "fused_blocks", "graph", *(rung.name for rung in FLOAT8)})
+
+
+def rung_below(rung: Rung, known: Container[str]) -> Rung | None:
+    """The rung that a rung is compared with: the one below it, else the highest lower one known.
+
+    known: names of the rungs to choose from.
+    """
+    lower = RUNGS[: RUNGS.index(rung)] if rung in RUNGS else RUNGS
+    below = [one for one in lower if one.name == rung.below]
+    return next((one for one in (*below, *reversed(lower)) if one.name in known), None)

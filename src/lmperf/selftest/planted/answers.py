@@ -140,7 +140,7 @@ def _inputs_of_the_seed(q: Tensor, causal: bool) -> tuple[Tensor, ...]:
     from lmperf.attention.problem import AttentionProblem
     from lmperf.benchmark import Case
     from lmperf.benchmarks import load
-    from lmperf.measuring.run import seed_of
+    from lmperf.measuring.supervisor import seed_of
 
     dtype = str(q.dtype).removeprefix("torch.")
     values = (*q.shape, dtype, causal, False)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-import sys
 import threading
 import time
-from collections.abc import Callable
 
 import torch
 
@@ -51,54 +49,9 @@ def _spin() -> None:
 
 
 _REAL_NS, _REAL = time.perf_counter_ns, time.perf_counter
-_ELAPSED = torch.cuda.Event.elapsed_time
-
-
-def _slowed(factor: int) -> dict[Callable, Callable]:
-    """Return clock function -> a clock function that runs `factor` times slower."""
-    return {_REAL_NS: lambda: _REAL_NS() // factor, _REAL: lambda: _REAL() / factor}
-
-
-def _replace_bound(clocks: dict[Callable, Callable]) -> None:
-    """Replace clock functions wherever a module of `lmperf.measuring` has imported them."""
-    for name, module in list(sys.modules.items()):
-        if name.startswith("lmperf.measuring."):
-            for bound, value in list(vars(module).items()):
-                for real, other in clocks.items():
-                    if value is real:
-                        setattr(module, bound, other)
 
 
 def slows_the_clock(q, k, v, causal=False):
     """Makes `time.perf_counter` and `time.perf_counter_ns` run 1000 times slower."""
-    slowed = _slowed(1000)
-    time.perf_counter_ns, time.perf_counter = slowed[_REAL_NS], slowed[_REAL]
-    return attention(q, k, v, causal)
-
-
-def slows_the_bound_clocks(q, k, v, causal=False):
-    """Makes the clocks that `lmperf.measuring` imported run 30 times slower.
-
-    With a larger factor the warm-up, which lasts a given time, would not end in time.
-    """
-    _replace_bound(_slowed(30))
-    return attention(q, k, v, causal)
-
-
-def slows_the_events(q, k, v, causal=False):
-    """Divides the times between CUDA events by 1000 where `lmperf.measuring` reads them."""
-    _replace_bound({_ELAPSED: lambda start, end: _ELAPSED(start, end) / 1000})
-    return attention(q, k, v, causal)
-
-
-_SLOWED_SINCE: list[int] = []
-
-
-def slows_one_clock(q, k, v, causal=False):
-    """Makes the clock of the timed calls run at 0.8 of its speed from the first call on."""
-    if not _SLOWED_SINCE:
-        _SLOWED_SINCE.append(_REAL_NS())
-        clock = sys.modules["lmperf.measuring.clock"]
-        (since,) = _SLOWED_SINCE
-        clock.now = lambda: since + (_REAL_NS() - since) * 4 // 5
+    time.perf_counter_ns, time.perf_counter = lambda: _REAL_NS() // 1000, lambda: _REAL() / 1000
     return attention(q, k, v, causal)

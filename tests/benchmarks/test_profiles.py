@@ -1,0 +1,43 @@
+"""Cells and phases of the benchmark of profiles, and one profiled step on a CPU."""
+
+import pytest
+import torch
+
+from lmperf.benchmark import Case
+from lmperf.benchmarks import load
+from lmperf.transformer import sizes
+from lmperf.transformer.rungs import RUNGS
+from lmperf.transformer.sizes import ModelSize
+
+
+def test_every_rung_is_profiled_at_the_context_of_the_ladder():
+    benchmark = load("profiles")
+    cases = [case for case in benchmark.cases("gpu") if case.axes["context_length"] == 1024]
+    assert {case.axes["size"] for case in cases} == {"0.97B"}
+    ways = {(case.axes["dtype"], case.implementation): case for case in cases}
+    for rung in RUNGS:
+        assert "train_step" in benchmark.phases_of(ways[rung.dtype, rung.implementation])
+    assert benchmark.phases_of(ways["autocast_bfloat16", "graph"]) == ("train_step",)
+    assert benchmark.phases_of(ways["float32", "eager"]) == benchmark.phases
+
+
+def test_custom_model_is_not_profiled_with_bf16_weights():
+    benchmark = load("profiles", {"mine": "examples.student_model:Model"})
+    dtypes = {c.axes["dtype"] for c in benchmark.cases("gpu") if c.implementation == "mine"}
+    assert dtypes == {"float32", "tf32", "autocast_bfloat16"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("dtype", "name"), [("float32", "eager"), ("autocast_bfloat16", "fused_loss")]
+)
+def test_step_on_a_cpu_has_operators_and_its_time(monkeypatch, dtype, name):
+    monkeypatch.setitem(sizes.SIZES, "tiny", ModelSize(64, 128, 2, 4))
+    monkeypatch.setattr(torch, "compile", lambda function, **_: function)
+    monkeypatch.setattr("lmperf.compiler.require_compiler", lambda device: None)
+    axes = {"size": "tiny", "context_length": 16, "batch": 2, "dtype": dtype}
+    case = Case(tuple(axes.items()), name)
+    rows = load("profiles").observe(case, "train_step", "cpu", 1)
+    assert "aten::mm" in {row["name"] for row in rows}
+    assert {row["table"] for row in rows} == {"kernel"}
+    assert all(row["wall_ms"] > 0 and row["instances"] > 0 for row in rows)

@@ -1,0 +1,39 @@
+"""A project whose measurements are made up: rows without a process that measures."""
+
+from configurations import attention
+
+from lmperf.config import load_config
+from lmperf.evidence.project import Project
+from lmperf.evidence.record import _Job
+
+UNSUPPORTED = {"status": "unsupported", "reason": "not here"}
+OK = {"status": "ok", "median_ms": 1.0, "max_error": 0.0, "error_bound": 1e-5}
+
+
+def project_of(root, config=None, **overrides):
+    """A project in a folder, read anew; `config` replaces its configuration."""
+    path = root / "config.yaml"
+    if config or not path.exists():
+        path.write_text(config or attention(32, 64))
+    return Project(load_config(path, overrides), root)
+
+
+def pretend(monkeypatch, row=lambda case, phase: UNSUPPORTED, before_group=lambda number: None):
+    """Have `record` measure rows with these columns; returns the groups that are measured."""
+    measured = []
+
+    def run(job, benchmark, groups, save):
+        for group in groups:
+            before_group(len(measured))
+            measured.append(group)
+            phases = {case: benchmark.phases_of(case) for case in group}
+            rows = [
+                {**case.axes, "implementation": case.implementation, "phase": phase}
+                | {"seed": 1, **row(case, phase)}
+                for case in group
+                for phase in phases[case]
+            ]
+            save(rows, {})
+
+    monkeypatch.setattr(_Job, "_run", run)
+    return measured

@@ -1,0 +1,52 @@
+"""Measures toy benchmarks with the real processes, without the evidence around them."""
+
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from lmperf.measuring.gpus import all_gpus
+from lmperf.measuring.progress import Progress
+from lmperf.measuring.supervisor import Supervisor
+
+sys.path.insert(0, str(Path(__file__).parent))  # workers import the toys, too
+
+
+@pytest.fixture(autouse=True)
+def alone(tmp_path, monkeypatch):
+    """Give each test a lock, and a folder for the marks of its implementations."""
+    monkeypatch.setenv("LMPERF_LOCK", str(tmp_path / "lock"))
+    monkeypatch.setenv("TOY_MARKS", str(tmp_path))
+
+
+@pytest.fixture
+def said():
+    """The lines that the user has seen."""
+    return []
+
+
+@pytest.fixture
+def measured(said):
+    """Return a function that measures implementations: implementation -> its rows."""
+    import toys
+
+    def run(names, benchmark=toys.Toy, external=None, device="cpu", **only):
+        made = benchmark("toy", external)
+        cases = [
+            case
+            for case in made.cases("cpu")
+            if case.implementation in names
+            and all(case.axes[axis] in values for axis, values in only.items())
+        ]
+        found = defaultdict(list)
+
+        def save(rows):
+            for row in rows:
+                found[row["implementation"]].append(row)
+
+        progress = Progress("toy", len(cases), said.append)
+        Supervisor(made, device, progress, gpus=all_gpus()).measure(made.groups(cases), save)
+        return found
+
+    return run

@@ -1,0 +1,50 @@
+"""Faults and times on a real GPU; the rest of this folder needs none."""
+
+import pytest
+import torch
+import toys
+
+pytestmark = [pytest.mark.process, pytest.mark.gpu]
+SIZE = {"size": [8]}
+
+
+def test_faults_cost_only_their_own_rows(measured):
+    names = ["doubles", "asks_for_a_pebibyte", "is_not_finite", "exits", "hangs_with_children"]
+    names += ["writes_where_nothing_is", "leaves_a_daemon", "also_doubles"]
+    rows = measured(names, toys.Short, device="cuda", **SIZE)
+    assert {name: of[0]["status"] for name, of in rows.items()} == {
+        "doubles": "ok",
+        "asks_for_a_pebibyte": "oom",
+        "is_not_finite": "nan",
+        "exits": "crash",
+        "hangs_with_children": "timeout",
+        "writes_where_nothing_is": "crash",
+        "leaves_a_daemon": "ok",
+        "also_doubles": "ok",
+    }
+    assert "CUDA" in rows["writes_where_nothing_is"][0]["reason"]
+    row = rows["doubles"][0]
+    assert 0 < row["median_ms"] < 1 and row["host_ms"] > 0 and row["eager_ms"] > 0
+    assert row["peak_mib"] > 0 and row["clock_mhz"] > 0
+
+
+def test_a_train_step_has_the_time_of_the_device(measured):
+    row = measured(["first"], toys.Steps, device="cuda")["first"][0]
+    assert row["status"] == "ok" and row["n"] >= 40
+    assert 0 < row["device_ms"] < row["median_ms"] and row["launches"] >= 3
+    assert row["bound"] == "host"  # each step sleeps
+
+
+def test_cheats_on_a_gpu_fail(measured):
+    found = measured(["mine"], external={"mine": "toys:works_on_a_stream"}, device="cuda", **SIZE)
+    assert {row["status"] for row in found["mine"]} == {"failed_check"}
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_ranks_on_two_gpus_measure_and_fail_together(measured):
+    names = ("right", "is_wrong", "raises", "hangs", "right_too")
+    rows = measured(names, toys.Ranked, device="cuda")
+    assert [rows[name][0]["status"] for name in names] == [
+        *("ok", "failed_check", "crash", "timeout", "ok")
+    ]
+    assert rows["right"][0]["device_ms"] > 0

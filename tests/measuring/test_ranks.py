@@ -1,0 +1,29 @@
+"""Ranks measure together; a fault of one rank is the row of its case."""
+
+import toys
+
+
+def test_ranks_measure_and_fail_together(measured):
+    rows = measured(toys.RANKED, toys.Ranked)
+    found = {name: (of[0]["status"], of[0].get("reason", "")) for name, of in rows.items()}
+    assert found == {
+        "right": ("ok", ""),
+        "right_too": ("ok", ""),
+        "is_wrong": ("failed_check", "out differs from the float64 reference"),
+        "is_wrong_on_rank_1": ("failed_check", "out differs from the float64 reference"),
+        "is_unsupported": ("unsupported", "needs four nodes"),
+        "ends": ("crash", "a rank failed: process 1 terminated with exit code 3"),
+        "is_killed": ("crash", "a rank failed: process 1 terminated with signal SIGKILL"),
+        "hangs": ("timeout", "no answer within 6 s"),
+        "raises": ("crash", found["raises"][1]),
+        "refuses": ("unsupported", "rank 1, but not every rank: no such layout on this rank"),
+    }
+    assert "RuntimeError: no route to the other rank" in found["raises"][1]
+    assert "rank 1, but not every rank" in found["raises"][1]
+    assert float(rows["right"][0]["median_ms"]) >= 20  # of the slower rank
+
+
+def test_ranks_observe_together(measured):
+    rows = measured(("right", "raises"), toys.RankedSeen)
+    assert [(row["status"], row["total"]) for row in rows["right"]] == [("ok", 3)]
+    assert rows["raises"][0]["status"] == "crash"

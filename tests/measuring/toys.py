@@ -1,0 +1,416 @@
+"""Small benchmarks; their implementations have one fault each."""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+from lmperf.benchmark import (
+    Axis,
+    Case,
+    Column,
+    Implementation,
+    Phase,
+    RankedObserved,
+    RankedTimed,
+    Timed,
+    Unsupported,
+    Workload,
+    WrongResult,
+)
+from lmperf.gate import Gate
+
+MARKS = Path(os.environ.get("TOY_MARKS", "/tmp"))  # where faults leave their process ids
+AXES = (Axis("size", int), Axis("dtype", str, ("float32",)))
+
+
+def doubles(x):
+    return x * 2
+
+
+def exits(x):
+    os._exit(3)
+
+
+def segfaults(x):
+    return ctypes.string_at(8)
+
+
+def raises(x):
+    raise RuntimeError("no kernel für \ud800 \x1b[31m this\nsize")
+
+
+def hangs(x):
+    time.sleep(600)
+
+
+def asks_for_a_pebibyte(x):
+    return torch.empty(2**50, dtype=torch.uint8, device=x.device)
+
+
+def is_wrong(x):
+    return x * 3
+
+
+def is_not_finite(x):
+    return x * float("nan")
+
+
+def leaves_a_daemon(x):
+    """Forks a grandchild that has its own session, and does not wait for it."""
+    if not (MARKS / "daemon").exists():
+        child = os.fork()
+        if child == 0:
+            os.setsid()
+            if (daemon := os.fork()) == 0:
+                time.sleep(600)
+            (MARKS / "daemon").write_text(str(daemon))
+            os._exit(0)
+        os.waitpid(child, 0)
+    return x * 2
+
+
+def hangs_with_children(x):
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    (MARKS / "child").write_text(str(child.pid))
+    leaves_a_daemon(x)
+    time.sleep(600)
+
+
+def is_killed_once(x):
+    if not (MARKS / "killed").exists():
+        (MARKS / "killed").touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return x * 2
+
+
+def kills_its_keeper(x):
+    os.kill(os.getppid(), signal.SIGKILL)
+    time.sleep(600)
+
+
+def closes_its_files(x):
+    os.closerange(3, 256)
+    time.sleep(600)
+
+
+def writes_where_nothing_is(x):
+    """Makes an illegal memory access on a GPU, after which its context cannot be used."""
+    return torch.ones(8, device=x.device)[torch.tensor([2**40], device=x.device)]
+
+
+def works_on_a_stream(x):
+    """Works on a stream for which the current one does not wait."""
+    out = x * 2
+    with torch.cuda.stream(torch.cuda.Stream()):
+        large = torch.ones(4096, 4096, device=x.device)
+        for _ in range(20):
+            large @ large
+    return out
+
+
+def prints_a_lot(x):
+    os.write(1, bytes(range(256)) * 2**10 + b"\n")
+    return x * 2
+
+
+def prints_forever(x):
+    while True:
+        os.write(1, b"still here\n" * 100)
+
+
+def is_slow(x):
+    (MARKS / "slow").touch()
+    time.sleep(0.1)
+    return x * 2
+
+
+# Cheats of custom implementations.
+_CACHE = {}
+_LEAKED = []
+
+
+def caches(x):
+    _CACHE["calls"] = _CACHE.get("calls", 0) + 1
+    if _CACHE["calls"] <= 50:  # so that the gate passes
+        _CACHE["out"] = x * 2
+    return _CACHE["out"].clone()
+
+
+def reuses_its_result(x):
+    if "own" not in _CACHE:
+        _CACHE["own"] = torch.empty_like(x)
+    return torch.mul(x, 2, out=_CACHE["own"])
+
+
+def changes_its_inputs(x):
+    out = x * 2
+    x += 1
+    return out
+
+
+def leaks(x):
+    _LEAKED.append(torch.empty(2**18))
+    return x * 2
+
+
+def changes_settings(x):
+    torch.set_num_threads(1)
+    torch.set_default_dtype(torch.float64)
+    return x * 2
+
+
+class Lazy(torch.Tensor):
+    pass
+
+
+def postpones_its_work(x):
+    return (x * 2).as_subclass(Lazy)
+
+
+def works_behind(x):
+    import threading
+
+    if "thread" not in _CACHE:
+        _CACHE["thread"] = threading.Thread(target=_spin, daemon=True)
+        _CACHE["thread"].start()
+    return x * 2
+
+
+def _spin():
+    while True:
+        pass
+
+
+def stops_the_clock(x):
+    began = time.monotonic()
+    time.perf_counter_ns = time.perf_counter = lambda: 0
+    torch.cuda.Event.elapsed_time = lambda *_: 0.0
+    while time.monotonic() < began + 0.002:
+        pass
+    return x * 2
+
+
+FUNCTIONS = (
+    *(doubles, exits, segfaults, raises, hangs, asks_for_a_pebibyte, is_wrong, is_not_finite),
+    *(leaves_a_daemon, hangs_with_children, is_killed_once, kills_its_keeper),
+    *(writes_where_nothing_is, closes_its_files, prints_a_lot, prints_forever, is_slow),
+)
+
+
+class Toy(Timed):
+    """Kernels: each implementation doubles a tensor, in two phases."""
+
+    title = "Toy"
+    axes = AXES
+    phases = ("forward", "again")
+    implementations = (
+        *(Implementation(one.__name__, f"toys:{one.__name__}") for one in FUNCTIONS),
+        Implementation("also_doubles", "toys:doubles"),
+        Implementation("is_unsupported"),
+    )
+    grids = {
+        "cpu": [
+            {
+                "size": [8, 16, 32],
+                "dtype": ["float32"],
+                "implementation": [one.name for one in implementations],
+            }
+        ]
+    }
+    columns = (Column("error_out"),)
+    takes = "attention"
+    limit_s = 4.0
+
+    def prepare(self, case, device, seed, shared):
+        name = case.implementation
+        if name == "is_unsupported":
+            raise Unsupported("needs another machine")
+        function = self.callable_of(name)
+        inputs, drawn = torch.zeros(2, case.axes["size"], device=device)
+
+        def freshen(seed):
+            drawn.copy_(inputs.fill_(1 + seed % 1000))
+
+        def check(phase, result):
+            if not torch.equal(inputs, drawn):
+                raise WrongResult("changed its inputs")
+            return Gate({"out": float((result - 2 * drawn).abs().max())}, {"out": 0.5})
+
+        def gate(phases):
+            freshen(seed)
+            return check("forward", function(inputs))
+
+        phase = Phase(lambda _: function(inputs))
+        return Workload(
+            {"forward": phase, "again": phase},
+            gate=gate,
+            freshen=freshen,
+            check=check,
+            resident=[inputs],
+        )
+
+
+class Short(Toy):
+    """One phase alone."""
+
+    phases = ("forward",)
+    limit_s = 3.0
+
+
+class Steps(Timed):
+    """Steps of a model that all implementations share, with a learning rate of zero."""
+
+    title = "Steps"
+    axes = AXES
+    phases = ("train_step",)
+    clock = "step"
+    implementations = tuple(
+        map(Implementation, ("first", "poisons", "poisons_later", "spoils", "last"))
+    )
+    grids = {
+        "cpu": [
+            {
+                "size": [8],
+                "dtype": ["float32"],
+                "implementation": [one.name for one in implementations],
+            }
+        ]
+    }
+    limit_s = 10.0
+
+    def prepare(self, case, device, seed, shared):
+        name = case.implementation
+        if not shared:
+            torch.manual_seed(seed)
+            model = torch.nn.Linear(case.axes["size"], 1, device=device)
+            shared["model"] = model, torch.optim.AdamW(model.parameters(), lr=0.0)
+            shared["weight"] = model.weight.detach().clone()
+        model, optimizer = shared["model"]
+        inputs, calls = torch.ones(4, case.axes["size"], device=device), [0]
+
+        def run(_):
+            calls[0] += 1
+            optimizer.zero_grad()
+            loss = model(inputs).sum()
+            loss.backward()
+            if name == "poisons" or (name == "poisons_later" and calls[0] == 8):
+                model.weight.grad.fill_(float("nan"))
+            optimizer.step()
+            if name == "spoils":
+                with torch.no_grad():
+                    model.weight.add_(1)
+            time.sleep(0.02)
+            if name == "poisons_later" and calls[0] > 8:
+                raise RuntimeError("the loss is not finite")
+            return loss.detach()
+
+        def gate(phases):
+            loss = run(None)
+            off = float((loss - (inputs @ shared["weight"].T + model.bias).sum()).abs())
+            moments = sum(float(s["exp_avg"].abs().sum()) for s in optimizer.state.values())
+            return Gate({"loss": off, "moments": 0 * moments}, {"loss": 1e-3, "moments": 1.0})
+
+        return Workload(
+            {"train_step": Phase(run)},
+            gate=gate,
+            freshen=lambda seed: inputs.fill_(1 + seed % 7),
+            resident=[model, optimizer],
+        )
+
+
+def _ends():
+    os._exit(3)
+
+
+def _is_killed():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _hangs():
+    time.sleep(600)
+
+
+def _raises():
+    raise RuntimeError("no route to the other rank")
+
+
+def _refuses():
+    raise Unsupported("no such layout on this rank")
+
+
+# Implementation -> what rank 1 does in its first call.
+ON_RANK_1 = {
+    **{"ends": _ends, "is_killed": _is_killed, "hangs": _hangs, "raises": _raises},
+    "refuses": _refuses,
+}
+RANKED = ("right", "is_wrong", "is_wrong_on_rank_1", "is_unsupported", *ON_RANK_1, "right_too")
+
+
+class Ranked(RankedTimed):
+    """Steps of several ranks: a sum over them."""
+
+    title = "Ranked"
+    axes = (Axis("size", int), Axis("ranks", int), Axis("dtype", str, ("float32",)))
+    clock = "step"
+    phases = ("forward",)
+    least_devices = 2
+    limit_s = 6.0
+    implementations = tuple(map(Implementation, RANKED))
+    grids = {
+        "cpu": [{"size": [8], "ranks": [2], "dtype": ["float32"], "implementation": list(RANKED)}]
+    }
+
+    def prepare_rank(self, case: Case, rank, seed, shared):
+        name = case.implementation
+        if name == "is_unsupported":
+            raise Unsupported("needs four nodes")
+        inputs = torch.zeros(case.axes["size"], device=rank.device)
+
+        def freshen(seed):
+            inputs.fill_((1 + seed % 1000) * (rank.number + 1))
+
+        def run(_):
+            if name in ON_RANK_1 and rank.number == 1:
+                ON_RANK_1[name]()
+            out = inputs.clone()
+            torch.distributed.all_reduce(out)
+            time.sleep(0.01 * (1 + rank.number))  # the slowest rank counts
+            wrong = name == "is_wrong" or (name == "is_wrong_on_rank_1" and rank.number == 1)
+            return out + wrong
+
+        def gate(phases):
+            freshen(seed)
+            found = run(None)
+            total = inputs / (rank.number + 1) * sum(range(1, rank.ranks + 1))
+            return Gate({"out": float((found - total).abs().max())}, {"out": 0.5})
+
+        return Workload({"forward": Phase(run)}, gate=gate, freshen=freshen, resident=[inputs])
+
+
+class RankedSeen(RankedObserved):
+    """Observations of several ranks."""
+
+    title = "Ranked, seen"
+    axes = Ranked.axes
+    columns = (Column("total", int),)
+    least_devices = 2
+    limit_s = 20.0
+    implementations = tuple(map(Implementation, ("right", "raises")))
+    grids = {
+        "cpu": [
+            {"size": [8], "ranks": [2], "dtype": ["float32"], "implementation": ["right", "raises"]}
+        ]
+    }
+
+    def observe_rank(self, case, phase, rank, seed):
+        if case.implementation == "raises" and rank.number == 1:
+            _raises()
+        total = torch.tensor([rank.number + 1])
+        torch.distributed.all_reduce(total)
+        return [{"total": total.item()}]
