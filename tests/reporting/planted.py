@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 from functools import cache
 
-from lmperf.benchmark import Benchmark, Timed
+from lmperf.benchmark import Benchmark
 from lmperf.benchmarks import load
 from lmperf.reporting.evidence import Evidence
 from lmperf.reporting.render import Page
@@ -52,7 +52,7 @@ def row(stem: str, ms: float | None = None, spread: float = 1.0, **values) -> di
     """A row of text of a benchmark.
 
     Args:
-        ms: its time; a train step also has it back to back.
+        ms: its time.
         spread: how much further apart than by 0.2 % its rounds are.
         values: of axes and columns; None leaves a column empty.
     """
@@ -63,14 +63,18 @@ def row(stem: str, ms: float | None = None, spread: float = 1.0, **values) -> di
         | {"status": "ok", "environment": "e1", "gpus": "GPU-1"}
     )
     made |= {"together": "one", "key": f"{next(_keys):016x}", "commit": "0123abc", "stem": stem}
-    made |= {"measured_at": "2026-11-26T15:13:24+00:00", "seed": 1, "repetitions": 40}
+    made |= {"measured_at": "2026-11-26T15:13:24+00:00", "seed": 1}
     if ms is not None:
-        times = ";".join(f"{ms * (1 + (factor - 1) * spread):.9g}" for factor in ROUNDS)
-        made |= {"median_ms": ms, "rounds_ms": times, "again_ms": times}
-        step = isinstance(benchmark, Timed) and benchmark.clock == "step"
-        if step and values.get("phase", "train_step") == "train_step":
-            made |= {"sustained_ms": ms, "sustained_rounds_ms": times}
+        times = [ms * (1 + (factor - 1) * spread) for factor in ROUNDS]
+        times = values.pop("rounds_ms", ";".join(f"{one:.9g}" for one in times))
+        made |= {"median_ms": ms, "n": 40, "rounds_ms": times} | _ends(times)
     return {name: "" if of is None else str(of) for name, of in (made | values).items()}
+
+
+def _ends(times: str | None) -> dict[str, float]:
+    """The interval of a time: of so few rounds, and of stretches, the least and greatest."""
+    parts = [*map(float, filter(None, (times or "").split(";")))]
+    return {"low_ms": min(parts), "high_ms": max(parts)} if parts else {}
 
 
 @cache

@@ -7,8 +7,6 @@ import planted
 from lmperf.transformer.rungs import FLOAT8, RUNGS
 
 AUTOCAST = "autocast_bfloat16"
-# Columns that the benchmark declares once steps are profiled.
-PROFILED = {"device_ms": float, "launches": float, "bound": str, "load": str}
 
 
 def step(size: str, dtype: str, implementation: str, ms: float | None, **values) -> dict[str, str]:

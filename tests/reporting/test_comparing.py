@@ -9,6 +9,7 @@ from markdown_it import MarkdownIt
 
 from lmperf.reporting.comparing import compare
 from lmperf.reporting.comparison_forms import FORMS, as_csv, as_json, as_markdown, as_text
+from lmperf.reporting.evidence import ASSUMED_FLOORS, KERNEL
 from lmperf.reporting.foreign import plain
 
 CELLS, ROUNDS = 120, 6
@@ -25,9 +26,8 @@ def rows_of_run(seed, factor=1.0, mhz=1980.0, cells=CELLS, stem="attention", **c
     for cell in range(cells):
         ms = (1 + cell % 7) * factor
         axis = "seq_len" if stem == "attention" else "context_length"
-        about = {axis: 128 + cell, "implementation": "eager", "phase": "forward", "key": "k"}
+        about = {axis: 128 + cell, "implementation": "eager", "phase": "forward", "key": f"k{cell}"}
         about |= {"clock_mhz": mhz, "measured_at": f"run {seed}"} | times_of(ms, noise)
-        about |= {"again_ms": times_of(ms, noise)["rounds_ms"]}
         made.append(planted.row(stem, ms, **(about | columns)))
     return made
 
@@ -38,8 +38,10 @@ def times_of(ms, noise):
     return {"median_ms": float(np.median(rounds)), "rounds_ms": ";".join(map(repr, rounds))}
 
 
-def result(rows, name="old", **facts):
-    return planted.evidence(*rows, machine=name, facts=planted.H200 | facts)
+def result(rows, name="old", again=(), **facts):
+    """A result; again: rows that were measured a second time (R1)."""
+    more = {"again": {row["stem"]: again for row in again}, "facts": planted.H200 | facts}
+    return planted.evidence(*rows, machine=name, **more)
 
 
 def compared(old, new, **options):
@@ -57,7 +59,9 @@ def test_runs_of_equal_code_differ_in_at_most_1_percent():
 
 @pytest.mark.parametrize(("percent", "least"), [(10, 0.95), (3, 0.5)])
 def test_planted_slowdown_is_detected(percent, least):
-    found = compared(rows_of_run(1), rows_of_run(2, 1 + percent / 100))
+    factor = 1 + percent / 100
+    old = result(rows_of_run(1), again=rows_of_run(3))
+    found = compare(old, result(rows_of_run(2, factor), again=rows_of_run(4, factor)))
     assert shares(found)["slower"] >= least and shares(found)["faster"] == 0
 
 
@@ -84,25 +88,29 @@ def test_difference_without_recorded_clock_counts():
     assert shares(found)["slower"] >= 0.95
 
 
-def test_differences_below_the_noise_floor_do_not_count():
-    old, slow = rows_of_run(1), rows_of_run(2, 1.1)
-    assert compared(old, slow, at_least=0.15).regressions == 0
-    noisy = [{**row, "again_ms": ";".join(["1e-3"] * ROUNDS)} for row in slow]
-    assert compared(old, noisy).regressions == 0
+def test_differences_below_the_least_one_asked_for_do_not_count():
+    assert compared(rows_of_run(1), rows_of_run(2, 1.1), at_least=0.15).regressions == 0
 
 
-def test_known_floor_replaces_the_assumed_one_of_the_other():
-    alone = [{**row, "again_ms": ""} for row in rows_of_run(2, 1.1)]
-    assert shares(compared(rows_of_run(1), alone))["slower"] >= 0.9
-    neither = [{**row, "again_ms": ""} for row in rows_of_run(1)]
-    assert compared(neither, alone).rows["floor"].min() == 0.10
+@pytest.mark.parametrize("noisy", [0, 1])
+def test_larger_noise_floor_of_both_counts(noisy):
+    sides = []
+    for side, factor in enumerate((1.0, 1.1)):
+        again = rows_of_run(3, factor * (1.3 if side == noisy else 1.0))
+        sides.append(result(rows_of_run(side, factor), again=again))
+    found = compare(*sides)
+    assert found.rows["floor"].min() > 0.25 and found.regressions == 0
 
 
-@pytest.mark.parametrize("mark", ["loaded", "drift", "host"])
+def test_noise_floor_is_assumed_without_second_times():
+    found = compared(rows_of_run(1, cells=9), rows_of_run(2, cells=9))
+    assert {*found.rows["floor"]} == {ASSUMED_FLOORS[KERNEL]}
+
+
 @pytest.mark.parametrize("side", [0, 1])
-def test_rows_of_a_machine_at_work_are_unresolved(mark, side):
+def test_rows_beside_other_load_are_unresolved(side):
     runs = [rows_of_run(1), rows_of_run(2, 1.5)]
-    runs[side] = [{**row, "marks": mark} for row in runs[side]]
+    runs[side] = [{**row, "marks": "loaded"} for row in runs[side]]
     found = compared(*runs)
     assert found.counts["unresolved"] == CELLS and found.regressions == 0
     head = f"Regressions beyond 2.0 %: none found, {CELLS} of {CELLS} rows undecided\n"
@@ -112,7 +120,7 @@ def test_rows_of_a_machine_at_work_are_unresolved(mark, side):
 @pytest.mark.parametrize(("host", "verdict"), [(0.89, "slower"), (0.91, "unresolved")])
 def test_step_that_waited_for_the_cpu_is_unresolved(host, verdict):
     step = STEP | {"size": "small", "host_ms": host * 10}
-    row, slow = (planted.row("end_to_end", ms, **step, again_ms="") for ms in (10, 13))
+    row, slow = (planted.row("end_to_end", ms, **step) for ms in (10, 13))
     assert compared([row], [slow]).rows["verdict"].tolist() == [verdict]
 
 
@@ -155,15 +163,13 @@ def test_ratio_is_the_quotient_of_the_times_beside_it():
     assert rows["ratio"].tolist() == (rows["ms_old"] / rows["ms_new"]).tolist()
 
 
-@pytest.mark.parametrize("both", [True, False])
-def test_steps_are_compared_back_to_back_if_both_can_be(both):
-    sides = []
-    for seed, ms in ((1, "3.0;3.0"), (2, "2.0;2.0")):
-        sides.append(rows_of_run(seed, stem="end_to_end", cells=9, **STEP, sustained_rounds_ms=ms))
-    if not both:
-        sides[1][0]["sustained_rounds_ms"] = ""
-    rows = compared(*sides).rows
-    assert (rows["ratio"] == 1.5).sum() == (9 if both else 8)
+@pytest.mark.parametrize("side", [0, 1])
+def test_step_back_to_back_and_single_step_are_unresolved(side):
+    runs = [rows_of_run(n, n, cells=9, stem="end_to_end", **STEP) for n in (1, 2)]
+    runs[side][0]["n"] = ""
+    found = compared(*runs)
+    assert found.counts["slower"] == 8 and found.counts["unresolved"] == 1
+    assert any("single steps" in note for note in found.notes)
 
 
 def test_rows_that_are_not_compared_are_counted():
@@ -222,14 +228,6 @@ def test_two_processors_are_two_devices():
         for seed, model in ((1, "A"), (2, "B"))
     )
     assert compare(*sides).of_two_devices
-
-
-def test_larger_noise_floor_of_both_counts():
-    noisy = rows_of_run(2, cells=12)
-    for row in noisy:
-        ms = [1.3 * float(time) for time in row["rounds_ms"].split(";")]
-        row["again_ms"] = ";".join(map(repr, ms))
-    assert compared(rows_of_run(1), noisy).rows["floor"].min() > 0.25
 
 
 def test_benchmarks_are_summed_up_before_the_rows():

@@ -3,7 +3,15 @@
 import pytest
 from planted import CPU, evidence, row
 
-from lmperf.reporting.evidence import sorted_for_reading
+from lmperf.benchmark import COMMON_COLUMNS
+from lmperf.benchmarks import load, stems
+from lmperf.reporting.evidence import (
+    ASSUMED_FLOORS,
+    KERNEL,
+    STEP,
+    WAITING,
+    sorted_for_reading,
+)
 
 
 def frame(*rows, stem="end_to_end", **more):
@@ -44,19 +52,26 @@ def test_time_below_the_data_sheet_is_impossible():
     assert one["state"] == "impossible" and not one["holds"]
 
 
-def test_step_back_to_back_counts_before_single_steps():
-    step = row("end_to_end", 10.0, phase="train_step", flops=1e12, tokens=4096, peak_mib=2048)
-    step |= {"sustained_ms": "12.0", "sustained_rounds_ms": "11;12;13"}
+def test_interval_mean_and_rates_follow_from_the_stretches():
+    step = row("end_to_end", 12.0, flops=1e12, tokens=4096, peak_mib=2048, rounds_ms="11;12;13")
     one = frame(step).iloc[0]
     assert (one["ms"], one["low_ms"], one["high_ms"]) == (12.0, 11.0, 13.0)
+    assert (one["mean_ms"], one["std_ms"]) == (12.0, 1.0)
     assert one["tflops"] == pytest.approx(1e12 / 12.0 / 1e9)
     assert one["tokens_s"] == pytest.approx(4096 / 0.012)
     assert one["peak_gib"] == 2.0
 
 
-def test_kernel_keeps_its_time_in_single_calls():
-    kernel = row("flash_attention", 1.0) | {"sustained_ms": "1.2"}
-    assert frame(kernel, stem="flash_attention").iloc[0]["ms"] == 1.0
+def test_interval_of_an_earlier_method_is_that_of_its_rounds():
+    one = frame(row("end_to_end", 10.0, low_ms=None, high_ms=None)).iloc[0]
+    assert (one["low_ms"], one["high_ms"]) == pytest.approx((9.98, 10.02))
+
+
+def test_columns_of_benchmarks_are_not_replaced():
+    declared = {name for stem in stems() for name in load(stem).kinds}
+    judged = [{*evidence().rows(stem)} - {*load(stem).kinds} for stem in stems()]
+    common = {column.name for column in COMMON_COLUMNS}
+    assert not set.union(*judged) & declared - common
 
 
 @pytest.mark.parametrize(
@@ -66,7 +81,8 @@ def test_kernel_keeps_its_time_in_single_calls():
         ({"host_ms": 9.0}, True),
         ({"spread": 20}, False),
         ({"spread": 30}, True),
-        ({"marks": "host_bound"}, True),
+        ({"bound": "host"}, True),
+        ({"bound": "device", "host_ms": 9.5, "spread": 30}, False),
     ],
 )
 def test_step_waits_if_the_host_takes_its_time(values, waits):
@@ -80,7 +96,7 @@ def test_step_on_a_cpu_never_waits_for_it():
 
 
 def test_signs_are_capped_loaded_and_stale():
-    marks = row("end_to_end", 10.0, marks="drift;loaded;capped;host", key="k")
+    marks = row("end_to_end", 10.0, marks="settings;loaded;capped", key="k")
     one = frame(marks, stale=frozenset(["k"])).iloc[0]
     assert one["signs"] == ("capped", "loaded", "stale") and not one["holds"]
 
@@ -90,14 +106,30 @@ def test_row_without_a_gpu_shares_one_with_its_process():
     assert one["gpus"] == "t1"
 
 
-def test_noise_floor_is_how_far_two_processes_are_apart():
-    def kernel(ms, again):
-        return row("flash_attention", ms) | {"again_ms": ";".join([str(again)] * 8)}
+@pytest.mark.parametrize(("pairs", "floor"), [(3, 0.12), (2, ASSUMED_FLOORS[KERNEL])])
+def test_noise_floor_is_how_far_two_processes_are_apart(pairs, floor):
+    rows = [row("flash_attention", 1.0, seq_len=n) for n in (256, 512, 1024)]
+    again = [row("flash_attention", 1.12, key=one["key"]) for one in rows[:pairs]]
+    found = evidence(*rows, row("end_to_end", 9.0), again={"flash_attention": again})
+    assert found.rows("flash_attention")["floor"].tolist() == pytest.approx([floor] * 3)
+    assert found.rows("end_to_end")["floor"].tolist() == [ASSUMED_FLOORS[STEP]]
 
-    many = [kernel(1.0, 1.0 + 0.01 * i) for i in range(1, 7)]
-    assert frame(*many, stem="flash_attention")["floor"].max() == pytest.approx(0.06, abs=0.003)
-    few = frame(kernel(1.0, 1.01), stem="flash_attention")
-    assert few["floor"].tolist() == [0.10]
+
+def test_step_that_waits_in_one_process_tells_the_floor_of_waiting_ones():
+    rows = [row("end_to_end", 10.0, batch=n) for n in (1, 2, 4)]
+    again = [row("end_to_end", 14.0, bound="host", key=one["key"]) for one in rows]
+    waiting = row("end_to_end", 10.0, bound="host")
+    found = evidence(*rows, waiting, again={"end_to_end": again})
+    assert found.floors == ASSUMED_FLOORS | {WAITING: pytest.approx(0.4)}
+    floors = found.rows("end_to_end").set_index("key")["floor"]
+    assert floors[waiting["key"]] == pytest.approx(0.4)
+    assert floors[rows[0]["key"]] == ASSUMED_FLOORS[STEP]
+
+
+def test_row_that_fails_in_one_process_tells_no_floor():
+    rows = [row("lrpe", 1.0) for _ in range(3)]
+    again = [row("lrpe", 2.0, key=one["key"], status="failed_check") for one in rows]
+    assert evidence(*rows, again={"lrpe": again}).floors == ASSUMED_FLOORS
 
 
 def test_rows_are_in_reading_order():

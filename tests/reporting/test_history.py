@@ -1,7 +1,5 @@
 """The history of a machine's evidence, in a Git repository with a few commits."""
 
-import csv
-import io
 import json
 import subprocess
 from pathlib import Path
@@ -10,7 +8,7 @@ import planted
 import pytest
 
 from lmperf.errors import UserError
-from lmperf.evidence.store import write_signed
+from lmperf.measuring.store import write_view
 from lmperf.reporting.comparing import ANOTHER_RUN
 from lmperf.reporting.history import as_text, in_format, steps
 
@@ -37,11 +35,7 @@ class Checkout:
 
     def commit(self, subject: str) -> "Checkout":
         folder = self.root / "report" / MACHINE
-        text = io.StringIO()
-        writer = csv.DictWriter(text, list(self.rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(self.rows)
-        write_signed(folder / "evidence/lrpe.csv", text.getvalue().encode())
+        write_view(folder / "evidence/lrpe.csv", self.rows)
         facts = {"machine": MACHINE, "preset": "gpu", "environments": self.environments}
         (folder / "machine.json").write_text(json.dumps(facts))
         self.git("add", "-A")
@@ -54,9 +48,9 @@ class Checkout:
             times = [factor * float(ms) for ms in row["rounds_ms"].split(";")]
             # A round is never repeated to the last digit.
             row["rounds_ms"] = ";".join(str(ms * (1 + 1e-5 * n)) for n, ms in enumerate(times))
-            row["again_ms"] = row["rounds_ms"]
             row["measured_at"] = f"2027-01-01T00:{place:02}:00+00:00"
-            row["median_ms"] = str(factor * float(row["median_ms"]))
+            for name in ("median_ms", "low_ms", "high_ms"):
+                row[name] = str(factor * float(row[name]))
             row |= columns
         return self
 
@@ -127,7 +121,7 @@ def test_damaged_evidence_of_a_commit_is_not_compared(checkout):
     path.write_text(path.read_text().replace("2027-01-01T00:00", "2027-01-01T01:00", 1))
     checkout.git("commit", "--quiet", "-am", "Edit by hand")
     edited, slower = checkout.steps()
-    assert "does not match its digest" in edited.damaged["lrpe"] and edited.found.rows.empty
+    assert "line 2 is damaged" in edited.damaged["lrpe"] and edited.found.rows.empty
     assert "lrpe: not compared" in edited.summary[0]
     assert slower.counts == {"slower": ROWS}
 

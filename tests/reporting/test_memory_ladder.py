@@ -8,7 +8,7 @@ from lmperf.reporting.words import NotMeasured
 from lmperf.transformer.rungs import RUNGS
 
 WORDS = {"autocast": "autocast", "compiled_blocks": "compiled", "flash_attention": "flash"}
-WORDS["graph"] = "weights"
+WORDS["bf16_graph"] = "weights"
 SAVING = {"float32": 10_000, "autocast": 10_000, "compiled_blocks": 7000, "flash_attention": 5000}
 
 
@@ -61,8 +61,8 @@ def test_nothing_saves_without_a_lead():
 
 
 def test_pool_of_a_graph_counts():
-    found = ladder(*rungs({"float32": 4096, "graph": 1024}, pool_mib=1024))
-    assert found.peaks.loc["3.4B", "graph"] == 2.0
+    found = ladder(*rungs({"float32": 4096, "bf16_graph": 1024}, pool_mib=1024))
+    assert found.peaks.loc["3.4B", "bf16_graph"] == 2.0
     assert found.every.frame["weights_gib"].tolist() == [12.0, 12.0]
 
 

@@ -1,14 +1,15 @@
 """Compare two results row by row: a ratio with its interval, a verdict and a cause, worst first.
 
 The ratio is old / new: above 1, the new result is faster. Results that were measured apart are
-compared by the medians of their rounds, train steps by those of steps back to back if both have
-them. Two versions that were timed in turn are compared by the ratios of each round; a difference
-must then hold against both processes of the old version.
+compared by the medians of their rounds, train steps by those of their stretches. Two versions that
+were timed in turn are compared by the ratios of each round; a difference must then hold against
+both processes of the old version.
 
 A difference counts if it exceeds the noise floors of both rows (how far two processes of the same
-code are apart) and the least difference that was asked for. False discovery is
-controlled over all rows. A row that was measured while the machine was at work, or waited for the
-CPU, is compared but unresolved.
+code are apart) and the least difference that was asked for. False discovery is controlled over all
+rows. A row that was measured beside other load, or waited for the CPU, is compared but unresolved.
+So is a train step that one result has back to back and the other, of an earlier method, in single
+calls.
 
 On a GPU a difference in time must also be one in cycles (time x SM clock). If the cycles differ too
 little, the verdict is `clock`: the clock changed, not the code.
@@ -25,7 +26,7 @@ import pandas as pd
 from lmperf.benchmarks import load, stems
 from lmperf.errors import UserError
 from lmperf.evidence.plausible import EVENT_STEP_MS
-from lmperf.names import UNSETTLED, size_words
+from lmperf.names import size_words
 from lmperf.reporting.evidence import Evidence, of_one_call, rounds, same_width
 from lmperf.reporting.words import absent, count, listed
 from lmperf.statistics import (
@@ -34,11 +35,9 @@ from lmperf.statistics import (
     LEAST_FLOOR,
     SAME,
     SLOWER,
-    UNKNOWN_FLOOR,
     UNRESOLVED,
     Ratio,
     adjusted,
-    medians,
     paired,
     unpaired,
     verdict,
@@ -54,9 +53,9 @@ CHANGED = (BROKEN, SLOWER, CLOCK, FASTER, MENDED)
 SIDES = ("old", "new")
 ONLY_IN = ("only in the old", "only in the new")
 _OF_SIDE = (
-    *("row", "key", "state", "words", "reason", "marks", "signs", "waits", "holds", "floor"),
+    *("row", "key", "ms", "state", "words", "reason", "marks", "signs", "waits", "holds", "floor"),
     *("environment", "commit", "gpus", "together", "measured_at", "rounds_ms", "again_ms"),
-    *("clock_mhz", "sustained_rounds_ms", "sustained_mhz"),
+    *("n", "clock_mhz"),
 )
 # Facts of an environment that may change a time, and their words.
 FACTS = {
@@ -83,8 +82,8 @@ class Comparison:
         old, new: the results; `machine` is the name that the user gave.
         rows: worst first, with columns benchmark, axes (a dict), implementation, phase, name,
             verdict, cause; ratio, low, high, p (adjusted), rounds, floor; the same in cycles; and,
-            with suffix `_old` or `_new`, ms (median of the compared rounds) and the columns of
-            `_OF_SIDE`. `row_old` and `row_new` are labels of `Evidence.rows`. Absent numbers: NaN.
+            with suffix `_old` or `_new`, the columns of `_OF_SIDE`. `row_old` and `row_new` are
+            labels of `Evidence.rows`. Absent numbers: NaN.
         left: why rows are not compared -> how many.
         at_least: the least difference that counts, as a fraction.
         in_turn: whether both results were timed in turn.
@@ -133,7 +132,7 @@ class Comparison:
             what = "code, method or environment changed in between"
             notes.append(f"{changed:,} of {count(len(self.rows), 'row')} have another key: {what}")
         if unsound := int(_unsound(self.rows).sum()):
-            why = "measured beside other load, while the machine drifted, or waiting for the CPU"
+            why = "measured beside other load, by single steps, or waiting for the CPU"
             notes.append(f"{count(unsound, 'row')} unresolved: {why}")
         return notes
 
@@ -189,7 +188,6 @@ def compare(
     }
     two = _are_two_devices(old, new)
     same_gpu = not two and "cuda" in known(new, "kind")
-    both = with_times(both, in_turn)
     compared = judged(both[timed & ~identical], at_least, in_turn, same_gpu)
     changed = both[shared & (was != now)]
     changed = changed.assign(verdict=np.where(changed["state_new"].isna(), MENDED, BROKEN))
@@ -254,24 +252,10 @@ def _selected(
     return rows
 
 
-def with_times(rows: pd.DataFrame, in_turn: bool) -> pd.DataFrame:
-    """The rows (see `joined`) with the rounds to compare, their median `ms` and their clock."""
-    lasting = (rows["phase"] == "train_step") & (not in_turn)
-    for side in SIDES:
-        lasting &= rows[f"sustained_rounds_ms_{side}"].notna()
-    made = {}
-    for side in SIDES:
-        sustained, clock = rows[f"sustained_rounds_ms_{side}"], rows[f"sustained_mhz_{side}"]
-        made[f"rounds_ms_{side}"] = rows[f"rounds_ms_{side}"].where(~lasting, sustained)
-        made[f"clock_mhz_{side}"] = rows[f"clock_mhz_{side}"].where(~lasting, clock).astype(float)
-        made[f"ms_{side}"] = medians(rounds(made[f"rounds_ms_{side}"]))
-    return rows.assign(**made)
-
-
 def judged(rows: pd.DataFrame, at_least: float, in_turn: bool, in_cycles: bool) -> pd.DataFrame:
     """The rows with their ratios and verdicts.
 
-    rows: valid on both sides (see `with_times`).
+    rows: valid on both sides (see `joined`).
     in_cycles: whether a difference must also be one in cycles.
     """
     times = [rounds(rows[f"rounds_ms_{side}"]) for side in SIDES]
@@ -298,13 +282,12 @@ def judged(rows: pd.DataFrame, at_least: float, in_turn: bool, in_cycles: bool) 
 def _floor(rows: pd.DataFrame, in_turn: bool) -> pd.Series:
     """The larger noise floor of both rows, and the step of the event timer.
 
-    Where one side has too few pairs of processes, `Evidence` assumes its floor: the other's counts.
-    Differences of two versions are confirmed, so these need no assumed floor.
+    Differences of two versions that were timed in turn are confirmed, so these need no floor.
     """
-    floors = rows[[f"floor_{side}" for side in SIDES]].astype(float)
-    known = floors.mask(floors == UNKNOWN_FLOOR).max(axis=1)
     step = EVENT_STEP_MS / np.fmin(rows["ms_old"], rows["ms_new"])
-    return np.fmax(known.fillna(0.0 if in_turn else UNKNOWN_FLOOR), step)
+    if in_turn:
+        return step
+    return np.fmax(rows[[f"floor_{side}" for side in SIDES]].astype(float).max(axis=1), step)
 
 
 def _estimated(old: np.ndarray, new: np.ndarray, in_turn: bool) -> Ratio:
@@ -334,10 +317,11 @@ def _confirmed(rows: pd.DataFrame, changed: np.ndarray, cycles: Ratio) -> pd.Dat
 
 def _unsound(rows: pd.DataFrame) -> pd.Series:
     """Whether one of the two times may not hold."""
-    found = pd.Series(False, rows.index)
+    single = rows["n_old"].isna() != rows["n_new"].isna()
+    found = single & (rows["phase"] == "train_step")
     for side in SIDES:
         marks = rows[f"marks_{side}"].fillna("").str.split(";")
-        found |= marks.map(lambda names: not UNSETTLED.isdisjoint(names)).astype(bool)
+        found |= marks.map(lambda names: "loaded" in names).astype(bool)
         found |= rows[f"waits_{side}"].eq(True)
     return found
 

@@ -8,8 +8,10 @@ sections nor templates know these rules:
     signs        names of the signs behind a number: capped, loaded, stale
     waits        whether a step on a GPU waited for the CPU: its time is that of the host
     holds        whether a sentence may rest on the row
-    ms           the time: of a train step back to back where there is one, else of single calls
-    low_ms, high_ms   the interval of `ms`
+    noise_kind   kernel, step, or step that waits for the CPU
+    ms           the median time: of calls in turn, or of a train step back to back
+    low_ms, high_ms   the interval of `ms`; of steps the least and greatest of ten stretches
+    mean_ms, std_ms   of its rounds or stretches
     tflops, share (of the matmul ceiling), mfu (share of the data sheet), tokens_s, peak_gib
     mask         causal or full
     floor        the noise floor: how far two processes of the same code are apart
@@ -18,6 +20,7 @@ sections nor templates know these rules:
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -31,22 +34,24 @@ from lmperf.benchmarks import load, stems
 from lmperf.devices import DataSheet, sheet_of
 from lmperf.dtypes import DTYPES, dtype_of
 from lmperf.evidence import plausible
-from lmperf.evidence.as_read import as_read
 from lmperf.evidence.plan import former_names, row_name
 from lmperf.evidence.repeatability import BENCHMARK as REPEATED
 from lmperf.evidence.repeatability import Repeated
-from lmperf.evidence.reviewed import Review
+from lmperf.evidence.review import Review
+from lmperf.evidence.rows import as_read
 from lmperf.evidence.store import Row, read_rows
 from lmperf.gate import FAILED
-from lmperf.measuring.state import HOST_BOUND
 from lmperf.names import STATUSES, in_order, size_words
 from lmperf.reporting import foreign
 from lmperf.reporting.results import SIGNS
 from lmperf.reporting.selftest import read_selftest
 from lmperf.reporting.words import GIB, NotMeasured
-from lmperf.statistics import LEAST_PAIRS, UNKNOWN_FLOOR, median_interval, noise_floor, paired
+from lmperf.statistics import LEAST_PAIRS, median_interval, noise_floor
 
-SHORT_MS = 0.3  # two processes of a shorter call differ by more than those of a longer one
+# Kinds of rows, of which two processes differ by more and more.
+KERNEL, STEP, WAITING = "kernel", "step or phase", "step or phase that waits for the CPU"
+ASSUMED_FLOORS = {KERNEL: 0.03, STEP: 0.05, WAITING: 0.30}
+HOST_BOUND = 0.9  # a step of which the host needs more than this share waits for it
 WIDE = 0.05  # a step whose interval goes further from its time waited for the CPU
 # Columns of a row that tables and figures name, and what they are of a line without them.
 NEUTRAL = {"state": None, "words": "", "signs": None, "waits": False, "key": None}
@@ -62,10 +67,8 @@ PUBLISHED_TRACES = (
     "3.4B-512-4-2-autocast_bfloat16-flat.json.gz",
     "3.4B-512-4-2-autocast_bfloat16-overlapped.json.gz",
 )
-# Columns of train steps that evidence of an earlier method lacks.
-LATER = {"device_ms": np.nan, "launches": np.nan, "bound": None, "load": None}
-# A kernel takes longer to launch than to run, also with the host at its best speed.
-LAUNCH_BOUND = "median_ms < host_ms and median_ms < host_ms / host_reference"
+# A kernel takes longer to launch than to run.
+LAUNCH_BOUND = "median_ms < host_ms"
 
 
 @dataclass
@@ -115,8 +118,8 @@ class Evidence:
             if (path := folder / "evidence" / f"{stem}.csv").exists():
                 raw[stem] = [as_read(row) for row in read_rows(path, former_names(load(stem)))]
         again: dict[str, list[Row]] = {}
-        for row in Repeated(folder).reading().rows:
-            again.setdefault(row[REPEATED], []).append(as_read(row))
+        for row in Repeated(folder).rows()[0]:
+            again.setdefault(row[REPEATED], []).append(row)
         facts = json.loads((folder / "machine.json").read_text())
         more = {"again": again, "selftest": read_selftest(folder), "traces": traces_in(folder)}
         return cls(folder.name, facts, raw, **more)
@@ -137,7 +140,7 @@ class Evidence:
         return cls(
             review.machine,
             review.facts,
-            {stem: rows for stem, rows in review.rows.items() if stem not in review.damaged},
+            review.rows,
             frozenset(stale),
             review.damaged | review.lost,
             review.lacking,
@@ -193,17 +196,47 @@ class Evidence:
 
     def rows(self, stem: str) -> pd.DataFrame:
         """All rows of a benchmark in reading order; none if it was not measured."""
-        return self.once(("rows", stem), lambda: self._judged(load(stem), self.raw.get(stem, ())))
+        return self.once(("rows", stem), lambda: self._with_floor(self._judged(stem)))
 
-    def rounds(self, stem: str, times: str) -> np.ndarray:
-        """A column of times by round as a matrix with a row for each of `rows`, padded with NaN."""
-        return self.once(("rounds", stem, times), lambda: rounds(self.rows(stem)[times]))
+    def rounds(self, stem: str) -> np.ndarray:
+        """Times by round as a matrix with a row for each of `rows`, padded with NaN."""
+        return self.once(("rounds", stem), lambda: rounds(self.rows(stem)["rounds_ms"]))
 
-    def rows_again(self, stem: str) -> pd.DataFrame:
-        """The rows of a benchmark that were measured a second time, in reading order."""
-        return self.once(
-            ("again", stem), lambda: self._judged(load(stem), self.again.get(stem, ()))
-        )
+    @cached_property
+    def twice(self) -> pd.DataFrame:
+        """The rows with results of two processes (R1): those of `rows` without `floor`, `stem`, and
+        the columns of the second time with the suffix `_again`. A step that waits for the CPU in
+        either process is of the kind WAITING.
+        """
+        found = [pd.DataFrame(columns=["noise_kind", "ms", "ms_again", "gpus", "gpus_again"])]
+        for stem in self.again:
+            first, second = self._judged(stem), self._judged(stem, again=True)
+            if stem == "ceilings":
+                first, second = of_one_call(first), of_one_call(second)
+            both = first.drop_duplicates("key").merge(second, on="key", suffixes=("", "_again"))
+            both = both[both["state"].isna() & both["state_again"].isna()]
+            kind = both["noise_kind"].mask(both["noise_kind_again"] == WAITING, WAITING)
+            found.append(both.assign(stem=stem, noise_kind=kind))
+        found = [one for one in found if len(one)] or found[:1]
+        return pd.concat(found, ignore_index=True).copy()  # faster, as in `_with_floor`
+
+    @cached_property
+    def floors(self) -> dict[str, float]:
+        """Kind of row -> its noise floor: how far apart two processes time such a row, a fraction.
+
+        Assumed where R1 has fewer than LEAST_PAIRS rows of a kind.
+        """
+        apart = (self.twice["ms_again"] / self.twice["ms"]).astype(float)
+        of_kind = self.twice["noise_kind"]
+        pairs = {kind: apart[of_kind == kind].to_numpy() for kind in ASSUMED_FLOORS}
+        return {
+            kind: noise_floor(pairs[kind]) if len(pairs[kind]) >= LEAST_PAIRS else assumed
+            for kind, assumed in ASSUMED_FLOORS.items()
+        }
+
+    def _with_floor(self, rows: pd.DataFrame) -> pd.DataFrame:
+        # The copy joins columns of one dtype, which makes every later selection of rows faster.
+        return rows.assign(floor=rows["noise_kind"].map(self.floors).astype(float)).copy()
 
     @cached_property
     def cost(self) -> pd.DataFrame:
@@ -213,10 +246,12 @@ class Evidence:
         numbers = {name: pd.to_numeric(frame[name]) for name in seconds}
         return foreign.taken_frame(frame.assign(**numbers))
 
-    def _judged(self, benchmark: Benchmark, rows: Sequence[Row]) -> pd.DataFrame:
+    def _judged(self, stem: str, again: bool = False) -> pd.DataFrame:
+        benchmark = load(stem)
+        rows = (self.again if again else self.raw).get(stem, ())
         frame = typed(rows, benchmark)
         # A row without the GPU that measured it shares one with the rows of its process only.
-        frame = frame.assign(gpus=frame["gpus"].fillna(frame["together"]))
+        frame = frame.assign(gpus=frame["gpus"].where(frame["gpus"].notna(), frame["together"]))
         floors = [plausible.floor_ms(self._limits, row) for row in rows]
         cuda = {name for name, facts in self.environments.items() if facts.get("kind") == "cuda"}
         on_gpu = frame["environment"].isin(cuda)
@@ -228,8 +263,7 @@ class Evidence:
         gpus = frame.get("ranks", pd.Series(1.0, frame.index)).fillna(1)
         frame["share"] = frame["tflops"] / dtypes.map(rates).astype(float) / gpus
         frame["mfu"] = frame["tflops"] / dtypes.map(sheets).astype(float) / gpus
-        # The copy joins columns of one dtype, which makes every later selection of rows faster.
-        return sorted_for_reading(frame, benchmark.identity).reset_index(drop=True).copy()
+        return sorted_for_reading(frame, benchmark.identity).reset_index(drop=True)
 
     @cached_property
     def _limits(self) -> dict[str, plausible.Limits]:
@@ -306,14 +340,13 @@ def judged(
     rows: pd.DataFrame, floor_ms, stale: frozenset[str], on_gpu: pd.Series, is_step: bool
 ) -> pd.DataFrame:
     """The rows with the columns of the module's docstring."""
-    if is_step:
-        rows = rows.assign(**{name: of for name, of in LATER.items() if name not in rows})
     ok, error, bound = rows["status"] == "ok", rows["max_error"], rows["error_bound"]
     state = rows["status"].mask(ok, None).astype(object)
     broken = rows["status"].isin(FAILED) | (ok & plausible.contradicts_bound(error, bound))
     state[broken & (rows["status"] != "nan")] = "failed_check"
     state[ok & (rows["median_ms"] < floor_ms)] = "impossible"
-    words = state.map({**STATUSES, "failed_check": "withheld", "impossible": "withheld"}).fillna("")
+    words = state.map({**STATUSES, "failed_check": "withheld", "impossible": "withheld"})
+    words = words.fillna("").astype(object)
     oom = state == "oom"
     words[oom] = [_oom(*sizes) for sizes in rows.loc[oom, ["requested_bytes", "free_bytes"]].values]
     marks = rows["marks"].fillna("").map(lambda text: text.split(";"))
@@ -322,28 +355,32 @@ def judged(
         tuple(sign for sign in SIGNS if sign in names or (sign == "stale" and key in stale))
         for names, key in zip(marks, rows["key"], strict=True)
     ]
-    lasting = rows["sustained_ms"].notna() & is_step
-    ms = rows["sustained_ms"].where(lasting, rows["median_ms"])
-    low, high = median_interval(rounds(rows["rounds_ms"]))
-    lasting_ends = median_interval(rounds(rows["sustained_rounds_ms"]))
-    low = pd.Series(low, rows.index).where(~lasting, lasting_ends[0])
-    high = pd.Series(high, rows.index).where(~lasting, lasting_ends[1])
-    host = rows["host_ms"] / rows["median_ms"]  # both of single calls, timed in turn
+    ms, parts = rows["median_ms"], rounds(rows["rounds_ms"])
+    low, high = median_interval(parts)
+    low = rows["low_ms"].fillna(pd.Series(low, rows.index))
+    high = rows["high_ms"].fillna(pd.Series(high, rows.index))
+    host = rows["host_ms"] / ms
     late = (host >= HOST_BOUND) | (high / ms > 1 + WIDE) | (low / ms < 1 - WIDE)
-    waits = (late & is_step & on_gpu) | marks.map(lambda names: "host_bound" in names)
-    if "bound" in rows:
-        waits = (rows["bound"] == "host").where(rows["bound"].notna(), waits)
+    waits = late & is_step & on_gpu
+    waits = (rows["bound"] == "host").where(rows["bound"].notna(), waits).astype(bool)
+    kind = np.where(waits & is_step, WAITING, STEP if is_step else KERNEL)
     causal = rows.get("causal", pd.Series(None, rows.index, object))
     tokens = rows.get("tokens", pd.Series(np.nan, rows.index))
     # The allocator does not count the memory of a CUDA graph as allocated.
     pool = rows["pool_mib"].fillna(0) if "pool_mib" in rows else 0
-    rows = rows.assign(
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # rows without rounds
+        mean, std = np.nanmean(parts, axis=1), np.nanstd(parts, axis=1, ddof=1)
+    return rows.assign(
         state=state,
         words=words,
         signs=signs,
-        waits=waits.astype(bool),
+        waits=waits,
+        noise_kind=kind,
         holds=state.isna() & ~loaded,
         ms=ms,
+        mean_ms=mean,
+        std_ms=std,
         low_ms=low,
         high_ms=high,
         tflops=rows["flops"] / ms / 1e9,
@@ -351,36 +388,12 @@ def judged(
         peak_gib=(rows["peak_mib"] + pool) / 1024,
         mask=causal.map({True: "causal", False: "full"}),
     )
-    varies = (rows["median_ms"] < SHORT_MS) | (
-        (rows["host_ms"] / rows["median_ms"] > HOST_BOUND) & rows["eager_ms"].isna()
-    )
-    return rows.assign(floor=_noise(rows, varies | rows["waits"]))
 
 
 def _oom(asked: float, free: float) -> str:
     known = (("asked", asked), ("free", free))
     said = [f"{word} {size / GIB:,.1f} GiB" for word, size in known if size == size]
     return f"OOM ({', '.join(said)})" if said else "OOM"
-
-
-def _noise(rows: pd.DataFrame, varies: pd.Series) -> pd.Series:
-    """The noise floor of each row: how far two processes of the same code are apart.
-
-    Of its phase, dtype and kind of call; with too few pairs of processes of all such calls, then of
-    the benchmark, then an assumed one. It is no lower than how far its own pairs are apart.
-    """
-    if rows.empty:
-        return pd.Series(dtype=float)
-    found = paired(*same_width(rounds(rows["rounds_ms"]), rounds(rows["again_ms"]))).ratio
-    ratio = pd.Series(found, rows.index).where(rows["holds"])
-    own = [rows["phase"], rows.get("dtype", pd.Series("", rows.index)).fillna(""), varies]
-    levels = [own, [varies], [pd.Series(0, rows.index)]]
-    apart = [ratio.groupby(by).transform(lambda of: noise_floor(of.to_numpy())) for by in levels]
-    pairs = [ratio.groupby(by).transform("count") for by in levels]
-    floor = np.fmax(apart[2], UNKNOWN_FLOOR).where(pairs[2] < LEAST_PAIRS, apart[2])
-    for level in (1, 0):
-        floor = floor.where(pairs[level] < LEAST_PAIRS, apart[level])
-    return np.fmax(floor, apart[0])
 
 
 def rounds(texts: pd.Series) -> np.ndarray:

@@ -38,7 +38,7 @@ from lmperf.statistics import (
 # What a pair knows of the row that a row is compared with, in addition to its cell.
 BASE = [
     *("state", "waits", "holds", "signs", "floor", "key", "gpus", "environment", "together"),
-    *("ms", "sustained_ms", "host_ms", "compile_s", "peak_gib"),
+    *("ms", "n", "host_ms", "compile_s", "peak_gib"),
 ]
 PRECISE = 0.10  # an unresolved speed-up known to this much takes part in a mean
 
@@ -52,7 +52,7 @@ def pairs(evidence: Evidence, stem: str, ours: Mapping, base: Mapping) -> pd.Dat
     the words in place of a ratio. is_timed: whether a `Gain` counts the pair; is_known: whether it
     also holds and is resolved, or known to within PRECISE.
 
-    Two steps with times back to back from one GPU are compared by these, other rows if they were
+    Two train steps of one GPU are compared by their stretches, other rows by the rounds that were
     timed in turn. A step that waited for the CPU is compared but never judged. False discovery is
     controlled over all pairs.
     """
@@ -72,15 +72,15 @@ def _pairs(evidence: Evidence, stem: str, ours: Mapping, base: Mapping) -> pd.Da
     both = pd.concat([mine, theirs], axis=1)
     ok = both["state"].isna() & both["state_base"].isna()
     is_step = (both["phase"] == "train_step") & ok
-    lasting = is_step & both[["sustained_ms", "sustained_ms_base"]].notna().all(axis=1)
-    lasting &= both["gpus"].notna() & (both["gpus"] == both["gpus_base"])
+    lasting = is_step & both[["n", "n_base"]].notna().all(axis=1)
+    lasting &= both["gpus"].fillna("") == both["gpus_base"].fillna("")
     lasting &= both["environment"] == both["environment_base"]
-    times = evidence.rounds(stem, "rounds_ms")
+    times = evidence.rounds(stem)
     counts = [(~np.isnan(times[side])).sum(axis=1) for side in sides]
     in_turn = ok & ~lasting & (both["together"] == both["together_base"]) & (counts[0] == counts[1])
     found = pd.concat(
         [
-            _ratios(evidence.rounds(stem, "sustained_rounds_ms"), *sides, lasting, unpaired),
+            _ratios(times, *sides, lasting, unpaired),
             _ratios(times, *sides, in_turn, paired),
         ]
     ).reindex(both.index)

@@ -7,10 +7,8 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
-from lmperf.evidence import despite
 from lmperf.evidence.project import Project
 from lmperf.evidence.review import review
-from lmperf.evidence.reviewed import Review
 from lmperf.reporting import figures
 from lmperf.reporting.evidence import Evidence, traces_in
 from lmperf.reporting.files import replace_files
@@ -19,7 +17,6 @@ from lmperf.reporting.processes import results
 from lmperf.reporting.render import Page
 from lmperf.reporting.selftest import read_selftest
 from lmperf.reporting.site import Site, with_history
-from lmperf.reporting.words import count
 
 WRITE_UP, FIGURES = f"{REPORT}.md", "figures"
 
@@ -33,17 +30,7 @@ def evidence_of(project: Project, machine: str) -> Evidence:
     found = review(project, machine)
     folder = project.report_directory / machine
     more = {"selftest": read_selftest(folder), "traces": traces_in(folder)}
-    return Evidence.reviewed(found, anyway=_permissions(found), **more)
-
-
-def _permissions(found: Review) -> str:
-    """What is wrong with rows that are published all the same, and why; empty without any."""
-    wrong, at_work = list(found.of_rows()), found.at_work
-    said = [
-        (despite.words(wrong), despite.reason_for(found.facts, wrong)),
-        (f"{count(at_work.number, 'row')} measured at work", at_work.allowed),
-    ]
-    return ". ".join(f"{what}; {why}" for what, why in said if why)
+    return Evidence.reviewed(found, anyway=found.anyway, **more)
 
 
 def evidences(project: Project) -> list[Evidence]:

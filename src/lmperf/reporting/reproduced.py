@@ -16,8 +16,8 @@ import pandas as pd
 
 from lmperf.benchmark import Benchmark, Timed
 from lmperf.errors import UserError
-from lmperf.names import STATUSES, UNSETTLED, mark_words
-from lmperf.reporting.comparing import SIDES, cause, joined, judged, with_times
+from lmperf.names import STATUSES, mark_words
+from lmperf.reporting.comparing import SIDES, cause, joined, judged
 from lmperf.reporting.evidence import Evidence
 from lmperf.reporting.foreign import plain
 from lmperf.reporting.results import Cell, Column, Table
@@ -89,7 +89,7 @@ def require_comparable(then: Evidence, stem: str, kind: str) -> None:
 def judgements(then: Evidence, now: Evidence, benchmark: Benchmark) -> list[Judgement]:
     """Compare every row that was measured now with the row of the same cell in the evidence."""
     rows = joined(then, now, benchmark.stem)
-    rows = with_times(rows[rows["side"] != "left_only"], in_turn=False)
+    rows = rows[rows["side"] != "left_only"]
     # Keys differ between environments; whether the code has changed is known: the row is stale.
     stale = rows["signs_old"].map(lambda of: isinstance(of, tuple) and "stale" in of)
     rows["key_old"] = rows["key_old"].where(stale.astype(bool), rows["key_new"])
@@ -144,7 +144,7 @@ class _Pair:
         if row["state_old"] and {row["state_old"], row["state_new"]} != {"oom"}:
             return f"no result there ({STATUSES.get(row['state_old'], row['words_old'])})"
         steps = getattr(self.benchmark, "clock", None) == "step"
-        unsafe = UNSETTLED | (set() if steps else {"host_bound", "capped"})
+        unsafe = {"loaded"} if steps else {"loaded", "capped"}
         noted = [
             f"{mark_words(mark)} {where}"
             for where, marks in (("there", row["marks_old"]), ("here", row["marks_new"]))

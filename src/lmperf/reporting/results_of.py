@@ -16,9 +16,9 @@ from pathlib import Path
 
 from lmperf.benchmarks import load, stems
 from lmperf.errors import UserError
-from lmperf.evidence.as_read import as_read
-from lmperf.evidence.facts import FILE, Facts, empty, facts_in
+from lmperf.evidence.machine import FILE, Facts, empty, facts_in
 from lmperf.evidence.plan import former_names
+from lmperf.evidence.rows import as_read
 from lmperf.evidence.store import EVIDENCE, DamagedEvidence, read_rows
 from lmperf.reporting import foreign
 from lmperf.reporting.evidence import Evidence

@@ -43,9 +43,8 @@ GLOBS = (
 )
 # What a click on a number shows of its row, after the axes: column -> label and unit.
 SHOWN = {
-    "median_ms": ("median of single calls", " ms"),
-    "sustained_ms": ("back to back", " ms"),
-    "repetitions": ("calls", " "),
+    "median_ms": ("median", " ms"),
+    "n": ("calls", " "),
     "clock_mhz": ("processor clock", " MHz"),
     "marks": ("marks", ""),
     "commit": ("commit", ""),

@@ -136,7 +136,7 @@ def rendering_key(project: Project) -> str:
         for folder, files in folders
         for path in sorted(folder.rglob(files))
     ]
-    config = project.config.model_dump_json(exclude={"retry_failed", "remeasure"})
+    config = project.config.model_dump_json(exclude={"retry_failed"})
     return digest(json.dumps([parts, config]))
 
 

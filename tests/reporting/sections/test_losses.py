@@ -12,7 +12,7 @@ SMALL, MEDIUM, LARGE = "0.13B", "0.42B", "0.97B"
 
 def runs(*of_half, exact=(2.0, 2.1), size=LARGE):
     """Losses of runs with float32 weights, then of those with bf16 weights."""
-    names = ["float32", "autocast"][: len(exact)] + ["bf16_weights", "graph"][: len(of_half)]
+    names = ["float32", "autocast"][: len(exact)] + ["bf16_weights", "bf16_graph"][: len(of_half)]
     return [loss(name, of, size) for name, of in zip(names, (*exact, *of_half), strict=True)]
 
 

@@ -136,11 +136,11 @@ def test_speedups_are_split_by_extra_tokens():
 
 
 @pytest.mark.parametrize(
-    ("host_ms", "host_reference", "said"),
-    [(0.3, 1.0, "Up to 8,192 positions forward"), (0.3, 2.0, "Up to 256 positions forward")],
+    ("host_ms", "said"),
+    [(0.3, "Up to 8,192 positions forward"), (0.15, "Up to 256 positions forward")],
 )
-def test_launch_bound_shapes_hold_for_the_best_host(host_ms, host_reference, said):
-    ours = rows("triton", host_ms=host_ms, host_reference=host_reference)
+def test_launch_bound_shapes_take_longer_to_launch(host_ms, said):
+    ours = rows("triton", host_ms=host_ms)
     page = planted.page(STEM, planted.evidence(*everything(triton=None), *ours))
     assert any(one.startswith(said) for one in page.said)
 

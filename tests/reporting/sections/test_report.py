@@ -103,35 +103,30 @@ def test_italic_is_explained_once_where_it_stands(waits, shown):
 
 
 def test_single_calls_are_not_said_to_be_back_to_back():
-    made = page(step("0.97B", "autocast_bfloat16", "sdpa_compiled_blocks", 9.0, sustained_ms=None))
+    made = page(step("0.97B", "autocast_bfloat16", "sdpa_compiled_blocks", 9.0, n=None))
     assert "Times are medians, with" in made.text
 
 
 # How far to trust this.
 
 
-@pytest.mark.parametrize(("marks", "shared"), [("host", True), ("loaded", True), ("capped", False)])
+@pytest.mark.parametrize(("marks", "shared"), [("loaded", True), ("capped", False)])
 def test_host_is_shared_if_other_work_slowed_rows(marks, shared):
     assert report(ok(marks=marks)).is_shared is shared
 
 
 def test_gpus_are_counted_with_those_of_second_times():
-    again = {"end_to_end": [{k: v for k, v in ok(gpus="GPU-3").items() if k != "stem"}]}
-    assert report(ok(), ok(gpus="GPU-2;GPU-1"), again=again).gpus == 3
+    first = ok()
+    again = {"end_to_end": [first | {"gpus": "GPU-3"}]}
+    assert report(first, ok(gpus="GPU-2;GPU-1"), again=again).gpus == 3
 
 
 @pytest.mark.parametrize(
-    ("watts", "mhz", "ms", "throttled"),
-    [
-        (690, 1500, 107, True),
-        (600, 1500, 107, False),
-        (690, 1950, 107, False),
-        (690, 1500, 101, False),
-    ],
+    ("watts", "mhz", "throttled"), [(690, 1500, True), (600, 1500, False), (690, 1950, False)]
 )
-def test_throttled_step_is_slow_at_the_power_limit(watts, mhz, ms, throttled):
-    values = {"sustained_w": watts, "sustained_mhz": mhz, "sustained_ms": ms}
-    made = report(rung("graph", 100.0, **values), facts=planted.H200 | {"clock_sm_mhz": 1980})
+def test_throttled_step_is_slow_at_the_power_limit(watts, mhz, throttled):
+    row = rung("bf16_graph", 100.0, power_w=watts, clock_mhz=mhz)
+    made = report(row, facts=planted.H200 | {"clock_sm_mhz": 1980})
     if throttled:
         assert made.throttled["size"] == "large"
         return

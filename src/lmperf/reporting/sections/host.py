@@ -6,10 +6,9 @@ from functools import cached_property
 
 import pandas as pd
 
-from lmperf.reporting.evidence import Evidence, having, matching, some, sorted_for_reading
+from lmperf.reporting.evidence import Evidence, having, some, sorted_for_reading
 from lmperf.reporting.sections import Section, predicate, section
 from lmperf.reporting.sections.steps import (
-    BUSY,
     FUSED,
     FUSED_NARROW,
     GRAPH,
@@ -26,7 +25,6 @@ GAINS = 1.1  # a graph gains something where a step without it takes so many tim
 SAME = 1.03
 IDLE = 0.75  # a GPU that draws less of its power limit is often idle
 SHOWN = 2  # sizes in a sentence
-STEADY, DISTURBED = 1.1, 1.5
 
 
 class Host(Section):
@@ -49,9 +47,10 @@ class Host(Section):
         return rows.iloc[0]
 
     @property
-    def launching_ms(self) -> float:
-        """The time in which the CPU launches the kernels of a single call of that step."""
-        return min(self.smallest["host_ms"], self.smallest["median_ms"])
+    def busy(self) -> pd.DataFrame:
+        """The compiled steps that wait, where it is known how long the GPU is busy."""
+        rows = having(self.run.valid, way=[SDPA], waits=True).dropna(subset=["device_ms"])
+        return sorted_for_reading(some(rows, "no GPU time of a step that waits"), ["size"])
 
     @property
     def limit_w(self) -> float:
@@ -60,7 +59,7 @@ class Host(Section):
     @predicate
     def is_idle(self) -> bool:
         """Whether the GPU draws much less than its power limit; False if that is not known."""
-        return self.smallest["sustained_w"] < IDLE * self.limit_w
+        return self.smallest["power_w"] < IDLE * self.limit_w
 
     # A graph beside the same kernels without it, with bf16 weights.
 
@@ -126,35 +125,6 @@ class Host(Section):
         """The device with such a graph."""
         return self._source.device
 
-    # The same beside busy processes: how many times as long a step takes; the median.
-
-    @cached_property
-    def _disturbed(self) -> pd.DataFrame:
-        """The steps beside busy processes, with `ratio` to the same step without them."""
-        busy, quiet = (usual(self._source, load) for load in (BUSY, ""))
-        busy, quiet = (rows[rows["state"].isna()] for rows in (busy, quiet))
-        ratio = busy["ms"] / matching(busy, quiet, ["size", "way"])["ms"]
-        return sorted_for_reading(busy.assign(ratio=ratio).dropna(subset=["ratio"]), ["size"])
-
-    @property
-    def graphs_disturbed(self) -> pd.DataFrame:
-        return some(
-            having(self._disturbed, way=[GRAPH]), "no CUDA graph was timed beside busy processes"
-        )
-
-    @property
-    def others_disturbed(self) -> float:
-        rows = self._disturbed[self._disturbed["implementation"] != GRAPH.implementation]
-        if rows.empty:
-            raise NotMeasured("only graphs were timed beside busy processes")
-        return float(rows["ratio"].median())
-
-    @property
-    def graph_is_steady(self) -> bool:
-        """Whether busy processes slow other steps, but not the graph."""
-        steady = (self.graphs_disturbed["ratio"] < STEADY).all()
-        return bool(steady and self.others_disturbed > DISTURBED)
-
 
 def _beside(evidence: Evidence, ours: Way, base: Way) -> pd.DataFrame:
     found = compared(evidence, ours, base)
@@ -162,4 +132,6 @@ def _beside(evidence: Evidence, ours: Way, base: Way) -> pd.DataFrame:
 
 
 def _profiled(evidence: Evidence) -> pd.DataFrame:
-    return _beside(evidence, GRAPH, FUSED).dropna(subset=["device_ms"])
+    """The graphs with float32 weights, beside the same kernels, else beside compiled SDPA."""
+    found = [_beside(evidence, GRAPH, base).dropna(subset=["device_ms"]) for base in (FUSED, SDPA)]
+    return found[0].assign(base="") if len(found[0]) else found[1].assign(base="SDPA, compiled")

@@ -1,10 +1,9 @@
-"""The ladder (E6): train steps, each of which adds one technique to the step before it."""
+"""The ladder (E6): train steps, each of which adds one technique to one below it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from itertools import pairwise
 
 import pandas as pd
 
@@ -19,7 +18,7 @@ from lmperf.reporting.sections.steps import WAYS, all_steps, compared, steps, us
 from lmperf.reporting.sections.ways import AUTOCAST, CELL, STEM, STEP
 from lmperf.reporting.words import NotMeasured, Range, absent, sig
 from lmperf.statistics import FASTER, SAME, SLOWER, UNRESOLVED
-from lmperf.transformer.rungs import FLOAT8, RUNGS, STEPS_ALONE, Rung
+from lmperf.transformer.rungs import FLOAT8, RUNGS, STEPS_ALONE, Rung, rung_below
 
 HIDDEN = "hidden"
 # Parts of a bar: time in which the device works, and in which it waits for the CPU.
@@ -38,7 +37,7 @@ class Ladder(Section):
     def every(self) -> Rows:
         """The rungs, under their names as `implementation`, of cells with a step of the ladder.
 
-        Adds `loss`, and `base`: the way of the line above; of float8 that of the highest rung.
+        Adds `loss`, and `base`: the way of the rung below.
         """
         rows = all_steps(self.evidence)
         rows = rows[rows["rung"].notna()]
@@ -112,14 +111,14 @@ class Ladder(Section):
         """The sizes that have both ends of the ladder."""
         return in_order("size", self._whole["size"])
 
-    # What a rung gains over the one before it.
+    # What a rung gains over the one below it.
 
-    def over_previous(self, rung: Rung) -> pd.DataFrame:
-        """The steps of a rung beside those of the measured rung before it, at their context."""
-        before = {later: former for former, later in pairwise(self.rungs)}
-        if rung not in before:
-            raise NotMeasured(f"no rung before {rung.name}")
-        found = self._compared(rung, before[rung])
+    def over_below(self, rung: Rung) -> pd.DataFrame:
+        """The steps of a rung beside those of the measured rung below it, at their context."""
+        below = rung_below(rung, [one.name for one in self.rungs])
+        if below is None:
+            raise NotMeasured(f"no rung below {rung.name}")
+        found = self._compared(rung, below)
         return having(found, context_length=[*self.frame["context_length"].unique()])
 
     def verdict(self, rung: Rung) -> str:
@@ -127,9 +126,9 @@ class Ladder(Section):
 
         Larger batches count, too. Raises NotMeasured without a comparison.
         """
-        found = self.over_previous(rung)
+        found = self.over_below(rung)
         if found.empty:
-            raise NotMeasured(f"{rung.name} was not measured beside the rung before it")
+            raise NotMeasured(f"{rung.name} was not measured beside the rung below it")
         if found["waits"].all():
             return HIDDEN
         counts = found["verdict"].value_counts()
@@ -140,14 +139,13 @@ class Ladder(Section):
     @predicate
     def more_cpu_time(self) -> bool:
         """Whether fused blocks keep the CPU busy for longer at most sizes."""
-        found = self.over_previous(next(rung for rung in RUNGS if rung.name == "fused_blocks"))
+        found = self.over_below(next(rung for rung in RUNGS if rung.name == "fused_blocks"))
         return (found["host_ms"] > found["host_ms_base"]).mean() > 0.5
 
-    @predicate
-    def ends_waiting(self) -> bool:
-        """Whether a rung before the graph waits somewhere, but the graph nowhere."""
-        found = self.over_previous(RUNGS[-1])
-        return found["waits"].any() and not steps(self.evidence)["waits"][found.index].any()
+    def ends_waiting(self, rung: Rung) -> bool:
+        """Whether the rung below a graph waits somewhere, but the graph nowhere."""
+        found = self.over_below(rung)
+        return bool(found["waits"].any() and not steps(self.evidence)["waits"][found.index].any())
 
     @predicate
     def casts_cost(self) -> bool:
@@ -195,10 +193,8 @@ class Ladder(Section):
 def _bases(cell: tuple[tuple, pd.DataFrame]) -> pd.Series:
     """Of each step of a cell the axes of the step that it is compared with, or None."""
     _, rows = cell
-    above = in_order("implementation", rows["rung"])
-    above = [None, *(name for name in above if name not in {one.name for one in FLOAT8})]
-    base = dict(pairwise(above[::-1])) | {one.name: RUNGS[-1].name for one in FLOAT8}
-    return rows["rung"].map(lambda name: WAYS[base[name]].axes if base[name] else None)
+    below = {one.name: rung_below(one, {*rows["rung"]}) for one in (*RUNGS, *FLOAT8)}
+    return rows["rung"].map(lambda name: WAYS[below[name].name].axes if below[name] else None)
 
 
 def _bar(row: dict, line: str) -> Iterator[dict]:

@@ -29,7 +29,7 @@ SHOWN = {
     "autocast": "float32",
     "compiled_blocks": "autocast",
     "flash_attention": "compiled_blocks",
-    "graph": "flash_attention",
+    "bf16_graph": "flash_attention",
 }
 SAVES = 0.10
 ALIKE = 0.03

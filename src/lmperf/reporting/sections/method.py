@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from lmperf.benchmarks import in_order
-from lmperf.measuring.stopwatch import KINDS
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.words import absent
-from lmperf.statistics import LEAST_FLOOR
+from lmperf.statistics import LEAST_FLOOR, LEAST_PAIRS
 from lmperf.transformer.sizes import COURSES, SIZES
 
 COMMIT_LENGTH = 12
@@ -68,9 +67,10 @@ class Method(Section):
         lasting = rows[(rows["load"] == "sustained") & rows["state"].isna()]
         lasting = lasting.drop_duplicates(["operation", "dtype", "shape"])
         keys = ["operation", "dtype", "shape"]
-        beside = lasting.set_index(keys)[["tflops", "bandwidth_gbps", "clock_mhz"]]
+        beside = lasting[[*keys, "tflops", "bandwidth_gbps", "clock_mhz"]]
         single = rows[rows["load"].fillna("burst") == "burst"]
-        return self.rows("ceilings", single.join(beside, on=keys, suffixes=("", "_lasting")))
+        both = single.merge(beside, "left", keys, suffixes=("", "_lasting"))
+        return self.rows("ceilings", both)
 
     @cached_property
     def sheet(self) -> Rows:
@@ -99,22 +99,17 @@ class Method(Section):
 
     @cached_property
     def floors(self) -> Rows:
-        """The noise floor by benchmark, phase and numerics: of its own pairs of processes."""
-        return self.table_rows(self._floors())
-
-    def _floors(self) -> Iterator[dict]:
-        for stem in in_order(self.evidence.stems):
-            rows = self.evidence.rows(stem)
-            rows = rows[rows["again_ms"].notna() & rows["holds"]]
-            for phase, of_phase in rows.groupby("phase", sort=False):
-                floor = of_phase["floor"].clip(lower=LEAST_FLOOR)
-                yield {
-                    "benchmark": stem,
-                    "phase": phase,
-                    "pairs": len(of_phase),
-                    "low": floor.min(),
-                    "high": floor.max(),
-                }
+        """The noise floor of each kind of row, and of how many rows measured twice it comes."""
+        pairs = self.evidence.twice["noise_kind"].value_counts()
+        return self.table_rows(
+            {
+                "kind": kind,
+                "pairs": pairs.get(kind, 0),
+                "floor": max(floor, LEAST_FLOOR),
+                "source": "R1" if pairs.get(kind, 0) >= LEAST_PAIRS else "assumed",
+            }
+            for kind, floor in self.evidence.floors.items()
+        )
 
     @cached_property
     def benchmarks(self) -> Rows:
@@ -155,12 +150,11 @@ class Method(Section):
 
     @cached_property
     def cost(self) -> Rows:
-        """Seconds of measuring by benchmark and activity, of the jobs that are on record."""
+        """Seconds of measuring by benchmark, of the jobs that are on record."""
         jobs = self.evidence.cost
         if jobs.empty:
             return self.table_rows([])
-        spent = [name for name in ("wall_s", *KINDS) if name in jobs]
-        sums = jobs.groupby("stem", as_index=False, sort=False)[spent].sum()
+        sums = jobs.groupby("stem", as_index=False, sort=False)["wall_s"].sum()
         return self.table_rows(
             sums.merge(jobs["stem"].value_counts().rename("jobs"), on="stem").to_dict("records")
         )

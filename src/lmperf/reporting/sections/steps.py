@@ -12,7 +12,6 @@ from lmperf.statistics import FASTER, SLOWER, UNRESOLVED
 from lmperf.transformer.rungs import FLOAT8, RUNGS
 
 NARROW = "bfloat16"
-BUSY = "busy"  # the load of steps that were timed beside busy processes
 # Two GPUs of one kind differ by less than this at the power limit (R1: 6.1 %).
 BETWEEN_GPUS = 0.08
 GRAPH, GRAPH_NARROW = Way("graph", AUTOCAST), Way("graph", NARROW)
@@ -22,19 +21,16 @@ WAYS = {rung.name: Way(rung.implementation, rung.dtype) for rung in (*RUNGS, *FL
 _RUNGS = {way: name for name, way in WAYS.items()}
 
 
-def all_steps(evidence: Evidence, load: str = "") -> pd.DataFrame:
+def all_steps(evidence: Evidence) -> pd.DataFrame:
     """All train steps, with or without a result.
 
     Adds `way` and `rung`: the name of the rung that a step is, or None.
-
-    load: BUSY for the steps that were timed beside busy processes.
     """
-    return evidence.once(("all steps", load), lambda: _all_steps(evidence, load))
+    return evidence.once(("all steps",), lambda: _all_steps(evidence))
 
 
-def _all_steps(evidence: Evidence, load: str) -> pd.DataFrame:
+def _all_steps(evidence: Evidence) -> pd.DataFrame:
     rows = having(evidence.rows(STEM), phase=STEP)
-    rows = rows[rows["load"].eq(BUSY) == (load == BUSY)]
     ways = [Way(*both) for both in zip(rows["implementation"], rows["dtype"], strict=True)]
     return rows.assign(
         way=pd.Series(ways, rows.index, dtype=object),
@@ -42,30 +38,30 @@ def _all_steps(evidence: Evidence, load: str) -> pd.DataFrame:
     )
 
 
-def steps(evidence: Evidence, load: str = "") -> pd.DataFrame:
+def steps(evidence: Evidence) -> pd.DataFrame:
     """The train steps of this project's ways to run a model; see `all_steps`."""
-    return evidence.once(("steps", load), lambda: _steps(evidence, load))
+    return evidence.once(("steps",), lambda: _steps(evidence))
 
 
-def _steps(evidence: Evidence, beside: str) -> pd.DataFrame:
-    rows = all_steps(evidence, beside)
+def _steps(evidence: Evidence) -> pd.DataFrame:
+    rows = all_steps(evidence)
     ours = [one.name for one in load(STEM).implementations if one.origin == "project"]
     rows = having(rows, implementation=ours)
     return rows.assign(words=rows["words"].mask(rows["state"] == "oom", "OOM"))
 
 
-def usual(evidence: Evidence, load: str = "") -> pd.DataFrame:
+def usual(evidence: Evidence) -> pd.DataFrame:
     """The steps of one context and batch for each size: of those with most results, the smallest.
 
     On a GPU it is the cell of the ladder.
     """
-    return evidence.once(("usual steps", load), lambda: _usual(evidence, load))
+    return evidence.once(("usual steps",), lambda: _usual(evidence))
 
 
-def _usual(evidence: Evidence, load: str) -> pd.DataFrame:
+def _usual(evidence: Evidence) -> pd.DataFrame:
     counts = steps(evidence)["state"].isna().groupby([steps(evidence)[name] for name in CELL]).sum()
     most = counts.sort_values(ascending=False, kind="stable").groupby("size").head(1)
-    rows = steps(evidence, load)
+    rows = steps(evidence)
     return rows[pd.MultiIndex.from_frame(rows[CELL]).isin(most.index)]
 
 

@@ -24,7 +24,7 @@ from lmperf.reporting.sections.steps import (
 )
 from lmperf.reporting.sections.ways import Way
 from lmperf.reporting.words import NotMeasured, absent
-from lmperf.statistics import UNRESOLVED
+from lmperf.statistics import FASTER
 from lmperf.transformer.rungs import RUNGS
 from lmperf.transformer.sizes import SIZES
 
@@ -92,7 +92,7 @@ class WhatToRun(Section):
     @property
     def back_to_back(self) -> bool:
         """Whether all times of the first table are of steps back to back."""
-        return bool(self._shown["sustained_ms"].notna().all())
+        return bool(self._shown["n"].notna().all())
 
     @predicate
     def waits(self) -> bool:
@@ -162,7 +162,7 @@ class WhatToRun(Section):
             for size, way in self.exceptions
         ]
         found = [of[of.index.isin(self.valid.index)] for of in found]
-        return bool(found) and all(UNRESOLVED in [*of["verdict"]] for of in found)
+        return bool(found) and all(len(of) and FASTER not in [*of["verdict"]] for of in found)
 
     @property
     def candidates(self) -> list[Way]:
