@@ -23,9 +23,8 @@ WITHOUT_ACCOUNTING = (
     *("--slurm-status-command", "squeue", "--latency-wait", "10"),
     *("--slurm-init-seconds-before-status-checks", "2", "--seconds-between-status-checks", "2"),
 )
-ALL_CORES = ("--default-resources", f"cpus_per_task={os.cpu_count()}")
-PROFILE = ("-m", "snakemake", "--workflow-profile", "profiles/slurm")
-PROFILE += (*ALL_CORES, *WITHOUT_ACCOUNTING)
+PROFILE = ("-m", "snakemake", "--workflow-profile", "profiles/slurm", *WITHOUT_ACCOUNTING)
+CORES = os.cpu_count()
 
 
 @pytest.fixture(scope="module")
@@ -35,15 +34,10 @@ def cluster():
     found.stop()
 
 
-def command(*more, partition="first", targets=("report/report.md",)):
+def command(*more, partition="first"):
     """The command of docs/cluster.md, for this cluster."""
-    return (*PROFILE, *targets, *more, "--config", f"partition={partition}")
-
-
-def detect(checkout, partition):
-    done = checkout.run(*command(partition=partition, targets=("detect",)))
-    assert done.code == 0, done.said
-    return done
+    shared = ("--default-resources", f"slurm_partition={partition}", f"cpus_per_task={CORES}")
+    return (*PROFILE, "report/report.md", *more, *shared)
 
 
 def until(holds, run, limit_s=240):
@@ -63,9 +57,6 @@ def test_faults_of_a_cluster_lose_nothing(cluster, tmp_path):
     checkout = Checkout(tmp_path / "checkout")
     lengths = (32, 48, 64, 80, 96)
     (checkout.root / "config/config.yaml").write_text(attention(*lengths))
-    refused = checkout.run(*command())
-    assert refused.code == 2 and "nodes of partition first are not known yet" in refused.said
-    detect(checkout, "first")
     stored = 0
 
     def measuring(*more):
@@ -102,13 +93,10 @@ def test_faults_of_a_cluster_lose_nothing(cluster, tmp_path):
     assert groups_stored(checkout) == len(lengths), "nothing was measured twice"
     rows = checkout.rows
     assert len(rows) == 2 * len(lengths) and {row["status"] for row in rows} == {"ok"}
-    summary = checkout.run(
-        "-m", "lmperf.cli", "summary", "--current", "--config", "partition=first"
-    )
+    summary = checkout.run("-m", "lmperf.cli", "summary", "--current")
     assert summary.code == 0, summary.said
     again = checkout.run(*command("--dry-run"))
     assert "Nothing to be done" in again.said
-    assert not list((checkout.root / ".snakemake").glob("lmperf-due-*")), "no files stay behind"
 
 
 def test_drained_node_delays_a_job_and_two_nodes_share_a_report(cluster, tmp_path):
@@ -116,14 +104,13 @@ def test_drained_node_delays_a_job_and_two_nodes_share_a_report(cluster, tmp_pat
     for partition, machine in zip(slurm.PARTITIONS, ("here", "there"), strict=True):
         config = attention(32).replace("machine: here", f"machine: {machine}")
         (checkout.root / "config/config.yaml").write_text(config)
-        detect(checkout, partition)
         cluster.node("drain")
         run = checkout.start(*command("-R", "attention", partition=partition))
         until(lambda: cluster.jobs("PENDING"), run)
         cluster.node("resume")
         assert run.wait(600).code == 0, run.said
         log = (checkout.root / "logs/attention.log").read_text()
-        assert "1 group to measure" in log, "all of it: the job knows that it was forced"
+        assert "1 case to measure" in log, "all of it: the job knows that it was forced"
     overview = (checkout.root / "report/report.md").read_text()
     assert "here" in overview and "there" in overview
     assert read_rows(checkout.root / "report/there/evidence/attention.csv")

@@ -32,7 +32,7 @@ class Checkpointing(Timed):
         Implementation(f"nested_{_NESTED}", _ENTRY, {"layers": _NESTED, "nested": True}),
     )
     grids = {
-        "cpu": [_cells("tiny", 256, "float32", (1, 2, 4))],
+        "cpu": [_cells("tiny", 256, "float32", (1, 4))],
         "gpu": [_cells("3.4B", 2048, "autocast_bfloat16", (1, 4, 16))],
         # Without checkpoints a step of 3.4B does not fit into an H200; one of the smaller size
         # shows what recomputation costs.

@@ -135,7 +135,7 @@ class Distributed(RankedTimed):
     implementations = _IMPLEMENTATIONS
     grids = {
         "cpu": [
-            cells(["tiny"], 32, [2], "float32", [*_EAGER, *_CHECKPOINTED]),
+            cells(["tiny"], 32, [2], "float32", [*_FEW, "one_by_one", "sharded_optimizer"]),
         ],
         "gpu": [
             cells(["3.4B"], 512, [2, 4], _BF16, [*_EAGER, *_CHECKPOINTED, *_COMPILED]),

@@ -71,7 +71,7 @@ def _ladder(size: str, context: int, batch: int, names: list[str]) -> list[dict[
 # The cells with all phases, but for other attentions; further cells have the train step alone.
 _WHOLE = {
     "cpu": [
-        _cells(["tiny"], [128, 256], ["float32", _BF16], ["eager"]),
+        _cells(["tiny"], [128], ["float32", _BF16], ["eager"]),
         _cells(["tiny"], [128], ["float32"], ["compiled_blocks"]),
     ],
     "gpu": [
