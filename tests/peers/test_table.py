@@ -46,8 +46,10 @@ def test_installed_peers_have_cases_they_support(packages):
     assert names(models, "cpu") & set(PEERS) == {"gpt2_hf"}
     cells = [c.axes for c in attention.cases("gpu") if c.implementation == "flash_attn"]
     assert {axes["dtype"] for axes in cells} == {"bfloat16"} and len(cells) > 20
-    sizes = {c.axes["size"] for c in models.cases("gpu") if c.implementation in PEERS}
-    assert sizes == {"0.13B", "0.42B"}
+    sizes = {"gpu": {"0.13B"}, "full": {"0.13B", "0.42B"}}
+    for preset, expected in sizes.items():
+        cases = [case for case in models.cases(preset) if case.implementation in PEERS]
+        assert {case.axes["size"] for case in cases} == expected, preset
     packages.install("liger-kernel", "2.0")
     assert config.external("end_to_end")["liger"].version == "2.0"
 
