@@ -74,7 +74,7 @@ def test_links_lead_to_files_and_headings(page):
             assert heading in headings(target), link
 
 
-def test_reading_a_report_explains_every_sign_and_cell_without_a_number():
+def test_every_sign_and_word_of_a_cell_is_explained():
     lines = (ROOT / "docs/reading-a-report.md").read_text().splitlines()
     explained = [line.split(" | ")[0].removeprefix("| ") for line in lines if line[:2] == "| "]
     assert {sign for sign, _ in SIGNS.values()} <= {words[0] for words in explained}

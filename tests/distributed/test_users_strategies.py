@@ -54,7 +54,7 @@ def test_large_implementations_are_timed_alone(size):
     )
 
 
-def test_users_strategy_is_in_the_head_and_beside_those_of_a_small_size():
+def test_users_strategy_is_in_the_head_beside_a_small_size():
     benchmark = load("distributed", {"mine": f"{OURS}.data_parallel:DataParallel"})
     groups = benchmark.groups(benchmark.cases("cpu"))
     beside = [{case.implementation for case in group} for group in groups]

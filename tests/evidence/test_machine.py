@@ -213,7 +213,7 @@ def test_links_of_gpus_are_nvlinks_or_the_way_through_the_host(library, link):
     assert machine._links(library, ["a"]) == {}
 
 
-def test_settings_of_nccl_are_part_of_the_environment_of_several_gpus(monkeypatch):
+def test_settings_of_nccl_are_facts_of_several_gpus(monkeypatch):
     monkeypatch.setattr(machine, "accelerator", lambda: "cuda")
     for name, value in {"NCCL_ALGO": "Tree", "NCCL_DEBUG": "INFO"}.items():
         monkeypatch.setenv(name, value)

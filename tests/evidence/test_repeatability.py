@@ -55,7 +55,7 @@ def test_kinds_of_steps_are_those_that_host_and_device_bound(folder, monkeypatch
     assert {kind: found.count(kind) for kind in found} == {"": 4, "host": 4, "device": 4}
 
 
-def test_second_times_are_measured_once_and_have_the_keys_of_the_first(folder, monkeypatch):
+def test_second_times_have_the_keys_of_the_first(folder, monkeypatch):
     measured = pretend(monkeypatch, lambda *_: {**OK, "median_ms": 1.1})
     project = project_of(folder)
     first = {row["key"] for plan in project.plans.values() for row in plan.rows}

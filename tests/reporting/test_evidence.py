@@ -115,7 +115,7 @@ def test_noise_floor_is_how_far_two_processes_are_apart(pairs, floor):
     assert found.rows("end_to_end")["floor"].tolist() == [ASSUMED_FLOORS[STEP]]
 
 
-def test_step_that_waits_in_one_process_tells_the_floor_of_waiting_ones():
+def test_step_that_waits_once_tells_the_floor_of_waiting_ones():
     rows = [row("end_to_end", 10.0, batch=n) for n in (1, 2, 4)]
     again = [row("end_to_end", 14.0, bound="host", key=one["key"]) for one in rows]
     waiting = row("end_to_end", 10.0, bound="host")

@@ -96,7 +96,7 @@ def test_answer_on_compiling_follows_the_data(ms, spread, said):
     assert said in found if said else found is None
 
 
-def test_times_of_each_size_stand_in_order_and_waiting_ones_in_italic():
+def test_times_stand_in_order_of_size():
     rows = [*model(), *model(40, size="0.13B", host_ms=40)]
     found = answer("How long do forward", *rows)
     assert "context 256, batch 4 (small, large)" in found and "Step: *40.0*, 30.0 ms" in found
