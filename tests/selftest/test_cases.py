@@ -1,58 +1,95 @@
-"""Tests that cases of the selftest are complete, and every planted implementation has one."""
+"""Each case has its expected outcome: a fault is caught, and its honest twin passes."""
 
-import importlib
-import inspect
-import pkgutil
+import gc
+from dataclasses import replace
+from pathlib import Path
 
+import pandas as pd
 import pytest
+import torch
 
+from lmperf.benchmark import Case
 from lmperf.benchmarks import load
-from lmperf.config import config_model
+from lmperf.config import config_model, load_config
 from lmperf.evidence.machine import Machine
-from lmperf.selftest import planted
-from lmperf.selftest.case import left_out
-from lmperf.selftest.cases import CASES, SESSIONS
+from lmperf.evidence.project import Project
+from lmperf.measuring import rounds
+from lmperf.measuring.group import Group
+from lmperf.measuring.ranks import Alone
+from lmperf.measuring.supervisor import seed_of
+from lmperf.selftest.cases import CASES, SESSIONS, STEM
+from lmperf.selftest.run import run
 
-NAMES = [case.name for case in CASES]
-# The parameters of a planted kernel and of a planted strategy.
-SIGNATURES = (["q", "k", "v", "causal"], ["module"])
+ATTENTION, *_, OVERLAP = SESSIONS
+# These change or end their process, or are judged by what is left after it.
+IN_A_WORKER = ("leaves_a_busy_thread", "slows_the_clock", "replaces_the_clock", "leaves_a_process")
+HERE = [
+    case
+    for case in CASES
+    if case.module == "attention" and not case.needs and case.name not in IN_A_WORKER
+]
 
 
-@pytest.mark.parametrize("case", CASES, ids=NAMES)
+@pytest.fixture(autouse=True, scope="module")
+def quick():
+    """Exclude imported modules from garbage collection and use a single thread."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    gc.freeze()
+    yield
+    gc.unfreeze()
+    torch.set_num_threads(threads)
+
+
+def rows_of(case):
+    """The rows of a case, by phase, of a group of its own that is timed for two slices a phase."""
+    benchmark = load(STEM, {case.name: case.entry})
+    planted = Case(tuple({**ATTENTION.cell, "d_head": 16}.items()), case.name)
+    found = {}
+
+    def tell(rows=(), phase=None, **_):
+        for row in rows:
+            found[phase] = {"state": None, "marks": None, **row}
+
+    seed = seed_of(benchmark, [planted])
+    Group(benchmark, [planted], (), (), "cpu", seed, Alone(), tell).run()
+    frame = pd.DataFrame.from_dict(found, orient="index")
+    return frame.reindex(columns=[*dict.fromkeys([*frame, "reason", "median_ms"])])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", HERE, ids=lambda case: case.name)
+def test_case_has_its_expected_outcome(case, monkeypatch):
+    monkeypatch.setattr(rounds, "pace_of", lambda *_: rounds.Pace(0.001, 5, 10))
+    monkeypatch.setattr(rounds, "LOOKS", (1, 2))
+    outcome = case.expect(rows_of(case))
+    assert outcome.held, outcome.words
+
+
+@pytest.mark.slow
+@pytest.mark.process
+def test_harm_to_a_worker_is_found_by_the_whole_pipeline(monkeypatch, tmp_path):
+    monkeypatch.setenv("LMPERF_LOCK", str(tmp_path / "lock"))
+    config = Path(__file__).parents[2] / "config/config.yaml"
+    project = Project(load_config(config, {"machine": "here", "preset": "cpu"}))
+    cases = tuple(case for case in ATTENTION.cases if case.name in IN_A_WORKER)
+    results = [*run(project, [replace(ATTENTION, cases=cases)])]
+    assert {result.case.name: result.outcome.held for result in results} == dict.fromkeys(
+        IN_A_WORKER, True
+    ), [result.outcome.words for result in results]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_texts_of_a_case_are_single_lines(case):
     for text in (case.does, case.why, case.expect.words):
         assert text.strip() == text and text and "\n" not in text
     assert case.why.endswith(".") and not case.does.endswith(".")
 
 
-@pytest.mark.parametrize("case", CASES, ids=NAMES)
-def test_case_names_a_callable_implementation(case):
-    module, _, name = case.reference.partition(":")
-    parameters = inspect.signature(getattr(importlib.import_module(module), name)).parameters
-    assert [*parameters] in SIGNATURES
-
-
-def test_every_planted_implementation_has_one_case():
-    found = []
-    for module in pkgutil.iter_modules(planted.__path__):
-        content = vars(importlib.import_module(f"{planted.__name__}.{module.name}"))
-        found += [name for name, value in content.items() if is_planted(value, module.name)]
-    assert sorted(NAMES) == sorted(found)
-
-
-def is_planted(value, module):
-    """Whether a value is an implementation that the module defines."""
-    if not inspect.isfunction(value) or not value.__module__.endswith(f".{module}"):
-        return False
-    parameters = [*inspect.signature(value).parameters]
-    return not value.__name__.startswith("_") and parameters in SIGNATURES
-
-
 @pytest.mark.parametrize("kind", ["cpu", "cuda"])
-@pytest.mark.parametrize("session", SESSIONS, ids=lambda session: session.name)
+@pytest.mark.parametrize("session", SESSIONS, ids=lambda session: session.neighbour)
 def test_session_of_cases_is_one_valid_cell(session, kind):
-    own = {case.name: case.reference for case in SESSIONS[session]}
-    stem = session.stem
+    own, stem = {case.name: case.entry for case in session.cases}, session.stem
     content = {"grid": {stem: session.grid(kind)}, "implementations": {stem: own}}
     config = config_model().model_validate(content)
     benchmark = load(stem, config.external(stem))
@@ -61,14 +98,17 @@ def test_session_of_cases_is_one_valid_cell(session, kind):
     assert {case.implementation for case in cases} == {session.neighbour, *own}
 
 
-def test_cuda_cases_are_left_out_on_cpu_with_a_reason():
-    (stream,) = [case for case in CASES if case.name == "on_stream"]
-    assert stream.left_out("cpu") == "needs a CUDA device" and stream.left_out("cuda") is None
-    assert all(case.left_out("cuda") is None for case in CASES)
-
-
-def test_ranked_cases_are_left_out_where_there_is_one_device():
-    (session,) = [session for session in SESSIONS if session.name == "ranks"]
-    one, two = (Machine("here", "cuda", {"kind": "cuda", "devices": n}) for n in (1, 2))
-    assert left_out(session, SESSIONS[session][0], one) == "needs 2 devices"
-    assert left_out(session, SESSIONS[session][0], two) is None
+@pytest.mark.parametrize(
+    ("session", "name", "lacking", "words"),
+    [
+        (ATTENTION, "works_on_a_stream", ("cpu", 2), "needs a CUDA device"),
+        (OVERLAP, "waits_in_hooks", ("cuda", 1), "needs 2 devices"),
+    ],
+)
+def test_case_that_a_machine_cannot_run_is_left_out_with_a_reason(session, name, lacking, words):
+    (case,) = [case for case in session.cases if case.name == name]
+    one, both = (
+        Machine("here", kind, {"kind": kind, "devices": devices})
+        for kind, devices in (lacking, ("cuda", 2))
+    )
+    assert session.left_out(case, one) == words and session.left_out(case, both) is None

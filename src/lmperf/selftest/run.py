@@ -1,46 +1,27 @@
 """Runs the self-test: measures each session in a temporary folder, as for a user's report.
 
-A session measures some planted implementations (wrong, fake or harmful on purpose) in one cell. Its
-configuration names them as custom implementations. The rows go through the same plan, record,
-evidence and tables as those of a report, and are compared with the expected outcomes.
+The configuration of a session names its planted implementations as custom implementations. The rows
+go through the same plan, record and evidence as those of a report, and are compared with the
+expected outcomes.
 """
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pandas as pd
 import yaml
 
 from lmperf.config import load_config
-from lmperf.evidence.plan import Plan
 from lmperf.evidence.project import Project
 from lmperf.evidence.record import record
 from lmperf.evidence.review import review
-from lmperf.reporting.evidence import Evidence
-from lmperf.selftest.case import Case, Session, left_out
-from lmperf.selftest.cases import SESSIONS
-from lmperf.selftest.expectations import Found, Outcome, least_ms
-
-Sessions = Mapping[Session, Sequence[Case]]
-# Keeps a core busy until its standard input is closed. It forks, and its parent ends, since the
-# load of lmperf's own descendants is not counted as other load.
-BURNER = """
-import os, sys, threading
-
-if os.fork():
-    os._exit(0)
-threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
-while True:
-    pass
-"""
+from lmperf.reporting.evidence import Evidence, having
+from lmperf.selftest.cases import SESSIONS, Case, Session
+from lmperf.selftest.expectations import Outcome, all_ok, said
 
 
 @dataclass(frozen=True)
@@ -53,38 +34,19 @@ class Result:
     rows: pd.DataFrame | None = None
 
 
-class SessionProject(Project):
-    """A project whose benchmarks have the timeout and the measuring time of a session."""
-
-    limit_s: float
-    patient: bool = False
-
-    def plan(self, stem: str) -> Plan:
-        plan = super().plan(stem)
-        plan.benchmark.limit_s, plan.benchmark.patient = self.limit_s, self.patient
-        return plan
-
-
-def run(project: Project, sessions: Sessions = SESSIONS) -> Iterator[Result]:
+def run(project: Project, sessions: Sequence[Session] = SESSIONS) -> Iterator[Result]:
     """Measure each session, and yield the result of each of its cases."""
-    quiet: dict[str, float] = {}
-    for session, cases in sessions.items():
-        here = [case for case in cases if left_out(session, case, project.machine) is None]
-        with tempfile.TemporaryDirectory(prefix="lmperf-selftest-") as folder:
-            evidence = measured(project, session, here, Path(folder)) if here else None
-        if here and not quiet:
-            undisturbed = Found(evidence, session.neighbour, session.neighbour, {}, session.stem)
-            quiet = least_ms(undisturbed.rows())
-        for case in cases:
-            reason = left_out(session, case, project.machine)
-            if reason:
-                yield Result(case, None, left_out=reason)
-            else:
-                found = Found(evidence, case.name, session.neighbour, quiet, session.stem)
-                yield Result(case, case.expect(found), rows=found.rows())
+    for session in sessions:
+        reasons = {case: session.left_out(case, project.machine) for case in session.cases}
+        here = [case for case, reason in reasons.items() if reason is None]
+        if here:
+            with tempfile.TemporaryDirectory(prefix="lmperf-selftest-") as folder:
+                rows = measured(project, session, here, Path(folder))
+        for case, reason in reasons.items():
+            yield Result(case, None, reason) if reason else _judged(case, session.neighbour, rows)
 
 
-def measured(project: Project, session: Session, cases: Sequence[Case], root: Path) -> Evidence:
+def measured(project: Project, session: Session, cases: Sequence[Case], root: Path) -> pd.DataFrame:
     """Measure a session, and return its rows as a report of this machine reads them.
 
     Args:
@@ -92,33 +54,27 @@ def measured(project: Project, session: Session, cases: Sequence[Case], root: Pa
         cases: the cases of the session that can run on this device.
         root: an empty folder for the session's files.
     """
-    path = root / "config.yaml"
-    path.write_text(yaml.safe_dump(_configuration(project, session, cases)))
-    of_session = SessionProject(load_config(path), root)
-    of_session.limit_s, of_session.patient = session.limit_s, session.patient
-    with busy_cores() if session.busy else nullcontext():
-        record(of_session, of_session.plan(session.stem))
-    return Evidence.reviewed(review(of_session, of_session.machine.slug))
-
-
-@contextmanager
-def busy_cores() -> Iterator[None]:
-    """Keep every core busy with processes that are not descendants of this one."""
-    readable, writable = os.pipe()
-    try:
-        for _ in range(os.cpu_count() or 1):
-            subprocess.run([sys.executable, "-c", BURNER], stdin=readable, check=True)
-        os.close(readable)
-        yield
-    finally:
-        os.close(writable)  # ends them, as the end of this process would
-
-
-def _configuration(project: Project, session: Session, cases: Sequence[Case]) -> dict:
-    return {
+    content = {
         "preset": project.preset,
         "machine": project.machine.slug,
         "benchmarks": [session.stem],
         "grid": {session.stem: session.grid(project.machine.kind)},
-        "implementations": {session.stem: {case.name: case.reference for case in cases}},
+        "implementations": {session.stem: {case.name: case.entry for case in cases}},
     }
+    path = root / "config.yaml"
+    path.write_text(yaml.safe_dump(content, sort_keys=False))
+    own = Project(load_config(path), root)
+    record(own, own.plan(session.stem))
+    return Evidence.reviewed(review(own, own.machine.slug)).rows(session.stem)
+
+
+def _judged(case: Case, neighbour: str, rows: pd.DataFrame) -> Result:
+    """Judge a case; the implementation beside it must be ok, too."""
+    found, beside = (
+        having(rows, implementation=name).set_index("phase") for name in (case.name, neighbour)
+    )
+    outcome = case.expect(found)
+    if not all_ok(beside):
+        words = f"{outcome.words}; the implementation beside it: {said(beside)}"
+        outcome = replace(outcome, words=words, held=False)
+    return Result(case, outcome, rows=found)

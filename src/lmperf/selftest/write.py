@@ -18,7 +18,7 @@ from lmperf.reporting.evidence import Evidence
 from lmperf.reporting.foreign import plain
 from lmperf.reporting.render import Page
 from lmperf.reporting.selftest import HELD, NOT_HELD, NOT_RUN, SELFTEST, read_selftest
-from lmperf.selftest.expectations import RANKED_STEM, STEM
+from lmperf.selftest.cases import RANKED_STEM, STEM
 from lmperf.selftest.run import Result
 
 PAGE = "selftest.md"
@@ -58,20 +58,9 @@ def _frame(project: Project, results: Iterable[Result]) -> pd.DataFrame:
         "commit": (facts["commit"] or "unknown")[:12] + ("-dirty" if facts["dirty"] else ""),
         "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-    lines = [{**_line(result), **_phases(result), **about} for result in results]
+    phases = [phase for stem in (STEM, RANKED_STEM) for phase in load(stem).phases]
+    lines = [{**_line(result, phases), **about} for result in results]
     return pd.DataFrame(lines).map(text_of)
-
-
-def _line(result: Result) -> dict[str, Any]:
-    case, outcome = result.case, result.outcome
-    return {
-        "case": case.name,
-        "does": case.does,
-        "expected": case.expect.words,
-        "outcome": outcome.words if outcome else result.left_out,
-        "why": case.why,
-        "held": answer(result),
-    }
 
 
 def answer(result: Result) -> str:
@@ -81,17 +70,21 @@ def answer(result: Result) -> str:
     return HELD if result.outcome.held else NOT_HELD
 
 
-def _phases(result: Result) -> dict[str, Any]:
+def _line(result: Result, phases: Iterable[str]) -> dict[str, Any]:
+    case, outcome = result.case, result.outcome
+    found = {} if result.rows is None else result.rows.to_dict("index")
     return {
-        f"{phase}_{name}": _cell(result.rows, phase, name)
-        for stem in (STEM, RANKED_STEM)
-        for phase in load(stem).phases
-        for name in _OF_ROWS
+        "case": case.name,
+        "does": case.does,
+        "expected": case.expect.words,
+        "outcome": outcome.words if outcome else result.left_out,
+        "why": case.why,
+        "held": answer(result),
+        **{f"{p}_{name}": _cell(found.get(p, {}).get(name)) for p in phases for name in _OF_ROWS},
     }
 
 
-def _cell(rows: pd.DataFrame | None, phase: str, name: str) -> Any:
-    value = None if rows is None or phase not in rows.index else rows.loc[phase, name]
+def _cell(value: Any) -> Any:
     if isinstance(value, str):
         return plain(value)
-    return None if value is None or value != value else value
+    return None if pd.isna(value) else value

@@ -1,0 +1,258 @@
+"""The cases of the self-test: planted implementations, and the expected outcome of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lmperf.evidence.machine import Machine
+from lmperf.selftest.expectations import Hides, NothingLeft, Passes, Withheld
+
+STEM, RANKED_STEM, LEDGER_STEM = "flash_attention", "distributed", "distributed_overlap"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A planted implementation, which has a fault or is the honest twin of one that has.
+
+    Attributes:
+        name: name of the implementation, and of the function.
+        does: what it does wrong or differently, in words.
+        expect: the expected outcome.
+        why: the check that detects it, or why none does, in words.
+        needs: the kind of device that it needs; None: any.
+        module: its module in `lmperf.selftest.planted`.
+    """
+
+    name: str
+    does: str
+    expect: Hides | NothingLeft | Passes | Withheld
+    why: str
+    needs: str | None = None
+    module: str = "attention"
+
+    @property
+    def entry(self) -> str:
+        return f"lmperf.selftest.planted.{self.module}:{self.name}"
+
+
+@dataclass(frozen=True)
+class Session:
+    """A cell in which cases are measured together, beside an implementation of the project.
+
+    Attributes:
+        stem: the benchmark that measures them.
+        neighbour: name of the project's implementation.
+        cell: values of the axes.
+        cuda: values that differ on CUDA.
+        devices: devices that the machine must have; a CPU counts as two.
+    """
+
+    stem: str
+    neighbour: str
+    cell: Mapping
+    cases: tuple[Case, ...]
+    cuda: Mapping
+    devices: int = 1
+
+    def grid(self, kind: str) -> dict[str, list]:
+        """Return the cell on a kind of device (cpu, cuda or mps), as a grid for a configuration."""
+        cell = {**self.cell, **(self.cuda if kind == "cuda" else {})}
+        return {
+            **{axis: [value] for axis, value in cell.items()},
+            "implementation": [self.neighbour],
+        }
+
+    def left_out(self, case: Case, machine: Machine) -> str | None:
+        """Return why a case cannot run on a machine; None if it can."""
+        if machine.devices < self.devices:
+            return f"needs {self.devices} devices"
+        if case.needs not in (None, machine.kind):
+            return f"needs a {case.needs.upper()} device"
+        return None
+
+
+def _twin(name: str, of: str, does: str, **more) -> Case:
+    """A case that does what another one does, without the fault."""
+    return Case(name, does, Passes(), f"It is correct: the honest twin of {of}.", **more)
+
+
+_DIFFERS = "differs from the float64 reference"
+_TIMED_CALL = "a timed call"
+_BACKWARD = ("backward", "forward_backward")
+_REFERENCE = "The gate compares each row with float64, relative to the rows around it."
+_LARGE = f"{_DIFFERS} if the scores are large"
+_SCORES = "The gate has a second set of inputs, whose scores are from -96 to 120."
+_FRESH = (
+    "Every call has fresh inputs in the same memory, and the results of randomly chosen timed calls"
+    " are compared with the reference for their inputs."
+)
+
+_ATTENTION = (
+    # Those that end their process come first: those before them are prepared once more.
+    Case(
+        "leaves_a_busy_thread",
+        "leaves a thread that never ends",
+        Withheld(("outlives",)),
+        "The process must be idle after a call. One that is not is replaced.",
+    ),
+    Case(
+        "slows_the_clock",
+        "makes each clock that the measuring code has bound 1000 times slower",
+        Withheld(("clock is wrong",)),
+        "The supervisor compares the worker's clock with its own, in another process.",
+    ),
+    _twin("replaces_the_clock", "slows_the_clock", "replaces each clock by a right one"),
+    Case("drops_a_mask", "drops the causal mask in one head", Withheld((_DIFFERS,)), _REFERENCE),
+    _twin("keeps_each_mask", "drops_a_mask", "computes one head separately"),
+    Case(
+        "scales_a_gradient",
+        "makes dk of one head 1 % too large",
+        Withheld((f"dk {_DIFFERS}",), _BACKWARD),
+        "Each gradient is compared, as the output is.",
+    ),
+    _twin("scales_no_gradient", "scales_a_gradient", "multiplies dk of one head by one"),
+    Case(
+        "subtracts_no_maximum",
+        "does not subtract the maximum of each row before the exponential",
+        Withheld((_LARGE,)),
+        _SCORES,
+    ),
+    Case(
+        "subtracts_the_first_maximum",
+        "subtracts the maximum over the first 64 keys only, whose scores may be masked",
+        Withheld((_LARGE,)),
+        _SCORES,
+    ),
+    _twin("subtracts_the_maximum", "the two above", "subtracts the maximum over all keys"),
+    Case(
+        "caches_by_address",
+        "returns the results of its first call with tensors at these addresses",
+        Withheld((_TIMED_CALL, _DIFFERS)),
+        _FRESH,
+    ),
+    _twin(
+        "caches_by_value",
+        "caches_by_address",
+        "returns the results of an earlier call whose tensors had the same values",
+    ),
+    Case(
+        "idle_at_the_start",
+        "does no work in the first calls after a pause, with which every slice begins",
+        Withheld((_TIMED_CALL,), ("forward",)),
+        "Every call of a slice may be the checked one: slices end at random lengths.",
+    ),
+    _twin("busy_at_the_start", "idle_at_the_start", "looks for pauses, but always works"),
+    Case(
+        "finds_the_reference",
+        "finds the gate's reference with gc.get_objects() and returns it",
+        Withheld((_TIMED_CALL, _DIFFERS)),
+        "The reference of other inputs is computed after the call that it judges.",
+    ),
+    _twin("looks_for_the_reference", "finds_the_reference", "looks for it, but computes"),
+    Case(
+        "returns_a_subclass",
+        "returns a tensor of a subclass, which could compute when it is read",
+        Withheld(("plain tensor", "must be a torch.Tensor")),
+        "Results must be of type torch.Tensor itself.",
+    ),
+    _twin("returns_a_tensor", "returns_a_subclass", "uses the subclass inside only"),
+    Case(
+        "reuses_its_output",
+        "returns every result in the same memory",
+        Passes("reused_output"),
+        "Two results that are both in use must not share memory. It is no wrong result by itself.",
+    ),
+    _twin("copies_its_output", "reuses_its_output", "returns copies of that memory"),
+    Case(
+        "fills_in_a_thread",
+        "returns a tensor that a thread is still filling",
+        Withheld((_TIMED_CALL, _DIFFERS, "outlives", "grows"), ("forward",)),
+        "The result is copied when the clock stops.",
+    ),
+    _twin("waits_for_its_thread", "fills_in_a_thread", "waits until its thread ends"),
+    Case(
+        "works_on_a_stream",
+        "works on another stream without a dependency of the current one",
+        Withheld((_TIMED_CALL, _DIFFERS, "outlives"), ("forward",)),
+        "The device may not work longer in a call than its events show.",
+        needs="cuda",
+    ),
+    _twin(
+        "waits_for_its_stream",
+        "works_on_a_stream",
+        "makes the current stream wait for the other one",
+        needs="cuda",
+    ),
+    Case(
+        "changes_its_inputs",
+        "changes a column of its keys",
+        Withheld(("inputs",)),
+        "After a checked call its inputs are drawn again and must be unchanged.",
+    ),
+    _twin("changes_a_copy", "changes_its_inputs", "changes a copy of its keys"),
+    Case(
+        "changes_settings",
+        "leaves float64 as the default dtype, and one thread",
+        Passes("settings"),
+        "After each call of an implementation, torch's settings are put back.",
+    ),
+    _twin("puts_settings_back", "changes_settings", "puts the settings back"),
+    Case(
+        "leaks",
+        "keeps 4 MiB in every seventh call",
+        Withheld(("grows",)),
+        "Memory is looked at over more calls than a slice has.",
+    ),
+    _twin("keeps_the_last", "leaks", "keeps 4 MiB until the seventh call after"),
+    Case(
+        "leaves_a_process",
+        "starts a process in a session of its own when it is imported",
+        NothingLeft(),
+        "Workers, and what imports a module to check it, adopt such processes and end them.",
+        module="imports",
+    ),
+)
+_TILE = (
+    Case(
+        "drops_a_tile",
+        "drops one tile of 64 keys for 64 queries",
+        Withheld((_DIFFERS,)),
+        _REFERENCE,
+    ),
+    _twin("drops_no_tile", "drops_a_tile", "computes one tile of queries separately"),
+)
+_RANKS = {"module": "strategies"}
+_REDUCTION = (
+    Case(
+        "leaves_out_a_gradient",
+        "reduces all gradients but one",
+        Withheld(("differs from one process",)),
+        "The gate compares weights and gradients of five steps with those of one process.",
+        **_RANKS,
+    ),
+    _twin("leaves_out_none", "leaves_out_a_gradient", "reduces all gradients", **_RANKS),
+)
+_OVERLAP = (
+    Case(
+        "waits_in_hooks",
+        "reduces each gradient asynchronously in the backward pass, and waits for it there",
+        Hides(0.1),
+        "The ledger intersects the times of collectives with those of computation.",
+        **_RANKS,
+    ),
+    _twin("waits_at_the_end", "waits_in_hooks", "waits after the backward pass", **_RANKS),
+)
+
+_CELL = {"batch": 1, "heads": 2, "d_head": 64, "dtype": "float32", "causal": True}
+_CELL |= {"cuda_graph": False, "seq_len": 256}
+_RANKED = {"size": "tiny", "context_length": 128, "batch": 4, "ranks": 2, "dtype": "float32"}
+# An error in one tile of many is one that a norm over the whole result would hide.
+_LONG = {**_CELL, "heads": 1, "seq_len": 2048}
+SESSIONS = (
+    Session(STEM, "eager", _CELL, _ATTENTION, cuda={"heads": 4, "seq_len": 2048}),
+    Session(STEM, "sdpa", _LONG, _TILE, cuda={"seq_len": 65536, "dtype": "bfloat16"}),
+    Session(RANKED_STEM, "one_by_one", _RANKED, _REDUCTION, cuda={}, devices=2),
+    Session(LEDGER_STEM, "overlapped", _RANKED, _OVERLAP, cuda={}, devices=2),
+)
+CASES = tuple(case for session in SESSIONS for case in session.cases)
