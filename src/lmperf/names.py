@@ -108,8 +108,6 @@ IMPLEMENTATIONS = {
         "moments sharded, fused blocks", Look(GREEN, "p", (0, (3, 1)), "//")
     ),
     "library": Shown("torch.distributed", Look(BLUE, "1")),
-    "scatter_gather": Shown("reduce-scatter + all-gather", Look(ORANGE, "2", (0, (3, 1)))),
-    "pass_round": Shown("whole tensors passed round", Look(VIOLET, "3", (0, (1, 1.2)))),
     "one_rank": Shown("one rank", Look("grey", "8", (0, (4, 1.5)))),
     "one_rank_compiled": Shown("one rank, compiled", Look("grey", "8", (0, (6, 2)))),
     "one_by_one": Shown("one by one", Look(BLUE, ">", (0, (1, 1.2)), "//")),

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from lmperf.benchmarks import load
-from lmperf.distributed.collectives import LIBRARY, Message, pass_round, scatter_gather
-
-ALL_REDUCES = {"scatter_gather": scatter_gather, "pass_round": pass_round}
+from lmperf.distributed.collectives import LIBRARY, Message
 
 
 def one_element_off(target, source, rank):
@@ -34,25 +32,23 @@ def wrong_elements(message, operation, prepare):
 
 
 def all_operations(rank):
-    """(dtype, operation or all-reduce) -> `wrong_elements`."""
+    """(dtype, operation or broken all-reduce) -> `wrong_elements`."""
     found = {}
     for dtype in ("float32", "bfloat16"):
         message = Message(dtype, 2400, rank, seed=7)
         operations = [name for name in LIBRARY if name != "copy" or rank.ranks == 2]
         for name in operations:
             found[dtype, name] = wrong_elements(message, name, LIBRARY[name])
-        for name, prepare in ALL_REDUCES.items():
-            found[dtype, name] = wrong_elements(message, "all_reduce", prepare)
         for broken in (one_element_off, own_input):
             found[dtype, broken.__name__] = wrong_elements(message, "all_reduce", broken)
     return found
 
 
 def gates_of_cell(rank):
-    """(operation, implementation) -> columns of the gate, of one cell of the benchmark."""
+    """Operation -> columns of the gate, of the cells of one size of the benchmark."""
     benchmark, shared, found = load("collectives"), {}, {}
     cell = {"dtype": "bfloat16", "message_bytes": 1024, "ranks": rank.ranks}
     for case in benchmark.cases("cpu", {name: [value] for name, value in cell.items()}):
         workload = benchmark.prepare_rank(case, rank, 3, shared)
-        found[case.axes["operation"], case.implementation] = workload.gate(["forward"]).columns
+        found[case.axes["operation"]] = workload.gate(["forward"]).columns
     return found

@@ -8,7 +8,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from collective_cases import ALL_REDUCES, all_operations, gates_of_cell
+from collective_cases import all_operations, gates_of_cell
 
 from lmperf.benchmark import Rank, Unsupported, WrongResult
 from lmperf.benchmarks import load
@@ -21,8 +21,8 @@ ALONE = Rank(0, 1, "cpu", "gloo")
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_every_element_of_every_operation_is_exact(ranks, on_ranks):
     for found in on_ranks(ranks, all_operations):
-        right = {key: n for key, n in found.items() if key[1] in {*LIBRARY, *ALL_REDUCES}}
-        assert len(right) >= 10 and set(right.values()) == {(0, 0)}, right
+        right = {key: n for key, n in found.items() if key[1] in LIBRARY}
+        assert len(right) >= 6 and set(right.values()) == {(0, 0)}, right
 
 
 @pytest.mark.process
@@ -42,7 +42,7 @@ def test_missing_reduction_is_wrong_almost_everywhere(on_ranks):
 @pytest.mark.process
 def test_cases_of_a_cell_share_buffers_and_pass_their_gates(on_ranks):
     for found in on_ranks(2, gates_of_cell):
-        assert len(found) == 6
+        assert [*found] == [*LIBRARY]
         for columns in found.values():
             assert columns["status"] == "ok" and columns["error_wrong_elements"] == 0
 
@@ -104,5 +104,3 @@ def test_grid_has_the_required_sizes_and_splits_them_evenly():
     assert sizes >= {1_000_000, 10_000_000, 100_000_000, 1_000_000_000}
     assert {case.axes["ranks"] for case in cases if case.axes["operation"] == "copy"} == {2}
     assert all(case.axes["message_bytes"] % (4 * case.axes["ranks"]) == 0 for case in cases)
-    written = {case.axes["operation"] for case in cases if case.implementation != "library"}
-    assert written == {"all_reduce"}

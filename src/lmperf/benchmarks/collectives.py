@@ -1,8 +1,6 @@
 """The benchmark of collectives between ranks, and of a copy from one rank to another.
 
-A copy between two ranks gives the rate of their link, with which the collectives are compared. Two
-further all-reduces are written with the library's other operations: a reduce-scatter followed by an
-all-gather, and whole tensors that are passed round a ring.
+A copy between two ranks gives the rate of their link, with which the collectives are compared.
 """
 
 from __future__ import annotations
@@ -14,24 +12,19 @@ from typing import Any
 from lmperf.axes import dtype_axis
 from lmperf.benchmark import Axis, Case, Implementation, Rank, RankedTimed, Workload, grid, numbers
 
-_ENTRY = "lmperf.distributed.collectives"
 # A message must split evenly among eight ranks in elements of four bytes.
 _SIZES = (1_024, 16_384, 131_072, *(10**power for power in range(6, 10)))
 _FEW_SIZES = (1_024, 131_072, 1_000_000, 10_000_000)
+_OPERATIONS = ("copy", "all_reduce", "all_gather", "reduce_scatter")
 
-
-_cells = partial(
-    grid,
-    operation=["copy", "all_reduce", "all_gather", "reduce_scatter"],
-    implementation=["library", "scatter_gather", "pass_round"],
-)
+_cells = partial(grid, operation=_OPERATIONS, implementation="library")
 
 
 class Collectives(RankedTimed):
     title = "Collectives between ranks"
     section = "distributed"
     axes = (
-        Axis("operation", str, ("copy", "all_reduce", "all_gather", "reduce_scatter")),
+        Axis("operation", str, _OPERATIONS),
         dtype_axis(("float32", "bfloat16")),
         # As nccl-tests count it; see `lmperf.distributed.collectives`.
         Axis("message_bytes", int, most=2**40, length=True),
@@ -41,11 +34,7 @@ class Collectives(RankedTimed):
     # Starting the processes of a group takes longer than timing all of its messages.
     together = ("operation", "message_bytes")
     least_devices = 2
-    implementations = (
-        Implementation("library", f"{_ENTRY}:library"),
-        Implementation("scatter_gather", f"{_ENTRY}:scatter_gather"),
-        Implementation("pass_round", f"{_ENTRY}:pass_round"),
-    )
+    implementations = (Implementation("library", "lmperf.distributed.collectives:library"),)
     grids = {
         "cpu": [_cells(dtype="float32", message_bytes=_FEW_SIZES, ranks=2)],
         "gpu": [_cells(dtype="float32", message_bytes=_SIZES, ranks=[2, 4, 8])],
@@ -54,8 +43,6 @@ class Collectives(RankedTimed):
     head = {"gpu": [{"dtype": ["float32"], "ranks": [2]}]}
 
     def not_applicable(self, axes: Mapping[str, Any], implementation: str) -> str | None:
-        if implementation != "library" and axes["operation"] != "all_reduce":
-            return "an all-reduce"
         if axes["operation"] == "copy" and axes["ranks"] != 2:
             return "a copy is between two ranks"
         return None
@@ -68,9 +55,7 @@ class Collectives(RankedTimed):
         if size not in shared:
             shared[size] = Message(case.axes["dtype"], size, rank, seed)
         message: Message = shared[size]
-        prepare = self.callable_of(case.implementation)
-        if case.implementation == "library":
-            prepare = prepare(operation)
+        prepare = self.callable_of(case.implementation)(operation)
         phase = message.phase(operation, prepare)
         return Workload(
             {"forward": phase},

@@ -22,16 +22,13 @@ import torch.distributed as dist
 from torch import Tensor
 
 from lmperf.benchmark import Phase, Rank, Unsupported
+from lmperf.distributed.communication import all_gather_flat, reduce_scatter_flat
 from lmperf.gate import Gate
 from lmperf.outputs import tensors_of
 from lmperf.precision import storage_dtype
 
 Run = Callable[[], Tensor]
 Prepare = Callable[[Tensor, Tensor, Rank], Run]
-
-# torch 2.13 deprecates the names that torch 2.11 has.
-gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
 # A number of wrong elements below this bound is none.
 _NONE = 0.5
@@ -78,48 +75,13 @@ def library_all_reduce(target: Tensor, source: Tensor, rank: Rank) -> Run:
 def library_all_gather(target: Tensor, source: Tensor, rank: Rank) -> Run:
     """Gather a part of `source` from each rank in `target`: from rank r, part r."""
     part = source.chunk(rank.ranks)[rank.number]
-    return lambda: _returned(target, gather(target, part))
+    return lambda: _returned(target, all_gather_flat(target, part))
 
 
 def library_reduce_scatter(target: Tensor, source: Tensor, rank: Rank) -> Run:
     """Sum `source` over all ranks; rank r has part r of the sum, in the first part of `target`."""
     part = target.chunk(rank.ranks)[0]
-    return lambda: _returned(part, scatter(part, source))
-
-
-def scatter_gather(target: Tensor, source: Tensor, rank: Rank) -> Run:
-    """An all-reduce of `target`, in place, as a reduce-scatter followed by an all-gather."""
-    part = torch.empty_like(target.chunk(rank.ranks)[0])
-
-    def run() -> Tensor:
-        scatter(part, target)
-        gather(target, part)
-        return target
-
-    return run
-
-
-def pass_round(target: Tensor, source: Tensor, rank: Rank) -> Run:
-    """An all-reduce of `target`, in place: whole tensors are passed round a ring of the ranks.
-
-    In each of ranks - 1 steps, a rank sends on the tensor that it received last, and adds the one
-    that it receives.
-    """
-    received = torch.empty_like(target), torch.empty_like(target)
-    after, before = (rank.number + 1) % rank.ranks, (rank.number - 1) % rank.ranks
-
-    def run() -> Tensor:
-        passed = target
-        for step in range(rank.ranks - 1):
-            arriving = received[step % 2]
-            sides = dist.P2POp(dist.isend, passed, after), dist.P2POp(dist.irecv, arriving, before)
-            for work in dist.batch_isend_irecv(list(sides)):
-                work.wait()
-            target.add_(arriving)
-            passed = arriving
-        return target
-
-    return run
+    return lambda: _returned(part, reduce_scatter_flat(part, source))
 
 
 def _returned(result: Tensor, _: object) -> Tensor:
