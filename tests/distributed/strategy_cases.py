@@ -14,7 +14,6 @@ from lmperf.distributed import strategies
 from lmperf.distributed.data_parallel import DataParallel, bucketed
 from lmperf.distributed.fully_sharded import FullySharded
 from lmperf.distributed.gating import Reference, Timed
-from lmperf.distributed.memory import sent_bytes
 from lmperf.distributed.problem import DistributedProblem, release
 from lmperf.distributed.sharded_optimizer import ShardedOptimizer
 from lmperf.transformer.sizes import SIZES, ModelSize
@@ -33,7 +32,7 @@ def problem_of(rank: Rank, dtype: str = "float32") -> DistributedProblem:
 
 
 def gates(rank: Rank, dtype: str = "float32", names=tuple(EAGER), checked=True) -> dict[str, dict]:
-    """Name -> verdicts of gate and check, worst errors, bytes sent and predicted, models alive."""
+    """Name -> verdicts of gate and check, worst errors, models alive."""
     problem = problem_of(rank, dtype)
     reference = Reference(problem)
     found = {}
@@ -43,7 +42,7 @@ def gates(rank: Rank, dtype: str = "float32", names=tuple(EAGER), checked=True) 
         build, blocks = BENCHMARK.build_of(name)
         tolerance = BENCHMARK.implementation(name).tolerance
         alive = []
-        gate, traffic = reference.gate(partial(_remembered, alive, build), blocks, tolerance)
+        gate = reference.gate(partial(_remembered, alive, build), blocks, tolerance)
         timed = Timed(problem, build)
         problem.freshen(7)
         timed.run()
@@ -52,8 +51,6 @@ def gates(rank: Rank, dtype: str = "float32", names=tuple(EAGER), checked=True) 
         found[name] = {
             "gate": gate.columns,
             "check": check.columns,
-            "sent": traffic.columns["sent_bytes"],
-            "predicted": sent_bytes(name, problem.size, rank.ranks, dtype)["total"],
             "alive": sum(model() is not None for model in alive),
         }
     return found
@@ -146,7 +143,7 @@ def planted(rank: Rank) -> dict[tuple[str, str], dict]:
         reference = Reference(problem)
         for name, made in {**PLANTED, "right": DataParallel, "right_fsdp": _ours}.items():
             build = partial(strategies.custom, made)
-            gate, _ = reference.gate(build, "eager", "strict")
+            gate = reference.gate(build, "eager", "strict")
             timed = Timed(problem, build)
             checked = timed.check(timed.run()).passed
             found[dtype, name] = gate.columns | {"checked": checked}

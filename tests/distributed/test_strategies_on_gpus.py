@@ -44,7 +44,6 @@ def test_weights_after_five_steps_equal_those_of_one_process(name, dtype):
         print(name, dtype, {key: rank[name][key] for key in ("gate", "check")})
         assert rank[name]["gate"]["status"] == "ok", rank[name]
         assert rank[name]["check"]["status"] == "ok", rank[name]
-        assert rank[name]["sent"] == rank[name]["predicted"]
         assert rank[name]["alive"] == 0
 
 

@@ -19,7 +19,7 @@ GIB = 2**30
 def step(name: str, ms: float, **values) -> dict[str, str]:
     """A timed step; one of a single rank by its name."""
     ranks = {"ranks": 1} if name.startswith("one_rank") else {}
-    known = {"parameters": PARAMETERS, "sent_bytes": 1.4e10, "peak_mib": 50 * 1024, "host_ms": 1}
+    known = {"parameters": PARAMETERS, "peak_mib": 50 * 1024, "host_ms": 1}
     cell = CELL | ranks | {"tokens": 512 * values.get("batch", 4), "error_bound": 1.0}
     return planted.row(
         "distributed", ms=ms, implementation=name, max_error=0.1, **cell | known | values

@@ -116,10 +116,7 @@ def is_alone(implementation: str) -> bool:
 class Distributed(RankedTimed):
     title = "Several GPUs"
     order = 75
-    columns = numbers(
-        *("parameters", "tokens", "calls", "sent_bytes", "predicted_sent_bytes"),
-        *("error_parameters", "error_ranks"),
-    )
+    columns = numbers("parameters", "tokens", "error_parameters", "error_ranks")
     axes = (
         SIZE,
         Axis("context_length", int, length=True),
@@ -186,7 +183,6 @@ class Distributed(RankedTimed):
     def prepare_rank(self, case: Case, rank: Rank, seed: int, shared: dict) -> Workload:
         from lmperf.compiler import require_compiler
         from lmperf.distributed.gating import Reference, Timed
-        from lmperf.distributed.memory import sent_bytes
         from lmperf.distributed.problem import DistributedProblem
         from lmperf.precision import precision
         from lmperf.transformer.flops import flops
@@ -200,17 +196,9 @@ class Distributed(RankedTimed):
             shared["problem"], shared["reference"] = problem, Reference(problem)
         problem = shared["problem"]
         build, blocks = self.build_of(case.implementation)
-        gate, traffic = shared["reference"].gate(build, blocks, implementation.tolerance)
+        gate = shared["reference"].gate(build, blocks, implementation.tolerance)
         with precision(dtype):
             timed = Timed(problem, build)
-        columns = {
-            "parameters": problem.size.parameters(),
-            "tokens": batch * context,
-            **traffic.columns,
-        }
-        if implementation.origin == "project":
-            sent = sent_bytes(case.implementation, problem.size, rank.ranks, dtype)
-            columns["predicted_sent_bytes"] = sent["total"]
         work = flops(problem.size, context, batch, "train_step")
         return Workload(
             {"train_step": Phase(lambda _: timed.run(), flops=work)},
@@ -220,7 +208,7 @@ class Distributed(RankedTimed):
             resident=[*timed.tensors, *timed.training.optimizers, problem.tokens, problem.targets],
             compiles=implementation.compiles,
             context=partial(precision, dtype),
-            columns=columns,
+            columns={"parameters": problem.size.parameters(), "tokens": batch * context},
         )
 
     def build_of(self, name: str):

@@ -1,4 +1,7 @@
-"""The benchmark of the memory of each rank, by strategy: measured by component, and predicted."""
+"""The benchmark of the memory of each rank, by strategy and component.
+
+The report shows it beside the closed form of `lmperf.distributed.memory`.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,6 @@ class DistributedMemory(RankedObserved):
     columns = (
         *texts("moment", "instrument"),
         *numbers(*(f"{part}_mib" for part in (*COMPONENTS, "total"))),
-        *numbers(*(f"predicted_{part}_mib" for part in (*COMPONENTS, "total"))),
     )
     axes = (
         SIZE,
@@ -55,24 +57,20 @@ class DistributedMemory(RankedObserved):
         return None
 
     def observe_rank(self, case: Case, phase: str, rank: Rank, seed: int) -> list[dict[str, Any]]:
-        from lmperf.distributed.memory import predicted_bytes
         from lmperf.distributed.observing import memory_of
         from lmperf.distributed.problem import DistributedProblem
         from lmperf.precision import precision
 
         self.require(case, rank.device)
-        size, context, batch, ranks, dtype = (case.axes[axis.name] for axis in self.axes)
+        size, context, batch, _, dtype = (case.axes[axis.name] for axis in self.axes)
         problem = DistributedProblem(size, context, batch, dtype, rank, seed)
         with precision(dtype):
             moments, instrument = memory_of(problem, self.callable_of(case.implementation))
-        cell = problem.size, context, batch, ranks, dtype, rank.device
-        predicted = predicted_bytes(case.implementation, *cell)
         return [
             {
                 "moment": moment,
                 "instrument": instrument,
                 **{f"{part}_mib": held / _MIB for part, held in found.items()},
-                **{f"predicted_{p}_mib": held / _MIB for p, held in predicted[moment].items()},
             }
             for moment, found in moments.items()
         ]

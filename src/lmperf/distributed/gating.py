@@ -17,7 +17,6 @@ from lmperf.benchmark import Rank, WrongResult
 from lmperf.distributed.accuracy import WHOLE_BATCH, Expected, error_of, sample
 from lmperf.distributed.problem import Build, DistributedProblem, release
 from lmperf.distributed.strategies import Training, one_rank
-from lmperf.distributed.traffic import CountTraffic, Traffic
 from lmperf.gate import Gate
 from lmperf.precision import precision
 from lmperf.transformer.accuracy import explained_by_rounding
@@ -57,12 +56,12 @@ class Reference:
         self._problem = problem
         self._expected: dict[tuple[str, int], Expected] = {}
 
-    def gate(self, build: Build, blocks: str, tolerance: str) -> tuple[Gate, Traffic]:
+    def gate(self, build: Build, blocks: str, tolerance: str) -> Gate:
         """Compare the weights after five steps on all ranks with those of one process.
 
-        Also returns what a further step sends. The learning rate is not zero. One process averages
-        the gradients of the parts of the batch that the ranks have; for a single rank, those of
-        single sequences. Bounds: `lmperf.distributed.accuracy`.
+        The learning rate is not zero. One process averages the gradients of the parts of the batch
+        that the ranks have; for a single rank, those of single sequences. Bounds:
+        `lmperf.distributed.accuracy`.
 
         build: makes the training, which is freed afterwards. blocks: how the blocks run, in the
         one process too: `compiled`, or anything else for eager ones.
@@ -80,11 +79,9 @@ class Reference:
                 problem.freshen(problem.seed + step)
                 problem.step(training)
             gate = _compared(problem, training, expected, tolerance)
-            with torch.compiler.set_stance("force_eager"), CountTraffic() as counted:
-                problem.step(training)
         del training
         release()
-        return gate, counted.traffic
+        return gate
 
     def _alone(self, blocks: str, parts: int) -> Expected:
         if (blocks, parts) not in self._expected:

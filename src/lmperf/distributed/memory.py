@@ -1,14 +1,11 @@
-"""Memory of a rank and bytes that it sends, in closed form, for each strategy of data parallelism.
+"""Memory of a rank in closed form, for each strategy of data parallelism.
 
 Imports no torch.
 
 Symbols: N parameters, all float32 in the copy that the optimizer updates; R ranks; n_u parameters
 of a unit of the fully sharded strategies (a block, the embedding or the head); w bytes of a matmul
-operand. The optimizer is AdamW, with two float32 moments. ZeRO stages: Rajbhandari et al. 2020
-(arXiv 1910.02054); stages 2 and 3 are there for comparison, `fit` and D10, and are not measured.
-
-Volumes are those of ring algorithms: an all-reduce of n bytes sends 2 (R-1)/R n from each rank, an
-all-gather or a reduce-scatter (R-1)/R n, and a broadcast (R-1)/R n from the average rank.
+operand. The optimizer is AdamW, with two float32 moments. What is sharded is as in ZeRO stages 1
+and 3 (Rajbhandari et al. 2020, arXiv 1910.02054).
 """
 
 from __future__ import annotations
@@ -23,17 +20,10 @@ from lmperf.transformer.sizes import VOCAB_SIZE, ModelSize
 
 MOMENTS = ("init", "before_step", "after_step", "peak")
 COMPONENTS = ("parameters", "gradients", "optimizer", "other")
-# What is sharded over the ranks; the rest is replicated.
-_SHARDS: Mapping[str, frozenset[str]] = MappingProxyType(
-    {
-        "replicated": frozenset(),
-        "zero_1": frozenset({"optimizer"}),
-        "zero_2": frozenset({"optimizer", "gradients"}),
-        "zero_3": frozenset({"optimizer", "gradients", "parameters"}),
-    }
-)
+# What ZeRO stages 1 and 3 shard over the ranks; the rest is replicated.
+_ZERO_1, _ZERO_3 = ("optimizer",), ("optimizer", "gradients", "parameters")
 _MB = 10**6
-# Bytes per MiB of DistributedDataParallel's default buckets, and the size of its first bucket.
+# Bytes of DistributedDataParallel's default buckets.
 _DDP_BUCKET = 25 * 2**20
 # Layers whose weights the fully sharded strategy holds at once: the current one and two ahead.
 HELD_UNITS = 3
@@ -45,52 +35,43 @@ _FSDP2_GATHERED, _FSDP2_BUFFERS = 2, 1
 
 @dataclass(frozen=True)
 class Strategy:
-    """How a strategy stores and communicates.
+    """How a strategy stores weights, gradients and the optimizer's state.
 
     Attributes:
-        shards: key of the table of shards: `replicated`, `zero_1`, `zero_2` or `zero_3`.
+        sharded: the components that are sharded over the ranks; the rest is replicated.
         bucket: bytes of a bucket of gradients in persistent buffers; 0: there are no buckets, and
             gradients are reduced where autograd puts them.
-        whole: whether the weights of a unit are gathered in whole before use; then norms, which are
-            small, are replicated unless `norms_sharded`.
-        norms_sharded: whether the fully sharded strategy shards norms as well.
-        gathered: units whose weights are held in whole at the peak.
+        norms_sharded: whether norms are sharded with the other parameters.
+        gathered: units whose weights are held in whole at the peak; 0: parameters are replicated.
         buffers: units whose all-gather needs a buffer beside the weights at the peak.
-        updates: how updated weights reach the other ranks: `all_gather`, `broadcast` or empty.
         checkpointed: whether each block keeps its input only and is run again.
     """
 
-    shards: str
+    sharded: tuple[str, ...] = ()
     bucket: int = 0
-    whole: bool = False
     norms_sharded: bool = False
     gathered: int = 0
     buffers: int = 0
-    updates: str = ""
     checkpointed: bool = False
 
 
-_OURS = Strategy("zero_3", whole=True, gathered=HELD_UNITS)
-_FSDP2 = Strategy(
-    "zero_3", whole=True, norms_sharded=True, gathered=_FSDP2_GATHERED, buffers=_FSDP2_BUFFERS
-)
-# Name of an implementation of the benchmark `distributed`, or of a ZeRO stage -> its strategy.
+_OURS = Strategy(_ZERO_3, gathered=HELD_UNITS)
+_FSDP2 = Strategy(_ZERO_3, norms_sharded=True, gathered=_FSDP2_GATHERED, buffers=_FSDP2_BUFFERS)
+# Name of an implementation of the benchmark `distributed` -> its strategy.
 STRATEGIES: Mapping[str, Strategy] = MappingProxyType(
     {
-        "one_by_one": Strategy("replicated"),
-        "flat": Strategy("replicated", bucket=2**62),
-        "overlapped": Strategy("replicated"),
-        **{f"bucket_{mb}": Strategy("replicated", bucket=mb * _MB) for mb in (1, 10, 100, 1000)},
-        "ddp": Strategy("replicated", bucket=_DDP_BUCKET),
-        "sharded_optimizer": Strategy("zero_1", updates="all_gather"),
-        "zero_redundancy": Strategy("zero_1", bucket=_DDP_BUCKET, updates="broadcast"),
+        "one_rank": Strategy(),
+        "one_by_one": Strategy(),
+        "flat": Strategy(bucket=2**62),
+        "overlapped": Strategy(),
+        **{f"bucket_{mb}": Strategy(bucket=mb * _MB) for mb in (1, 10, 100, 1000)},
+        "ddp": Strategy(bucket=_DDP_BUCKET),
+        "sharded_optimizer": Strategy(_ZERO_1),
+        "zero_redundancy": Strategy(_ZERO_1, bucket=_DDP_BUCKET),
         "fully_sharded": _OURS,
         "fsdp2": _FSDP2,
         "fully_sharded_checkpointed": replace(_OURS, checkpointed=True),
         "fsdp2_checkpointed": replace(_FSDP2, checkpointed=True),
-        "zero_1": Strategy("zero_1"),
-        "zero_2": Strategy("zero_2"),
-        "zero_3": Strategy("zero_3", whole=True),
     }
 )
 
@@ -98,30 +79,27 @@ STRATEGIES: Mapping[str, Strategy] = MappingProxyType(
 def strategy_of(name: str) -> Strategy:
     """Return the strategy of an implementation; a compiled variant has that of the eager one.
 
-    `one_rank` is the plain step: replicated, with nothing to communicate.
-
     Raises:
         ValueError: no strategy has this name.
     """
     plain = name.removesuffix("_compiled")
-    if plain == "one_rank":
-        return Strategy("replicated")
     if plain not in STRATEGIES:
-        raise ValueError(f"unknown strategy {name!r}; known: one_rank, {', '.join(STRATEGIES)}")
+        raise ValueError(f"unknown strategy {name!r}; known: {', '.join(STRATEGIES)}")
     return STRATEGIES[plain]
 
 
-def state_bytes(name: str, size: ModelSize, ranks: int, vocab: int = VOCAB_SIZE) -> dict[str, int]:
+def state_bytes(name: str, size: ModelSize, ranks: int) -> dict[str, int]:
     """Bytes per rank of "parameters", "gradients" and "optimizer" of a model under a strategy.
 
     Between steps, without what is gathered for use. Padding of shards is left out: less than 1 kB.
     """
     strategy = strategy_of(name)
-    parameters, norms = size.parameters(vocab), _norm_parameters(size)
-    replicated = norms if strategy.whole and not strategy.norms_sharded else 0
+    parameters = size.parameters(VOCAB_SIZE)
+    replicated = 0
+    if strategy.gathered and not strategy.norms_sharded:
+        replicated = (2 * size.num_layers + 1) * size.d_model  # norms
     shard = replicated + -(-(parameters - replicated) // ranks)
-    split = _SHARDS[strategy.shards]
-    held = {part: shard if part in split else parameters for part in COMPONENTS[:3]}
+    held = {part: shard if part in strategy.sharded else parameters for part in COMPONENTS[:3]}
     return {part: FLOAT32 * (1 + (part == "optimizer")) * held[part] for part in held}
 
 
@@ -133,34 +111,32 @@ def predicted_bytes(
     ranks: int,
     dtype: str,
     device: str = "cuda",
-    vocab: int = VOCAB_SIZE,
-    sdpa: bool = True,
 ) -> dict[str, dict[str, int]]:
     """Bytes per rank by moment (`MOMENTS`) and component (`COMPONENTS`), with their sum as "total".
 
     `init`: the model and its strategy exist, no step was made. `before_step` and `after_step`:
     right before and after the first update of the weights. `peak`: the peak of a later step.
 
+    Attention is `scaled_dot_product_attention`, which stores no scores.
+
     batch: sequences of all ranks together. dtype: a value of the dtype axis with float32 weights.
-    sdpa: whether attention is `scaled_dot_product_attention`, which stores no scores.
 
     Raises:
         ValueError: the strategy or the dtype is unknown, or the batch does not split.
     """
     if batch % ranks:
         raise ValueError(f"a batch of {batch} does not split over {ranks} ranks")
-    strategy, state = strategy_of(name), state_bytes(name, size, ranks, vocab)
+    strategy, state = strategy_of(name), state_bytes(name, size, ranks)
     local = _LocalStep(
         size=size,
         context=context,
         batch=batch // ranks,
         w=_operand_bytes(dtype),
         device=device,
-        vocab=vocab,
+        vocab=VOCAB_SIZE,
         segment=1 if strategy.checkpointed else 0,
         strategy=strategy,
         ranks=ranks,
-        sdpa=sdpa,
     )
     kept = 16 * local.batch * context + FLOAT32 * context * size.d_head
     buckets = state["gradients"] if strategy.bucket else 0
@@ -182,31 +158,22 @@ def _operand_bytes(dtype: str) -> int:
     return dtype_of(stored.autocast).bytes if stored.autocast else FLOAT32
 
 
-def _norm_parameters(size: ModelSize) -> int:
-    return (2 * size.num_layers + 1) * size.d_model
-
-
 @dataclass(frozen=True)
 class _LocalStep(Footprint):
     """The step of a rank on its part of the batch: `Footprint` with a strategy's own buffers."""
 
-    strategy: Strategy = STRATEGIES["one_by_one"]
+    strategy: Strategy = STRATEGIES["one_rank"]
     ranks: int = 1
-    sdpa: bool = True
 
     def attention_saved(self) -> int:
-        """Bytes saved by attention; by SDPA: norm, q, k, the projection that v is a view of, the
-        output, and the logsumexp of each row."""
-        if not self.sdpa:
-            return super().attention_saved()
+        """Bytes saved by SDPA: norm, q, k, the projection that v is a view of, the output, and the
+        logsumexp of each row."""
         rows = self.batch * self.size.num_heads * self.context
         return self.norm_saved() + 6 * self.w * self.stream + FLOAT32 * rows
 
     def _attention_backward(self, index: int) -> dict[str, int]:
         """Bytes in the backward of SDPA: gradients of its output, of q, k and v, and of the stream,
         and, on CUDA, the float32 sum of the gradient of q."""
-        if not self.sdpa:
-            return super()._attention_backward(index)
         d, f = self.size.d_model, self.size.d_ff
         inside = FLOAT32 * self.stream if self.device == "cuda" else 0
         return self._training_moment(
@@ -225,9 +192,9 @@ class _LocalStep(Footprint):
         """A moment of the plain step, with what the strategy stores instead."""
         other = sum(moment[part] for part in ("activations", "temporary", "inputs", "workspace"))
         gradients, copies, buffers = moment["gradients"], moment["weight_copies"], 0
-        if "gradients" in _SHARDS[self.strategy.shards]:
+        if "gradients" in self.strategy.sharded:
             gradients = -(-gradients // self.ranks)
-        if self.strategy.whole:
+        if self.strategy.gathered:
             copies, buffers = 0, self._unit_buffers(backward=moment["gradients"] > 0)
         elif self.strategy.bucket:
             # Gradients are copied into the persistent buckets, one bucket at a time.
@@ -247,73 +214,3 @@ class _LocalStep(Footprint):
         if not backward:
             return gathered
         return gathered + unit * (self.w + REDUCED_UNITS * FLOAT32)
-
-
-def sent_bytes(
-    name: str, size: ModelSize, ranks: int, dtype: str, vocab: int = VOCAB_SIZE
-) -> dict[str, int]:
-    """Bytes that a rank sends in a step, by operation, with their sum as "total".
-
-    Gradients travel in float32. A fully sharded model gathers the weights of the linear layers in
-    the dtype of the matmuls, in the forward and again in the backward pass, and the embedding in
-    float32. Ours keeps the last unit between the passes, and gathers no embedding in the backward
-    pass, which does not read it; FSDP2 gathers both again, and the norms with their blocks.
-
-    Raises:
-        ValueError: the strategy or the dtype is unknown.
-    """
-    strategy, w = strategy_of(name), _operand_bytes(dtype)
-    parameters = FLOAT32 * size.parameters(vocab)
-    found = {"all_reduce": 0, "reduce_scatter": 0, "all_gather": 0, "broadcast": 0}
-    if strategy.whole:
-        norms = _norm_parameters(size)
-        embedding = FLOAT32 * vocab * size.d_model
-        blocks, head = w * size.num_layers * size.linear_parameters, w * vocab * size.d_model
-        if strategy.norms_sharded:
-            blocks += w * (norms - size.d_model)
-            found["all_gather"] = 2 * (embedding + blocks + head) + FLOAT32 * size.d_model
-            found["reduce_scatter"] = parameters
-        else:
-            found["all_gather"] = embedding + 2 * blocks + head
-            found["reduce_scatter"] = parameters - FLOAT32 * norms
-            found["all_reduce"] = 2 * FLOAT32 * norms
-    elif name == "zero_1" or strategy.shards == "zero_2":
-        found["reduce_scatter"] = found["all_gather"] = parameters
-    elif name.removesuffix("_compiled") != "one_rank":
-        found["all_reduce"] = 2 * parameters
-        if strategy.updates:
-            found[strategy.updates] = parameters
-    sent = {operation: size * (ranks - 1) // ranks for operation, size in found.items()}
-    return {**sent, "total": sum(sent.values())}
-
-
-def peak_bytes(
-    name: str,
-    size: ModelSize,
-    context: int,
-    batch: int,
-    ranks: int,
-    dtype: str,
-    checkpointed: bool,
-    device: str = "cuda",
-    vocab: int = VOCAB_SIZE,
-) -> dict[str, int]:
-    """Bytes per rank by component at the peak of a step with SDPA, as in `predicted_bytes`.
-
-    batch: sequences of each rank. checkpointed: whether each block keeps its input only.
-
-    Raises:
-        ValueError: the strategy or the dtype is unknown.
-    """
-    local = _LocalStep(
-        size=size,
-        context=context,
-        batch=batch,
-        w=_operand_bytes(dtype),
-        device=device,
-        vocab=vocab,
-        segment=1 if checkpointed else 0,
-        strategy=strategy_of(name),
-        ranks=ranks,
-    )
-    return local.peak(state_bytes(name, size, ranks, vocab))

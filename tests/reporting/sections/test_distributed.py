@@ -136,7 +136,7 @@ def test_figure_is_left_out_without_timelines():
 
 
 def test_buckets_have_a_table_of_their_own():
-    rows = [step(name, 50, calls=9) for name in ("bucket_1", "bucket_1000", "ddp")]
+    rows = [step(name, 50) for name in ("bucket_1", "bucket_1000", "ddp")]
     lines = table(planted.page("distributed", evidence(*rows)), "D4")
     assert [*lines] == ["buckets of 1 MB", "buckets of 1000 MB"]
 

@@ -22,7 +22,7 @@ ONE, COMPILED = "one_rank", "_compiled"
 HOOKS, DDP, SHARDED, STATE = "overlapped", "ddp", "fully_sharded", "sharded_optimizer"
 # The strategies of the first table.
 HEAD = (ONE, HOOKS, DDP, SHARDED, "fsdp2")
-FROM_LEDGER = ["communication_ms", "hidden_share", "longer"]
+FROM_LEDGER = ["communication_ms", "hidden_share", "longer", "calls", "sent_bytes"]
 
 
 def plain(name: str) -> str:
