@@ -11,7 +11,7 @@ from torch import nn
 from lmperf.benchmark import Rank
 from lmperf.benchmarks import load
 from lmperf.distributed import strategies
-from lmperf.distributed.data_parallel import DataParallel, bucketed
+from lmperf.distributed.data_parallel import DataParallel
 from lmperf.distributed.fully_sharded import FullySharded
 from lmperf.distributed.gating import Reference, Timed
 from lmperf.distributed.problem import DistributedProblem, release
@@ -97,7 +97,7 @@ class StaleWeights(FullySharded):
     """Gathers the weights of one unit before the optimizer has updated them."""
 
     def __init__(self, module: nn.Module, compute_dtype=None):
-        super().__init__(module, compute_dtype, cast_inputs=False)
+        super().__init__(module, compute_dtype)
         shard = self._shards[2]
         master, gather, old = shard.master, shard.gather, [shard.master.detach().clone()]
 
@@ -119,11 +119,11 @@ class StaleWeights(FullySharded):
 class NoGather(ShardedOptimizer):
     """Keeps the updates of the last chunk on the rank that made them."""
 
-    def step(self, closure=None):
+    def step(self):
         self._chunks[-1][1].gather = lambda: dist.all_reduce(
             torch.zeros(1, device=self._chunks[-1][1].flat.device), async_op=True
         )
-        return super().step(closure)
+        super().step()
 
 
 PLANTED = {
@@ -141,17 +141,13 @@ def planted(rank: Rank) -> dict[tuple[str, str], dict]:
     for dtype in ("float32", AUTOCAST):
         problem = problem_of(rank, dtype)
         reference = Reference(problem)
-        for name, made in {**PLANTED, "right": DataParallel, "right_fsdp": _ours}.items():
+        for name, made in {**PLANTED, "right": DataParallel, "right_fsdp": FullySharded}.items():
             build = partial(strategies.custom, made)
             gate = reference.gate(build, "eager", "strict")
             timed = Timed(problem, build)
             checked = timed.check(timed.run()).passed
             found[dtype, name] = gate.columns | {"checked": checked}
     return found
-
-
-def _ours(module: nn.Module, compute_dtype=None) -> FullySharded:
-    return FullySharded(module, compute_dtype, cast_inputs=False)
 
 
 class Tied(nn.Module):
@@ -176,10 +172,9 @@ def course(rank: Rank) -> dict[str, float]:
     wrappers = {
         "one_by_one": (partial(DataParallel, overlapped=False), True),
         "overlapped": (DataParallel, True),
-        "bucketed": (partial(bucketed, bucket_mb=0.0005), True),
+        "bucketed": (partial(DataParallel, bucket_mb=0.0005), True),
         "flat": (partial(DataParallel, bucket_mb=math.inf, overlapped=False), True),
         "fully_sharded": (FullySharded, False),
-        "fully_sharded_float16": (partial(FullySharded, compute_dtype=torch.float16), False),
     }
     found = {name: _course_error(rank, wrap, tied) for name, (wrap, tied) in wrappers.items()}
     try:

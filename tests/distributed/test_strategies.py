@@ -69,7 +69,6 @@ def test_right_classes_pass_as_a_users(right, dtype, on_ranks):
     [
         *((name, 1e-6) for name in ("one_by_one", "overlapped", "bucketed", "flat")),
         ("fully_sharded", 1e-6),
-        ("fully_sharded_float16", 2e-3),
         *((name, 1e-6) for name in ("sharded", "sharded_in_chunks")),
     ],
 )

@@ -4,7 +4,7 @@ import pytest
 
 from lmperf.benchmarks import load
 from lmperf.custom import broken_ones
-from lmperf.distributed.data_parallel import DataParallel, bucketed
+from lmperf.distributed.data_parallel import DataParallel
 from lmperf.distributed.fully_sharded import FullySharded
 from lmperf.distributed.sharded_optimizer import ShardedOptimizer
 from lmperf.distributed.strategies import kind_of
@@ -20,7 +20,6 @@ def get_sharded_optimizer(params, optimizer_cls, **kwargs):
     ("made", "kind"),
     [
         (DataParallel, "ddp"),
-        (bucketed, "ddp"),
         (FullySharded, "fsdp"),
         (ShardedOptimizer, "sharded_optimizer"),
         (get_sharded_optimizer, "sharded_optimizer"),

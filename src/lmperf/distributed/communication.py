@@ -17,19 +17,14 @@ reduce_scatter_flat = getattr(dist, "reduce_scatter_single", dist.reduce_scatter
 _ALIGNED = 64
 
 
-def can_average() -> bool:
-    """Whether the backend of the default group averages: NCCL does, gloo only adds."""
-    return dist.get_backend() == "nccl"
-
-
 def average_op() -> dist.ReduceOp:
-    """The reduction of gradients; its result must be divided unless `can_average`."""
-    return dist.ReduceOp.AVG if can_average() else dist.ReduceOp.SUM
+    """The reduction of gradients: NCCL averages, gloo only adds; then call `divided`."""
+    return dist.ReduceOp.AVG if dist.get_backend() == "nccl" else dist.ReduceOp.SUM
 
 
 def divided(*tensors: Tensor) -> None:
     """Divide sums by the number of ranks, in place, unless the backend has averaged them."""
-    if tensors and not can_average():
+    if tensors and average_op() == dist.ReduceOp.SUM:
         torch._foreach_div_(list(tensors), dist.get_world_size())
 
 

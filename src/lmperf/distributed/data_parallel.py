@@ -6,7 +6,6 @@ overlapped with it. Source for buckets and overlap: Li et al. 2020 (arXiv 2006.1
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 
 import torch
@@ -52,26 +51,6 @@ class DataParallel(nn.Module):
     def finish_gradient_synchronization(self) -> None:
         """Wait until every gradient is the average over the ranks."""
         self._reducer.finish()
-
-
-def one_by_one(module: nn.Module) -> DataParallel:
-    """All-reduce each gradient by itself, after the backward pass."""
-    return DataParallel(module, overlapped=False)
-
-
-def flat(module: nn.Module) -> DataParallel:
-    """All-reduce all gradients as one flat tensor, after the backward pass."""
-    return DataParallel(module, math.inf, overlapped=False)
-
-
-def overlapped(module: nn.Module) -> DataParallel:
-    """All-reduce each gradient by itself, as soon as the backward pass has completed it."""
-    return DataParallel(module)
-
-
-def bucketed(module: nn.Module, bucket_mb: float) -> DataParallel:
-    """All-reduce buckets of gradients, as soon as the backward pass has completed each."""
-    return DataParallel(module, bucket_mb)
 
 
 def reducer_of(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -24,7 +26,7 @@ class FlatShard:
 
     The modules' parameters become plain tensors, views of a flat tensor whose storage is empty
     except between `gather` and `free`. Tensors that autograd saves are views of the same storage:
-    gathering it again gives them their contents back.
+    gathering it again gives them their contents back. Gradients are averaged in float32.
 
     Attributes:
         master: float32 [elements / ranks], the parameter that an optimizer updates.
@@ -32,15 +34,14 @@ class FlatShard:
     Args:
         slots: where the weights are used; all of one dtype and device.
         dtype: of the gathered weights, and so of the gradients that autograd computes.
-        reduce_dtype: in which gradients are averaged over the ranks.
         reduced: called when the gradients of all weights are complete.
     """
 
-    def __init__(self, slots: list[Slot], dtype: torch.dtype, reduce_dtype: torch.dtype, reduced):
+    def __init__(self, slots: list[Slot], dtype: torch.dtype, reduced: Callable[[FlatShard], None]):
         ranks, rank = dist.get_world_size(), dist.get_rank()
         shapes = [parameter.shape for _, _, parameter in slots]
         self._offsets, length = offsets_of([shape.numel() for shape in shapes], ranks)
-        self._shapes, self._reduce_dtype = shapes, reduce_dtype
+        self._shapes = shapes
         self._has_gaps = length > sum(shape.numel() for shape in shapes)
         device = slots[0][2].device
         whole = torch.zeros(length, dtype=torch.float32, device=device)
@@ -108,7 +109,7 @@ class FlatShard:
     def reduce(self) -> None:
         """Start to average the gradients over the ranks; frees them and the gathered weights."""
         make = torch.zeros if self._has_gaps or self.is_incomplete else torch.empty
-        whole = make(len(self._full), dtype=self._reduce_dtype, device=self._full.device)
+        whole = make(len(self._full), dtype=torch.float32, device=self._full.device)
         pairs = [
             (view, weight.grad)
             for view, weight in zip(self._views(whole), self.weights, strict=True)
@@ -119,7 +120,7 @@ class FlatShard:
         for weight in self.weights:
             weight.grad = None
         self.free()
-        part = torch.empty(len(self._mine), dtype=self._reduce_dtype, device=whole.device)
+        part = torch.empty(len(self._mine), dtype=torch.float32, device=whole.device)
         work = reduce_scatter_flat(part, whole, average_op(), async_op=True)
         self._scatter = work, part, whole
         self._left = 0
@@ -131,7 +132,6 @@ class FlatShard:
             work, part, _ = self._scatter
             work.wait()
             divided(part)
-            part = part.to(self.master.dtype)
             self.master.grad = part if self.master.grad is None else self.master.grad + part
             self._scatter = None
 

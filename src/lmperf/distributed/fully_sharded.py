@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_leaves
 
 from lmperf.distributed.communication import broadcast_state, weak_hook
 from lmperf.distributed.data_parallel import reducer_of
@@ -34,30 +34,20 @@ class FullySharded(nn.Module):
 
     Args:
         module: the model; the constructor changes it in place.
-        compute_dtype: of gathered weights, but for embeddings; None: as stored.
-        reduce_dtype: in which gradients are averaged.
-        cast_inputs: whether the inputs of modules with a matrix are cast to `compute_dtype`; not
-            needed under autocast.
+        compute_dtype: of gathered weights, but for embeddings; autocast must cast the inputs to it.
+            None: as stored.
 
     Raises:
         ValueError: two units share a parameter.
     """
 
-    def __init__(
-        self,
-        module: nn.Module,
-        compute_dtype: torch.dtype | None = None,
-        reduce_dtype: torch.dtype = torch.float32,
-        cast_inputs: bool = True,
-    ):
+    def __init__(self, module: nn.Module, compute_dtype: torch.dtype | None = None):
         super().__init__()
         broadcast_state(module)
         self.names = [name for name, _ in module.named_parameters()]
         self._sharded_names: list[list[str]] = []
-        units = self._sharded_units(module, compute_dtype, reduce_dtype)
+        units = self._sharded_units(module, compute_dtype)
         for unit in units:
-            if compute_dtype is not None and cast_inputs:
-                unit.cast_inputs(compute_dtype)
             unit.register(self)
         self.module = module
         self._order = self._units = units
@@ -71,9 +61,7 @@ class FullySharded(nn.Module):
         self._in_backward = False
         self._reducing: deque[FlatShard] = deque()
 
-    def _sharded_units(
-        self, module: nn.Module, compute_dtype: torch.dtype | None, reduce_dtype: torch.dtype
-    ) -> list[_Unit]:
+    def _sharded_units(self, module: nn.Module, compute_dtype: torch.dtype | None) -> list[_Unit]:
         """The units of a module, whose parameters are freed as soon as they are sharded."""
         names = {id(parameter): name for name, parameter in module.named_parameters()}
         found = list(_units_of(module))
@@ -87,7 +75,7 @@ class FullySharded(nn.Module):
             units.append(unit)
             for dtype, alike in _by_dtype(slots, compute_dtype).items():
                 self._sharded_names.append([names[id(one)] for _, _, one in alike])
-                unit.shards.append(FlatShard(alike, dtype, reduce_dtype, self._reduce))
+                unit.shards.append(FlatShard(alike, dtype, self._reduce))
         return units
 
     def forward(self, *inputs, **named):
@@ -169,17 +157,8 @@ class _Unit:
     def __init__(self, module: nn.Module, slots: list[Slot]):
         self.module = module
         self.shards: list[FlatShard] = []
-        self.owners = list({id(owner): owner for owner, _, _ in slots}.values())
         # The gradient of a table needs indices only.
-        self.backward_reads_weights = not all(map(_is_embedding, self.owners))
-
-    def cast_inputs(self, dtype: torch.dtype) -> None:
-        def cast(_: nn.Module, inputs: tuple) -> tuple:
-            return tree_map(lambda leaf: leaf.to(dtype) if _is_float(leaf) else leaf, inputs)
-
-        for owner in self.owners:
-            if not _is_embedding(owner):
-                owner.register_forward_pre_hook(cast)
+        self.backward_reads_weights = not all(_is_embedding(owner) for owner, _, _ in slots)
 
     def register(self, root: FullySharded) -> None:
         """Have the root told of every forward pass of the unit."""
@@ -239,10 +218,6 @@ def _by_dtype(
 def _is_embedding(module: nn.Module) -> bool:
     """Whether a module looks up rows of a table; by its name, since courses write their own."""
     return "Embedding" in type(module).__name__
-
-
-def _is_float(leaf: Any) -> bool:
-    return isinstance(leaf, Tensor) and leaf.is_floating_point()
 
 
 def _needs_gradient(leaf: Any) -> bool:

@@ -30,7 +30,7 @@ STEPS = 5
 _RATE, _WIDTH, _LAYERS = 2e-3, 256, 4
 _GRADIENTS_CHECKED = 2
 # Bound of the number of weights whose bits differ between ranks: none may.
-_NO_DIFFERENCE = 0.5
+NO_DIFFERENCE = 0.5
 
 
 def gate_rate(size: ModelSize) -> float:
@@ -147,13 +147,13 @@ def _compared(
         for name in errors
         for error, bound in zip(errors[name], bounds[name], strict=True)
     )
-    found = {"parameters": error, "ranks": _differing(torch.stack(digests))}
-    limits = {"parameters": bound, "ranks": _NO_DIFFERENCE}
+    found = {"parameters": error, "ranks": differing(torch.stack(digests))}
+    limits = {"parameters": bound, "ranks": NO_DIFFERENCE}
     return Gate(found, limits, None, {"parameters": worst}, "one process")
 
 
-def _differing(digests: Tensor) -> float:
-    """How many weights have other bits on some rank."""
+def differing(digests: Tensor) -> float:
+    """How many of the digests of weights [weights] are not the same on all ranks."""
     least, most = digests.clone(), digests.clone()
     dist.all_reduce(least, dist.ReduceOp.MIN)
     dist.all_reduce(most, dist.ReduceOp.MAX)

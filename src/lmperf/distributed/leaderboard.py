@@ -23,7 +23,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from lmperf.benchmark import Rank, Unsupported
-from lmperf.distributed.gating import agreed
+from lmperf.distributed.communication import average_op, divided
+from lmperf.distributed.gating import NO_DIFFERENCE, STEPS, agreed, differing
 from lmperf.gate import Gate
 from lmperf.transformer.checkpointing import selective_blocks
 from lmperf.transformer.compiled_adamw import CompiledAdamW
@@ -33,8 +34,6 @@ from lmperf.transformer.leaderboard import DTYPE, SIZE, VOCAB, LongProblem, plai
 from lmperf.transformer.sizes import ModelSize
 from lmperf.transformer.training import WithLoss, loss_of, train_step
 
-# Steps of the comparison with one process: from the second on, a step uses changed weights.
-STEPS = 5
 # Each step changes the weights by some bf16 units (8e-5), so that rounding loses no change.
 # A larger rate makes so wide a model diverge, which multiplies rounding errors.
 _RATE = 1e-3
@@ -43,8 +42,6 @@ _RATE = 1e-3
 # backward kernels. Weights are rounded at random: if an update is small beside the distance of two
 # bf16 numbers, as for the weights of norms, its relative difference d makes an error of sqrt(d).
 _MOST_OF_STEP = 0.5
-# Bound of the number of weights whose bits differ between ranks: none may.
-_NO_DIFFERENCE = 0.5
 
 
 @dataclass(frozen=True)
@@ -95,9 +92,8 @@ class Exchange:
     def step(self) -> None:
         """Wait for the averages, update this rank's share, and receive the others'."""
         _wait(self._works)
-        gradients = [parameter.grad for parameter in self._parameters]
-        if self._ranks > 1 and not _averages():
-            torch._foreach_div_(gradients, self._ranks)
+        if self._ranks > 1:
+            divided(*(parameter.grad for parameter in self._parameters))
         self.adamw.step()
         if self._owners is not None:
             pairs = zip(self._parameters, self._owners, strict=True)
@@ -105,14 +101,8 @@ class Exchange:
             _wait(sent)
 
 
-def _averages() -> bool:
-    """Whether the backend averages: NCCL does, gloo only adds."""
-    return dist.get_backend() == "nccl"
-
-
 def _reduce(works: list[dist.Work], parameter: Tensor) -> None:
-    operation = dist.ReduceOp.AVG if _averages() else dist.ReduceOp.SUM
-    works.append(dist.all_reduce(parameter.grad, operation, async_op=True))
+    works.append(dist.all_reduce(parameter.grad, average_op(), async_op=True))
 
 
 def _wait(works: list[dist.Work]) -> None:
@@ -224,7 +214,7 @@ def gate(
         "parameters": error,
         "ranks": differing + differing_weights(problem.model),
     }
-    bounds = {"full_loss": limit, "parameters": _MOST_OF_STEP, "ranks": _NO_DIFFERENCE}
+    bounds = {"full_loss": limit, "parameters": _MOST_OF_STEP, "ranks": NO_DIFFERENCE}
     places = {**found.where, "parameters": where}
     return Gate(errors, {**found.bounds, **bounds}, found.pytorch, places)
 
@@ -308,10 +298,5 @@ def _norm(tensor: Tensor) -> float:
 
 def differing_weights(model: nn.Module) -> float:
     """The number of weights (tensors) whose bits differ between ranks."""
-    digests = torch.stack(
-        [one.detach().view(torch.int16).sum(dtype=torch.int64) for one in model.parameters()]
-    )
-    least, most = digests.clone(), digests.clone()
-    dist.all_reduce(least, dist.ReduceOp.MIN)
-    dist.all_reduce(most, dist.ReduceOp.MAX)
-    return float((least != most).sum())
+    bits = (one.detach().view(torch.int16) for one in model.parameters())
+    return differing(torch.stack([one.sum(dtype=torch.int64) for one in bits]))

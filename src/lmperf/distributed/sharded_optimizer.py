@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -59,28 +59,14 @@ class ShardedOptimizer(Optimizer):
         return [chunk.optimizer for _, chunk in self._chunks if chunk.optimizer is not None]
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+    def step(self) -> None:
         """Update this rank's shards, then gather those of the other ranks."""
-        result = None
-        if closure is not None:
-            with torch.enable_grad():
-                result = closure()
         gathers = []
         for number, chunk in self._chunks:
             chunk.update(self.param_groups[number])
             gathers.append(chunk.gather())
         for work in gathers:
             work.wait()
-        return result
-
-    def state_dict(self) -> dict[str, Any]:
-        """This rank's shards of the state; every rank must save and load its own."""
-        return {"shards": [optimizer.state_dict() for optimizer in self.optimizers]}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load what `state_dict` returned on the same rank of as many ranks."""
-        for optimizer, state in zip(self.optimizers, state_dict["shards"], strict=True):
-            optimizer.load_state_dict(state)
 
 
 class _Chunk:

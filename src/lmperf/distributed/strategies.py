@@ -157,8 +157,8 @@ def zero_redundancy(setup: Setup, blocks: str = "eager") -> Training:
 
 
 def fully_sharded(setup: Setup, blocks: str = "eager") -> Training:
-    """Our `FullySharded`; autocast casts inputs."""
-    model = FullySharded(setup.with_blocks(blocks), setup.compute_dtype, cast_inputs=False)
+    """Our `FullySharded`."""
+    model = FullySharded(setup.with_blocks(blocks), setup.compute_dtype)
     plain = dict(zip(model.names, setup.names, strict=True))
 
     def tensors(gradients: bool) -> Iterator[tuple[str, Tensor]]:
