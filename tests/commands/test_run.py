@@ -10,6 +10,7 @@ from lmperf.commands import run
 from lmperf.commands.run import _smallest
 from lmperf.config import load_config
 from lmperf.errors import UserError
+from lmperf.evidence.machine import measurable
 from lmperf.evidence.project import Project
 from lmperf.evidence.wanted import Chosen, select
 
@@ -57,7 +58,8 @@ def test_try_of_a_wrong_function_exits_with_1(folder, lmperf):
     narrow = ("--phases", "forward", "--implementations", "eager")
     code, out, said = lmperf("try", "my_functions:attention", "--as", "attention", *narrow)
     assert code == 0, said
-    assert [line.split()[0] for line in out.splitlines()[3:5]] == ["PyTorch", "mine"], out
+    assert out.startswith("flash_attention: my_functions:attention beside PyTorch; batch 1, ")
+    assert [line.split()[0] for line in out.splitlines()[4:6]] == ["PyTorch", "mine"], out
     code, out, said = lmperf("try", "my_functions:doubled", "--as", "attention", *narrow)
     assert code == 1
     assert "- gate failed, withheld, mine (1 row): " in out and "float64 reference" in out
@@ -144,6 +146,45 @@ def test_try_takes_several_values_of_an_axis(lmperf, monkeypatch):
     assert {case[position["dtype"]] for case in found} == {"float32", "bfloat16"}
     assert {case[position["d_head"]] for case in found} == {16}
     assert {case[-1] for case in found} == {"sdpa", "mine"} and len(found) == 8
+
+
+def on_two_devices(benchmark, cases, _):
+    return measurable(benchmark, cases, 2)
+
+
+@pytest.mark.parametrize(
+    ("kind", "peer"),
+    [("ddp", "ddp"), ("fsdp", "fsdp2"), ("sharded_optimizer", "zero_redundancy")],
+)
+@pytest.mark.parametrize(
+    ("preset", "cell"),
+    [
+        ("cpu", {"size": "tiny", "context_length": "32", "batch": "4", "ranks": "2"}),
+        ("gpu", {"size": "0.13B", "context_length": "128", "batch": "4", "ranks": "2"}),
+    ],
+)
+def test_try_of_a_strategy_measures_its_peer_only(
+    folder, lmperf, monkeypatch, kind, peer, preset, cell
+):
+    (folder / "my_strategy.py").write_text("def wrap(module):\n    return module\n")
+    found = []
+
+    def measured_now(project, stem, wanted, over, limit_s):
+        plan = project.plan(stem)
+        (chosen,) = select([Chosen(plan.benchmark, [*plan.cases])], wanted)
+        found.extend(chosen.cases)
+        raise UserError("no further")
+
+    monkeypatch.setattr(run, "_measured_now", measured_now)
+    monkeypatch.setattr("lmperf.evidence.project.measurable", on_two_devices)
+    where = ("--config", f"preset={preset}")
+    _, out, said = lmperf("try", "my_strategy:wrap", "--as", kind, *where)
+    assert "no further" in said, said
+    assert {case.implementation for case in found} == {peer, "mine"} and len(found) == 2
+    assert {name: str(found[0].axes[name]) for name in cell} == cell
+    size = {"cpu": "tiny", "gpu": "small"}[preset]
+    assert out.startswith("distributed: my_strategy:wrap beside ")
+    assert f"; size {size}, context {cell['context_length']}, batch 4, ranks 2" in out
 
 
 def test_run_measures_benchmarks_outside_the_configuration(lmperf):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,23 +30,41 @@ from lmperf.errors import UserError, meant
 from lmperf.evidence.plan import Plan
 from lmperf.evidence.project import Project
 from lmperf.evidence.wanted import Chosen, Wanted, beyond_the_grid, select
+from lmperf.names import axis_words, implementation_words, value_words
 
 if TYPE_CHECKING:  # pandas is slow to import
     from lmperf.reporting.evidence import Evidence
 
 MINE, STEP = "mine", "train_step"
-# Kind of function -> stem of the benchmark in which `lmperf try` measures it.
-_TRIED_IN = {
-    "attention": "flash_attention",
-    "lrpe": "lrpe",
-    "model": "end_to_end",
-    "train_step": "end_to_end",
-    "ddp": "distributed",
-    "fsdp": "distributed",
-    "sharded_optimizer": "distributed",
+
+
+@dataclass(frozen=True)
+class Tried:
+    """Where `lmperf try` measures a kind of function.
+
+    Attributes:
+        stem: the benchmark.
+        peer: the only implementation that is measured beside it; empty: all that need no compiler.
+        on_gpu: (axis, value) pairs of a cell smaller than those of the grid for GPUs.
+    """
+
+    stem: str
+    peer: str = ""
+    on_gpu: tuple[tuple[str, str], ...] = ()
+
+
+_SMALL_MODEL = (("size", "small"), ("context_length", "128"))
+_TRIED = {
+    "attention": Tried("flash_attention"),
+    "lrpe": Tried("lrpe"),
+    "model": Tried("end_to_end"),
+    "train_step": Tried("end_to_end"),
+    "ddp": Tried("distributed", "ddp", _SMALL_MODEL),
+    "fsdp": Tried("distributed", "fsdp2", _SMALL_MODEL),
+    "sharded_optimizer": Tried("distributed", "zero_redundancy", _SMALL_MODEL),
 }
 
-_BENCHMARKS = tuple(dict.fromkeys(_TRIED_IN.values()))
+_BENCHMARKS = tuple(dict.fromkeys(tried.stem for tried in _TRIED.values()))
 
 over_option = click.option("--over", metavar="NAME", help="The baseline of the speed-ups.")
 
@@ -126,7 +144,7 @@ def run(
     "--as",
     "kind",
     required=True,
-    type=Choice([*_TRIED_IN]),
+    type=Choice([*_TRIED]),
     help="What the function or class is.",
 )
 @click.option(
@@ -164,23 +182,31 @@ def try_(
     limit_s: float,
     overrides: Sequence[str],
 ) -> int:
-    """Check a function or class against the reference, and time it with other implementations.
-    Axes without --only have the values of the smallest cell of the grid. Nothing is stored.
+    """Check a function or class against the reference, and time it with other implementations: a
+    strategy with its nearest peer. Axes without --only have the values of the smallest cell; the
+    first line says which. Nothing is stored.
 
     \b
     Example:
       lmperf try examples.student_attention:FlashAttention --as attention
     """
+    tried = _TRIED[kind]
     stem = _taking(kind, stem)
     if kind == STEP and not phases:
         phases = [STEP]
     declared = json.dumps({"use": use, **({"tolerance": tolerance} if tolerance else {})})
-    project = settings.project([*overrides, f"implementations.{stem}.{MINE}={declared}"])
+    overrides = [*overrides, f"implementations.{stem}.{MINE}={declared}"]
+    project = settings.project(overrides)
+    if project.preset != "cpu":
+        smaller = [(axis, value) for axis, value in tried.on_gpu if axis not in dict(only)]
+        cells = [f"grid.{stem}.{axis}=[{value}]" for axis, value in smaller]
+        project = settings.project([*cells, *overrides])
     plan = _plan(project, stem)
     if broken := broken_ones(plan.benchmark).get(MINE):
         raise UserError(broken)
     only = [*only, *_smallest(plan, only)]
-    names = implementations or _quick_ones(plan)
+    names = implementations or _beside(plan, tried.peer)
+    print(_measures(use, stem, names, only), flush=True)
     wanted = Wanted((), only, dict.fromkeys([*names, MINE]), phases)
     evidence = _measured_now(project, stem, wanted, over, limit_s=limit_s)
     if "timeout" in set(evidence.rows(stem)["status"]):
@@ -190,11 +216,11 @@ def try_(
 
 def _taking(kind: str, stem: str | None) -> str:
     """The benchmark in which to try a kind of function; `stem`, if it accepts that kind."""
-    takes = load(_TRIED_IN[kind]).takes
+    takes = load(_TRIED[kind].stem).takes
     known = [name for name in stems() if load(name).takes == takes]
     if stem is not None and stem not in known:
         raise UserError(f"--in {stem}: does not accept it; {meant(stem, known)}")
-    return stem or _TRIED_IN[kind]
+    return stem or _TRIED[kind].stem
 
 
 def _plan(project: Project, stem: str) -> Plan:
@@ -219,11 +245,21 @@ def _smallest(plan: Plan, only: Sequence[tuple[str, str]] = ()) -> list[tuple[st
     return [(axis, str(value)) for axis, value in case.cell if axis not in given]
 
 
-def _quick_ones(plan: Plan) -> list[str]:
-    """The names of the project's implementations that need no compilation at the first call."""
+def _beside(plan: Plan, peer: str) -> list[str]:
+    """The names of what is measured beside a custom implementation: its peer, or if it has none the
+    project's implementations that need no compilation at the first call."""
     names = dict.fromkeys(case.implementation for case in plan.cases)
+    if peer:
+        return [peer] if peer in names else []
     known = [plan.benchmark.implementation(name) for name in names]
     return [one.name for one in known if one.origin == "project" and not one.compiles]
+
+
+def _measures(use: str, stem: str, names: Sequence[str], only: Sequence[tuple[str, str]]) -> str:
+    """The line that says what `lmperf try` measures, before it does."""
+    beside = ", ".join(implementation_words(name) for name in names) or "nothing"
+    cell = ", ".join(f"{axis_words(axis)} {value_words(axis, value)}" for axis, value in only)
+    return f"{stem}: {use} beside {beside}; {cell}"
 
 
 def _measured_now(
