@@ -1,6 +1,5 @@
-"""Fixtures: what groups of gloo processes return, computed once for all test processes."""
+"""A fixture: what two gloo processes return, computed once for all test processes."""
 
-import functools
 import sys
 from pathlib import Path
 
@@ -10,24 +9,18 @@ from filelock import FileLock
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import gloo
+import all_cases
+from ranks import on_ranks
 
 
 @pytest.fixture(scope="session")
-def on_ranks(tmp_path_factory, worker_id):
-    """`gloo.on_ranks` whose results the test processes share: each group runs once."""
+def two_ranks(tmp_path_factory, worker_id):
+    """What `all_cases.run` returned on each of two ranks."""
     own = tmp_path_factory.getbasetemp()
-    folder = own if worker_id == "master" else own.parent
-
-    @functools.cache
-    def shared(ranks, function, **arguments):
-        words = [f"{name}={value}" for name, value in sorted(arguments.items())]
-        path = folder / "-".join([function.__module__, function.__name__, str(ranks), *words])
-        with FileLock(f"{path}.lock"):
-            if not path.exists():
-                part = path.with_suffix(".part")
-                torch.save(gloo.on_ranks(ranks, functools.partial(function, **arguments)), part)
-                part.rename(path)
-        return torch.load(path, weights_only=False)
-
-    return shared
+    path = (own if worker_id == "master" else own.parent) / "two_ranks.pt"
+    with FileLock(f"{path}.lock"):
+        if not path.exists():
+            part = path.with_suffix(".part")
+            torch.save(on_ranks(2, all_cases.run), part)
+            part.rename(path)
+    return torch.load(path, weights_only=False)

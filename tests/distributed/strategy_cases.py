@@ -3,7 +3,9 @@
 import math
 import weakref
 from functools import partial
+from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -14,13 +16,14 @@ from lmperf.distributed import strategies
 from lmperf.distributed.data_parallel import DataParallel
 from lmperf.distributed.fully_sharded import FullySharded
 from lmperf.distributed.gating import Reference, Timed
-from lmperf.distributed.problem import DistributedProblem, release
+from lmperf.distributed.problem import DistributedProblem
 from lmperf.distributed.sharded_optimizer import ShardedOptimizer
 from lmperf.transformer.sizes import SIZES, ModelSize
 
 BENCHMARK = load("distributed")
 EAGER = [one.name for one in BENCHMARK.implementations if not one.compiles]
 AUTOCAST = "autocast_bfloat16"
+DTYPES = ("float32", AUTOCAST)
 # A third of the parameters of `tiny`. Norms of 128 weights are split without padding.
 TOY = ModelSize(128, 256, 3, 2, short="toy")
 
@@ -31,7 +34,7 @@ def problem_of(rank: Rank, dtype: str = "float32") -> DistributedProblem:
     return DistributedProblem(size, 16, 2 * rank.ranks, dtype, rank, seed=1)
 
 
-def gates(rank: Rank, dtype: str = "float32", names=tuple(EAGER), checked=True) -> dict[str, dict]:
+def gates(rank: Rank, dtype: str = "float32", names=tuple(EAGER)) -> dict[str, dict]:
     """Name -> verdicts of gate and check, worst errors, models alive."""
     problem = problem_of(rank, dtype)
     reference = Reference(problem)
@@ -138,7 +141,7 @@ PLANTED = {
 def planted(rank: Rank) -> dict[tuple[str, str], dict]:
     """(dtype, fault) -> columns of the gate, and whether the check after a timed call passes."""
     found = {}
-    for dtype in ("float32", AUTOCAST):
+    for dtype in DTYPES:
         problem = problem_of(rank, dtype)
         reference = Reference(problem)
         for name, made in {**PLANTED, "right": DataParallel, "right_fsdp": FullySharded}.items():
@@ -167,8 +170,12 @@ class Tied(nn.Module):
         return self.third(self.norm(self.second(torch.relu(self.first(x)))))
 
 
-def course(rank: Rank) -> dict[str, float]:
-    """Largest errors of ours against one process, on the courses' kind of toy model."""
+def course(rank: Rank) -> dict[str, Any]:
+    """Ours against one process, on the courses' kind of toy model.
+
+    `errors`: name -> the largest error of a weight; `states`: name of a sharded optimizer ->
+    elements of one moment on this rank; `tied`: the error for a parameter of two units.
+    """
     wrappers = {
         "one_by_one": (partial(DataParallel, overlapped=False), True),
         "overlapped": (DataParallel, True),
@@ -176,12 +183,13 @@ def course(rank: Rank) -> dict[str, float]:
         "flat": (partial(DataParallel, bucket_mb=math.inf, overlapped=False), True),
         "fully_sharded": (FullySharded, False),
     }
-    found = {name: _course_error(rank, wrap, tied) for name, (wrap, tied) in wrappers.items()}
-    try:
+    errors = {name: _course_error(rank, wrap, tied) for name, (wrap, tied) in wrappers.items()}
+    states = {}
+    for name, chunk_mb in {"sharded": 500.0, "sharded_in_chunks": 0.0005}.items():
+        errors[name], states[name] = _sharded_optimizer(chunk_mb)
+    with pytest.raises(ValueError) as refused:
         FullySharded(Tied(True))
-    except ValueError as error:
-        found["tied"] = str(error)
-    return found | _sharded_optimizer_errors(rank)
+    return {"errors": errors, "states": states, "tied": str(refused.value)}
 
 
 def _course_error(rank: Rank, wrap, tied: bool) -> float:
@@ -205,42 +213,40 @@ def _course_error(rank: Rank, wrap, tied: bool) -> float:
         ours.step()
     gathered = hasattr(model, "gather_full_params")
     got = model.gather_full_params() if gathered else dict(mine.named_parameters())
-    pairs = [(got[name], weight) for name, weight in plain.named_parameters()]
-    return max(float((a - b).detach().abs().max()) for a, b in pairs)
+    return _largest_difference(
+        [got[name] for name, _ in plain.named_parameters()], plain.parameters()
+    )
 
 
-def _sharded_optimizer_errors(rank: Rank) -> dict[str, float]:
-    found = {}
-    for name, chunk_mb in {"sharded": 500.0, "sharded_in_chunks": 0.0005}.items():
-        torch.manual_seed(0)
-        plain, mine = Tied(False), Tied(False)
-        mine.load_state_dict(plain.state_dict())
-        groups = [
-            [
-                {"params": [*model.first.parameters()], "lr": 0.01},
-                {"params": [*model.norm.parameters(), *model.second.parameters()]},
-            ]
-            for model in (plain, mine)
+def _sharded_optimizer(chunk_mb: float) -> tuple[float, int]:
+    """The largest error of a weight, and the elements of one moment on this rank."""
+    torch.manual_seed(0)
+    plain, mine = Tied(False), Tied(False)
+    mine.load_state_dict(plain.state_dict())
+    groups = [
+        [
+            {"params": [*model.first.parameters()], "lr": 0.01},
+            {"params": [*model.norm.parameters(), *model.second.parameters()]},
         ]
-        one = torch.optim.AdamW(groups[0], lr=0.1, weight_decay=0.1)
-        ours = ShardedOptimizer(
-            groups[1], torch.optim.AdamW, chunk_mb=chunk_mb, lr=0.1, weight_decay=0.1
-        )
-        for optimizer, model in ((one, plain), (ours, mine)):
-            optimizer.add_param_group({"params": [*model.third.parameters()], "lr": 0.05})
-        scheduler = [torch.optim.lr_scheduler.ExponentialLR(o, 0.5) for o in (one, ours)]
-        x = torch.randn(5, 10)
-        for _ in range(4):
-            both = zip((one, ours), (plain, mine), scheduler, strict=True)
-            for optimizer, model, schedule in both:
-                optimizer.zero_grad()
-                model(x).square().mean().backward()
-                optimizer.step()
-                schedule.step()
-        pairs = zip(plain.parameters(), mine.parameters(), strict=True)
-        found[name] = max(float((a - b).detach().abs().max()) for a, b in pairs)
-        found[f"{name}_state"] = sum(
-            state["exp_avg"].numel() for one in ours.optimizers for state in one.state.values()
-        )
-    release()
-    return found
+        for model in (plain, mine)
+    ]
+    options = {"lr": 0.1, "weight_decay": 0.1}
+    one = torch.optim.AdamW(groups[0], **options)
+    ours = ShardedOptimizer(groups[1], torch.optim.AdamW, chunk_mb=chunk_mb, **options)
+    for optimizer, model in ((one, plain), (ours, mine)):
+        optimizer.add_param_group({"params": [*model.third.parameters()], "lr": 0.05})
+    schedulers = [torch.optim.lr_scheduler.ExponentialLR(o, 0.5) for o in (one, ours)]
+    x = torch.randn(5, 10)
+    for _ in range(4):
+        for optimizer, model, scheduler in zip((one, ours), (plain, mine), schedulers, strict=True):
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+            scheduler.step()
+    states = [state["exp_avg"].numel() for o in ours.optimizers for state in o.state.values()]
+    return _largest_difference(plain.parameters(), mine.parameters()), sum(states)
+
+
+def _largest_difference(some, others) -> float:
+    pairs = zip(some, others, strict=True)
+    return max(float((a - b).detach().abs().max()) for a, b in pairs)

@@ -1,15 +1,10 @@
 """The leaderboard's step on two gloo processes: only a right exchange passes the gate."""
 
 import itertools
-import sys
-from pathlib import Path
 
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from leaderboard_cases import KEPT, STRATEGIES, TINY, gates, wrong
+from leaderboard_cases import KEPT, STRATEGIES, TINY
 
 from lmperf.benchmark import Rank, Unsupported
 from lmperf.benchmarks import load
@@ -25,15 +20,15 @@ from lmperf.transformer.sizes import ModelSize
 
 @pytest.mark.process
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_weights_after_five_steps_are_those_of_one_process(name, on_ranks):
-    for found in on_ranks(2, gates):
+def test_weights_after_five_steps_are_those_of_one_process(name, two_ranks):
+    for found in (rank["leaderboard"] for rank in two_ranks):
         assert found[name]["status"] == "ok", found[name]
         assert found[name]["error_parameters"] == found[name]["error_ranks"] == 0
 
 
 @pytest.mark.process
-def test_sharded_moments_are_split_over_the_ranks(on_ranks):
-    right = on_ranks(2, gates)
+def test_sharded_moments_are_split_over_the_ranks(two_ranks):
+    right = [rank["leaderboard"] for rank in two_ranks]
     for found in right:
         whole = found["data_parallel"]["moments"]
         assert abs(found["sharded_moments"]["moments"] / whole - 0.5) < 0.01
@@ -42,8 +37,8 @@ def test_sharded_moments_are_split_over_the_ranks(on_ranks):
 
 @pytest.mark.process
 @pytest.mark.parametrize("name", ["no reduction", "one reduction fewer", "no broadcast"])
-def test_wrong_exchange_fails_the_gate(name, on_ranks):
-    for found in on_ranks(2, wrong):
+def test_wrong_exchange_fails_the_gate(name, two_ranks):
+    for found in (rank["wrong"] for rank in two_ranks):
         assert found[name]["status"] == "failed_check"
         assert found[name]["error_parameters"] > 0.1 and found[name]["error_ranks"] > 0
 

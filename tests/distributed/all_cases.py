@@ -1,0 +1,25 @@
+"""Everything that the tests of this folder run on two gloo processes, in one group."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import collective_cases
+import leaderboard_cases
+import strategy_cases
+
+from lmperf.benchmark import Rank
+
+
+def run(rank: Rank) -> dict[str, Any]:
+    """Name of a part -> what it returns on this rank."""
+    return {
+        "operations": collective_cases.all_operations(rank),
+        "cell": collective_cases.gates_of_cell(rank),
+        "course": strategy_cases.course(rank),
+        **{dtype: strategy_cases.gates(rank, dtype) for dtype in strategy_cases.DTYPES},
+        "planted": strategy_cases.planted(rank),
+        # Last: these switch compilers off for good.
+        "leaderboard": leaderboard_cases.gates(rank),
+        "wrong": leaderboard_cases.wrong(rank),
+    }
