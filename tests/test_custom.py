@@ -30,16 +30,17 @@ AT_IMPORT = {
     "x = 1\nraise RuntimeError('no\\n\x1b[31m device')": (
         r"cannot be imported: RuntimeError: no \\x1b\[31m device \(bad_custom\.py:2\)"
     ),
-    "import json\njson.loads('')": r"JSONDecodeError: .* \(bad_custom\.py:2\)",
-    "raise SystemExit": r"cannot be imported: SystemExit \(bad_custom\.py:1\)",
     "import sys\nsys.exit(3)": r"cannot be imported: SystemExit: 3 \(bad_custom\.py:2\)",
     "import os\nos._exit(0)": r"importing it ends Python \(exit code 0\)",
     "import os\nos.kill(os.getpid(), 11)": r"importing it ends Python \(SIGSEGV\)",
-    "raise KeyboardInterrupt": "cannot be imported: KeyboardInterrupt",
+    "import time\ntime.sleep(999)": r"importing it takes longer than 1\.5 s",
     "class E(Exception):\n    __str__ = 1\nraise E": "cannot be imported: E",
     "raise RuntimeError('x' * 100_000)": "cannot be imported: RuntimeError: x{100}",
     "def __getattr__(name):\n    raise OSError(name)": "cannot be read: OSError: attention",
     "attention = 3": "that is not a function",
+    "other = 3": "the module bad_custom has no attention",
+    "import absent_one.sub": r"No module named 'absent_one'.*; pip install absent_one$",
+    "import custom_attention.absent": r"No module named 'custom_attention\.absent' \(.*\)$",
 }
 FORKS = """
 import os, time
@@ -62,9 +63,7 @@ def package(tmp_path, monkeypatch):
     (folder / "plain.py").write_text(
         "def attention(q, k, v, causal):\n    return v\n\nWIDTH = 64\n"
     )
-    (folder / "broken.py").write_text("import a_module_that_is_not_there\n")
     (folder / "loud.py").write_text(LOUD)
-    (tmp_path / "a_namespace").mkdir()
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     return tmp_path
@@ -74,75 +73,27 @@ def package(tmp_path, monkeypatch):
     ("external", "words"),
     [
         (
-            {"eager": "custom_attention.plain:attention"},
-            "the project has an implementation eager",
-        ),
-        (
             {"triton": "custom_attention.plain:attention"},
             "the project has an implementation triton; choose",
         ),
         ({"mine": "no_such_package.attention:attention"}, "there is no module no_such_package"),
-        (
-            {"mine": "custom_attention.absent:attention"},
-            "there is no module custom_attention.absent",
-        ),
+        ({"mine": "custom_attention.absent:f"}, r"there is no module custom_attention\.absent"),
     ],
 )
 def test_taken_name_or_missing_module_is_an_error(package, external, words):
+    (package / "custom_attention/__init__.py").write_text("raise RuntimeError('imported')\n")
     with pytest.raises(UserError, match=words):
         check_names(load(STEM, external))
-
-
-@pytest.mark.parametrize(
-    ("reference", "words"),
-    [
-        ("custom_attention.plain:other", "the module custom_attention.plain has no other"),
-        ("custom_attention.plain:WIDTH", "that is not a function"),
-        ("custom_attention.broken:attention", "cannot be imported: .*a_module_that_is_not_there"),
-    ],
-)
-def test_missing_or_broken_function_is_reported(package, reference, words):
-    benchmark = load(STEM, {"mine": reference})
-    check_names(benchmark)
-    assert re.search(words, broken_ones(benchmark)["mine"])
-
-
-@pytest.mark.parametrize(
-    ("imports", "words"),
-    [
-        ("import absent_one.sub\nfrom absent_two import a\nimport os", "absent_one absent_two"),
-        (
-            "try:\n    import absent_one\nexcept ImportError:\n    pass\nimport absent_two",
-            "absent_two",
-        ),
-        ("import json\nfrom custom_attention import helper_of", "absent_three"),
-    ],
-)
-def test_missing_dependencies_are_named_with_the_command(package, imports, words):
-    (package / "custom_attention/helper_of.py").write_text("import absent_three\n")
-    (package / "needy_custom.py").write_text(f"{imports}\n")
-    broken = broken_ones(load(STEM, {"mine": "needy_custom:attention"}))
-    assert broken["mine"].endswith(f"; pip install {words}"), broken["mine"]
-
-
-def test_missing_module_of_an_own_package_is_no_dependency(package):
-    (package / "own_custom.py").write_text("import custom_attention.absent\n")
-    broken = broken_ones(load(STEM, {"mine": "own_custom:attention"}))
-    assert "No module named 'custom_attention.absent'" in broken["mine"]
-    assert "pip install" not in broken["mine"]
-
-
-def test_existing_function_is_accepted(package):
-    benchmark = load(STEM, {"mine": "custom_attention.plain:attention"})
-    check_names(benchmark)
-    assert not broken_ones(benchmark)
+    assert "custom_attention" not in sys.modules
 
 
 @pytest.mark.parametrize(("text", "words"), AT_IMPORT.items())
-def test_import_side_effects_stay_in_child_process(package, capfd, text, words):
+def test_import_side_effects_stay_in_child_process(package, monkeypatch, capfd, text, words):
+    if "sleep" in text:
+        monkeypatch.setattr("lmperf.custom._LIMIT_S", 1.5)
     (package / "bad_custom.py").write_text(text)
     fine = "custom_attention.plain:attention"
-    benchmark = load(STEM, {"fine": fine, "mine": "bad_custom:attention", "after": fine})
+    benchmark = load(STEM, {"fine": fine, "mine": "bad_custom:attention"})
     check_names(benchmark)
     ((name, message),) = broken_ones(benchmark).items()
     assert name == "mine" and re.search(words, message)
@@ -152,31 +103,20 @@ def test_import_side_effects_stay_in_child_process(package, capfd, text, words):
     assert "bad_custom" not in sys.modules
 
 
-@pytest.mark.parametrize("leave", ["", "os.setsid()", "os.setsid(); os.fork() and os._exit(0)"])
-@pytest.mark.parametrize("then", ["", "os._exit(3)", "time.sleep(999)"])
+@pytest.mark.parametrize(
+    ("leave", "then"),
+    [
+        ("", ""),
+        ("os.setsid()", "os._exit(3)"),
+        ("os.setsid(); os.fork() and os._exit(0)", "time.sleep(999)"),
+    ],
+)
 def test_processes_started_by_import_end_with_the_check(package, monkeypatch, leave, then):
     if "sleep" in then:
         monkeypatch.setattr("lmperf.custom._LIMIT_S", 1.5)
     (package / "forking_custom.py").write_text(FORKS.format(leave=leave) + then)
     assert list(broken_ones(load(STEM, {"mine": "forking_custom:attention"}))) == ["mine"]
     assert ends(int((package / "pid").read_text()), seconds=2)
-
-
-def test_import_that_hangs_is_reported_as_time_out(package, monkeypatch):
-    monkeypatch.setattr("lmperf.custom._LIMIT_S", 1.5)
-    (package / "waiting_custom.py").write_text("import time\ntime.sleep(999)\n")
-    broken = broken_ones(load(STEM, {"mine": "waiting_custom:attention"}))
-    assert "importing it takes longer than 1.5 s" in broken["mine"]
-
-
-def test_time_out_names_the_import_that_hangs(package, monkeypatch):
-    monkeypatch.setattr("lmperf.custom._LIMIT_S", 2.0)
-    text = "import time\ntime.sleep({})\ndef attention(q, k, v, causal):\n    return v\n"
-    for name, seconds in ("first", 1.3), ("second", 1.3), ("last", 99):
-        (package / f"{name}_custom.py").write_text(text.format(seconds))
-    external = {name: f"{name}_custom:attention" for name in ("first", "second", "last")}
-    broken = broken_ones(load(STEM, external))
-    assert list(broken) == ["last"] and "takes longer than 2 s" in broken["last"]
 
 
 def ends(pid, seconds=30):
@@ -192,28 +132,11 @@ def ends(pid, seconds=30):
     return False
 
 
-def test_import_that_prints_and_starts_threads_is_accepted(package, monkeypatch, capfd):
-    monkeypatch.setattr("lmperf.custom._LIMIT_S", 600.0)
-    external = {f"mine_{n}": "custom_attention.loud:attention" for n in range(20)}
+def test_import_that_prints_and_starts_threads_is_accepted(package, capfd):
     began = time.monotonic()
-    assert not broken_ones(load(STEM, external))
+    assert not broken_ones(load(STEM, {"mine": "custom_attention.loud:attention"}))
     assert time.monotonic() - began < 100  # without waiting for its thread
     assert capfd.readouterr() == ("", "")
-
-
-def test_entry_in_a_namespace_package_is_reported(package):
-    benchmark = load(STEM, {"mine": "a_namespace:attention"})
-    check_names(benchmark)
-    assert "the module a_namespace has no attention" in broken_ones(benchmark)["mine"]
-
-
-def test_check_names_imports_no_packages(package):
-    (package / "custom_attention/__init__.py").write_text("raise RuntimeError('imported')\n")
-    sys.modules.pop("custom_attention", None)
-    check_names(load(STEM, {"mine": "custom_attention.plain:attention"}))
-    with pytest.raises(UserError, match=r"there is no module custom_attention\.absent"):
-        check_names(load(STEM, {"mine": "custom_attention.absent:attention"}))
-    assert "custom_attention" not in sys.modules
 
 
 def test_changed_entry_or_tolerance_changes_key(package):

@@ -8,7 +8,7 @@ import yaml
 
 from lmperf.benchmark import Case, Rank, RankedTimed
 from lmperf.benchmarks import load
-from lmperf.config import config_model
+from lmperf.config import Config
 from lmperf.custom import broken_ones, check_names
 
 pytestmark = pytest.mark.process
@@ -35,7 +35,7 @@ def configured(path):
     """Return stem -> name -> implementation from the YAML in the docstring of an example."""
     lines = path.read_text().split('"""')[1].splitlines()
     block = "\n".join(line for line in lines if line.startswith("    "))
-    config = config_model().model_validate(yaml.safe_load(block) | {"peers": False})
+    config = Config.model_validate(yaml.safe_load(block) | {"peers": False})
     return {stem: config.external(stem) for stem in CELLS if config.external(stem)}
 
 

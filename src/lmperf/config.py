@@ -1,62 +1,67 @@
 """Read and validate the configuration, `config/config.yaml`, before anything runs.
 
-Reading gives either a valid `Config` or a `UserError`: one line with the file, the key, the value
-found and the values that are allowed.
+`Config` is its pydantic model. Reading gives either a valid one or a `UserError`: one line with the
+file, the key, the value found and the values that are allowed.
+
+    python -m lmperf.config > config/schema.json    write the JSON schema, for editors
 """
 
 from __future__ import annotations
 
 import json
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from functools import cache, partial
 from math import prod
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import yaml
 from pydantic import (
     AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
-    Discriminator,
-    Field,
     StrictBool,
-    StringConstraints,
-    Tag,
-    TypeAdapter,
     ValidationError,
     WithJsonSchema,
-    create_model,
+    field_validator,
     model_validator,
 )
 
-from lmperf import strict_yaml
 from lmperf.benchmark import STRICT, Axis, Implementation, Value
 from lmperf.benchmarks import in_order, load, stems
-from lmperf.config_faults import ENTRY, NAME, first_fault, in_words, keys_of
-from lmperf.errors import UserError, shown
+from lmperf.errors import UserError, meant, nearest, shown
 from lmperf.peers.table import PEERS, installed, peers_of
 
-_LONGEST_NAME, _MOST_CELLS = 64, 10_000
+NAME = r"^[a-z][a-z0-9_]*$"
+ENTRY = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$"
 _MACHINE = r"^[a-z0-9][a-z0-9_-]*(\.[a-z0-9_-]+)*$"
-_Name = Annotated[str, StringConstraints(pattern=NAME, max_length=_LONGEST_NAME)]
-_Entry = Annotated[str, StringConstraints(pattern=ENTRY, max_length=255)]
+_LONGEST = 64
+_KINDS = {int: "an integer", bool: "true or false", str: "a word, in quotes if it is a number"}
+
+
+class _Fault(ValueError):
+    """A fault of a value below the field that is validated; `keys` lead from there to it."""
+
+    def __init__(self, words: str, *keys: object):
+        super().__init__(words)
+        self.keys = keys
 
 
 def is_slug(text: str) -> bool:
     """Whether a text is a valid machine name, which is also a folder name in `report/`."""
     # `report/` holds the overview, `report.md`, beside the folders of the machines.
     reserved = text.endswith(".md") or text == "store"
-    return not reserved and len(text) <= _LONGEST_NAME and bool(re.fullmatch(_MACHINE[1:-1], text))
+    return not reserved and len(text) <= _LONGEST and bool(re.fullmatch(_MACHINE[1:-1], text))
 
 
 def _check_slug(text: str) -> str:
     if not is_slug(text):
         raise ValueError(
             f"is {shown(text)}; it must be a name of a-z, 0-9, - and _, with single dots between"
-            f" them, of at most {_LONGEST_NAME} characters, not store and not ending in .md"
+            f" them, of at most {_LONGEST} characters, not store and not ending in .md"
         )
     return text
 
@@ -73,13 +78,6 @@ def slug(text: str) -> str:
         raise UserError(f"MACHINE {error}") from None
 
 
-_Machine = Annotated[
-    str,
-    AfterValidator(_check_slug),
-    WithJsonSchema({"type": "string", "pattern": _MACHINE, "maxLength": _LONGEST_NAME}),
-]
-
-
 def canonical(axis: Axis, name: str) -> str:
     """Return the value of an axis that a name or an alias of the value stands for.
 
@@ -90,47 +88,38 @@ def canonical(axis: Axis, name: str) -> str:
         return name
     if name in axis.aliases:
         return axis.aliases[name]
-    if meant := [f"{a} ({of})" for a, of in axis.aliases.items() if a.startswith(f"{name}-")]:
-        raise ValueError(f"is {shown(name)}, which is ambiguous; write {' or '.join(meant)}")
+    if several := [f"{a} ({of})" for a, of in axis.aliases.items() if a.startswith(f"{name}-")]:
+        raise ValueError(f"is {shown(name)}, which is ambiguous; write {' or '.join(several)}")
     aliases = {one: [a for a, of in axis.aliases.items() if of == one] for one in axis.choices}
     names = [f"{one} ({', '.join(found)})" if found else one for one, found in aliases.items()]
-    raise ValueError(f"is {shown(name)}; it must be one of {', '.join(names)}")
+    near = nearest(name, [*axis.choices, *axis.aliases])
+    hint = f"; did you mean {near}?" if near else ""
+    raise ValueError(f"is {shown(name)}; it must be one of {', '.join(names)}{hint}")
 
 
-def value_of(axis: Axis, text: str) -> Value:
-    """Return the value of an axis that a text of the command line stands for, if it is valid.
+def value_of(axis: Axis, given: object) -> Value:
+    """Return the value of an axis that a value of the configuration or a text stands for.
 
     Raises:
         ValueError: the axis cannot have this value, in the grid of a preset or outside it.
     """
-    given = text.lower() if axis.kind is bool else text
-    try:
-        return TypeAdapter(_axis_type(axis)).validate_python([given])[0]
-    except ValidationError as error:
-        # The place of the fault is the number of the list's element.
-        raise ValueError(in_words(first_fault(error), Config).removeprefix("0 ")) from None
-
-
-def _axis_type(axis: Axis) -> Any:
-    """Return the pydantic type of an axis in `grid`: a list of its values without repetition."""
-    if axis.aliases:
-        names = {"type": "string", "enum": [*axis.choices, *axis.aliases]}
-        value: Any = Annotated[str, AfterValidator(partial(canonical, axis)), WithJsonSchema(names)]
+    value = given if axis.kind is str else _from_text(given)
+    wanted = ""
+    if type(value) is not axis.kind:
+        wanted = f"be {_KINDS[axis.kind]}"
     elif axis.choices:
-        value = Literal[axis.choices]
-    else:
-        value = {
-            int: Annotated[
-                int, Field(strict=True, ge=axis.least, le=axis.most), BeforeValidator(_from_text)
-            ],
-            bool: Annotated[StrictBool, BeforeValidator(_from_text)],
-            str: Annotated[
-                str,
-                StringConstraints(pattern=axis.pattern, max_length=_LONGEST_NAME),
-                AfterValidator(partial(_small_enough, axis)),
-            ],
-        }[axis.kind]
-    return Annotated[list[value], Field(min_length=1), AfterValidator(_distinct)] | None
+        return canonical(axis, value)
+    elif axis.kind is int and not axis.least <= value <= axis.most:
+        wanted = f"be from {axis.least:,} to {axis.most:,}"
+    elif axis.kind is str and len(value) > _LONGEST:
+        wanted = f"have at most {_LONGEST} characters"
+    elif axis.pattern and not re.fullmatch(axis.pattern, value):
+        wanted = f"match {axis.pattern}"
+    elif axis.pattern and prod(map(int, re.findall("[0-9]+", value))) > axis.most:
+        wanted = f"have a product of at most {axis.most:,}"
+    if wanted:
+        raise ValueError(f"is {shown(value)}; it must {wanted}")
+    return value
 
 
 def _from_text(value: Any) -> Any:
@@ -138,81 +127,106 @@ def _from_text(value: Any) -> Any:
 
     Snakemake's `--config` passes "true" and nested values as strings.
     """
-    is_canonical = isinstance(value, str) and re.fullmatch(r"-?[1-9][0-9]{,18}|0|true|false", value)
-    return json.loads(value) if is_canonical else value
-
-
-def _small_enough(axis: Axis, text: str) -> str:
-    """Return a text such as "32x32" if the product of its numbers is at most the axis's `most`."""
-    product = prod(map(int, re.findall(r"[0-9]+", text))) if axis.pattern else 1
-    if product > axis.most:
-        raise ValueError(f"is {shown(text)}; its product must be at most {axis.most:,}")
-    return text
+    is_plain = isinstance(value, str) and re.fullmatch("-?[1-9][0-9]{,18}|0|(?i:true|false)", value)
+    return json.loads(value.lower()) if is_plain else value
 
 
 def _distinct(values: list) -> list:
+    if not values:
+        raise ValueError("is an empty list; it must name at least one value, or be left out")
     if twice := [value for value, count in Counter(values).items() if count > 1]:
         raise ValueError(f"names {shown(twice[0])} twice; it must name each value once")
     return values
+
+
+def _known_stem(stem: str) -> str:
+    if stem not in stems():
+        raise ValueError(
+            f"is {shown(stem)}, which is not a benchmark; {meant(stem, stems(), 'benchmarks:')}"
+        )
+    return stem
+
+
+def _text(pattern: str, longest: int, words: str) -> Any:
+    """Return the pydantic type of a text that matches a pattern; `words` describe it."""
+
+    def check(text: str) -> str:
+        if len(text) > longest or not re.fullmatch(pattern, text):
+            raise ValueError(f"is {shown(text)}; it must be {words}")
+        return text
+
+    schema = {"type": "string", "pattern": pattern, "maxLength": longest}
+    return Annotated[str, AfterValidator(check), WithJsonSchema(schema)]
+
+
+_Name = _text(NAME, _LONGEST, "a word of a-z, 0-9 and _ that begins with a letter, not too long")
+_Entry = _text(ENTRY, 255, "a function as package.module:function")
+_Machine = Annotated[
+    str,
+    AfterValidator(_check_slug),
+    WithJsonSchema({"type": "string", "pattern": _MACHINE, "maxLength": _LONGEST}),
+]
+_Flag = Annotated[StrictBool, BeforeValidator(_from_text)]
+_Stem = Annotated[str, AfterValidator(_known_stem)]
+_Stems = Annotated[list[_Stem], AfterValidator(_distinct)]
+_Peers = Annotated[list[Literal[tuple(PEERS)]], AfterValidator(lambda of: of and _distinct(of))]
 
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class _Grid(_Strict):
-    @model_validator(mode="after")
-    def _has_few_cells(self) -> _Grid:
-        cells = prod(len(values) for values in self.model_dump(exclude_none=True).values())
-        if cells > _MOST_CELLS:
-            raise ValueError(f"has {cells:,} cells; it must have at most {_MOST_CELLS:,}")
-        return self
+class Custom(_Strict):
+    """A custom implementation: its function or class, and the rounding that it declares."""
 
+    use: _Entry
+    tolerance: str = STRICT
 
-def _grid_model(stem: str) -> type[BaseModel]:
-    benchmark = load(stem)
-    names = sorted(one.name for one in benchmark.implementations)
-    axes = (*benchmark.axes, Axis("implementation", str, tuple(names)))
-    fields = {axis.name: (_axis_type(axis), None) for axis in axes}
-    return create_model(f"Grid_{stem}", __base__=_Grid, **fields)
-
-
-def _custom_type(stem: str) -> Any:
-    """Return the pydantic type of `implementations.<stem>`: name -> an entry or a mapping."""
-    tolerances = Literal[load(stem).known_tolerances()]
-    mapping = create_model(
-        f"Custom_{stem}",
-        __base__=_Strict,
-        use=(_Entry, ...),
-        tolerance=(tolerances, STRICT),
-    )
-    # The discriminator selects one branch of the union, so that pydantic reports only its errors.
-    either = Annotated[
-        Annotated[_Entry, Tag("(use)")] | Annotated[mapping, Tag("(mapping)")],
-        Discriminator(lambda v: "(mapping)" if isinstance(v, dict | BaseModel) else "(use)"),
-    ]
-    return dict[_Name, either] | None
-
-
-_Flag = Annotated[StrictBool, BeforeValidator(_from_text)]
-_PeerNames = Annotated[list[Literal[tuple(PEERS)]], AfterValidator(_distinct)]
-_Peers = Annotated[
-    Annotated[_PeerNames, Tag("(list)")] | Annotated[StrictBool, Tag("(flag)")],
-    Discriminator(lambda v: "(list)" if isinstance(v, list) else "(flag)"),
-]
+    @model_validator(mode="before")
+    @classmethod
+    def _of_entry(cls, given: Any) -> Any:
+        return {"use": given} if isinstance(given, str) else given
 
 
 class Config(_Strict):
-    """What to measure, as configured. `config_model()` adds the benchmarks and their axes."""
+    """What to measure, as configured.
+
+    Attributes:
+        benchmarks: the stems of the benchmarks to measure on the machine at hand; `all`: all.
+        benchmarks_by_machine: machine -> stems that replace those of `all`.
+        grid: stem -> axis, or `implementation` -> values that replace those of the preset.
+        implementations: stem -> name -> custom implementation; an entry stands for `use: entry`.
+        peers: the implementations of other projects to measure; true: all, false: none.
+    """
 
     preset: Literal["auto", "cpu", "gpu", "full", "quick"] = "auto"
     machine: _Machine = "auto"
     retry_failed: _Flag = False
-    benchmarks: Literal["all"] | Annotated[list[str], Field(min_length=1)] = "all"
-    benchmarks_by_machine: Any = None
-    grid: Any = None
-    implementations: Any = None
-    peers: _Peers = True
+    benchmarks: Literal["all"] | _Stems = "all"
+    benchmarks_by_machine: dict[_Machine, _Stems] = {}
+    grid: dict[_Stem, dict[str, list[Any]]] = {}
+    implementations: dict[_Stem, dict[_Name, Custom]] = {}
+    peers: StrictBool | _Peers = True
+
+    @field_validator("grid")
+    @classmethod
+    def _values_of_axes(cls, grid: dict[str, dict[str, list]]) -> dict[str, dict[str, list]]:
+        return {stem: _grid_of(stem, axes) for stem, axes in grid.items()}
+
+    @field_validator("implementations")
+    @classmethod
+    def _are_taken(cls, given: dict[str, dict[str, Custom]]) -> dict[str, dict[str, Custom]]:
+        taking = _taking()
+        for stem, of in given.items():
+            if stem not in taking:
+                words = meant(stem, taking, "benchmarks that take one:")
+                raise _Fault(f"is not a known key; {words}", stem)
+            known = load(stem).known_tolerances()
+            for name, one in of.items():
+                if one.tolerance not in known:
+                    words = f"is {shown(one.tolerance)}; it must be {' or '.join(known)}"
+                    raise _Fault(words, stem, name, "tolerance")
+        return given
 
     def stems(self, preset: str, machine: str, here: bool = True) -> list[str]:
         """Stems of a machine's benchmarks and their kernel tests that have cells in a preset.
@@ -230,20 +244,20 @@ class Config(_Strict):
 
     def grid_of(self, stem: str) -> dict[str, list]:
         """Axis -> values, for the axes of a benchmark's grid that the configuration replaces."""
-        grid = getattr(self.grid, stem)
-        return {} if grid is None else grid.model_dump(exclude_none=True)
+        return self.grid.get(stem, {})
 
     def peer_versions(self) -> dict[str, str]:
         """The peers (other projects) that are installed and configured: name -> package version."""
-        if self.peers is False:
-            return {}
-        wanted = PEERS if self.peers is True else self.peers
+        wanted = self.peers if isinstance(self.peers, list) else PEERS if self.peers else ()
         return {name: version for name, version in installed().items() if name in wanted}
 
     def custom_entries(self) -> dict[str, str]:
         """The configured custom implementations: "stem.name" -> "package.module:function"."""
-        found = {stem: self.external(stem, peers={}) for stem in stems()}
-        return {f"{stem}.{name}": one.entry for stem in found for name, one in found[stem].items()}
+        return {
+            f"{stem}.{name}": self.implementations[stem][name].use
+            for stem in sorted(self.implementations)
+            for name in self.implementations[stem]
+        }
 
     def external(
         self, stem: str, peers: Mapping[str, str] | None = None
@@ -257,41 +271,72 @@ class Config(_Strict):
             peers: name -> version of the peers; None: the peers installed on this machine.
         """
         versions = self.peer_versions() if peers is None else peers
-        declared = getattr(self.implementations, stem, None) or {}
         return peers_of(stem, versions) | {
-            name: Implementation(name, one, origin="custom")
-            if isinstance(one, str)
-            else Implementation(name, one.use, tolerance=one.tolerance, origin="custom")
-            for name, one in declared.items()
+            name: Implementation(name, one.use, tolerance=one.tolerance, origin="custom")
+            for name, one in self.implementations.get(stem, {}).items()
         }
 
 
-@cache
-def config_model() -> type[Config]:
-    """Return the pydantic model of the configuration, with every benchmark and its axes."""
-    known = stems()
-    grids = create_model(
-        "Grids", __base__=_Strict, **{stem: (_grid_model(stem) | None, None) for stem in known}
-    )
-    custom = create_model(
-        "Implementations",
-        __base__=_Strict,
-        **{stem: (_custom_type(stem), None) for stem in known if load(stem).takes},
-    )
-    listed = Annotated[list[Literal[known]], Field(min_length=1), AfterValidator(_distinct)]
-    return create_model(
-        "Configuration",
-        __base__=Config,
-        benchmarks=(Literal["all"] | listed, "all"),
-        benchmarks_by_machine=(dict[_Machine, listed], Field(default_factory=dict)),
-        grid=(grids, Field(default_factory=grids)),
-        implementations=(custom, Field(default_factory=custom)),
-    )
+def _taking() -> list[str]:
+    """The stems of the benchmarks that take custom implementations."""
+    return [stem for stem in stems() if load(stem).takes]
 
 
-def json_schema() -> str:
-    """Return the JSON schema of the configuration for editors, the text of `config/schema.json`."""
-    return json.dumps(config_model().model_json_schema(), indent=2) + "\n"
+def _axes_of(stem: str) -> dict[str, Axis]:
+    """Name -> axis, for what a configuration may set in the grid of a benchmark."""
+    benchmark = load(stem)
+    names = tuple(sorted(one.name for one in benchmark.implementations))
+    axes = (*benchmark.axes, Axis("implementation", str, names))
+    return {axis.name: axis for axis in axes}
+
+
+def _grid_of(stem: str, given: Mapping[str, list]) -> dict[str, list]:
+    """Return the grid of a benchmark with the values that aliases and texts stand for."""
+    found, axes = {}, _axes_of(stem)
+    for name, values in given.items():
+        if name not in axes:
+            raise _Fault(f"is not a known key; {meant(name, axes, 'axes:')}", stem, name)
+        try:
+            found[name] = _distinct([value_of(axes[name], value) for value in values])
+        except ValueError as error:
+            raise _Fault(str(error), stem, name) from None
+    return found
+
+
+class _Loader(yaml.SafeLoader):
+    """PyYAML's safe loader, which refuses repeated keys and keys that are not texts."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
+        seen = set()
+        for key, _ in node.value:
+            fault = ""
+            if not isinstance(self.construct_object(key, deep=True), str):
+                fault = "a key is not a name; put it into quotes"
+            elif key.value in seen:
+                fault = f"{key.value[:40]}: the key is there twice; it must be there once"
+            if fault:
+                raise yaml.constructor.ConstructorError(None, None, fault, key.start_mark)
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def _parsed(text: str | bytes, source: object) -> Any:
+    """Return the value of a YAML text; None if it is empty.
+
+    Raises:
+        UserError: the text is not valid YAML; the message begins with `source` and the line.
+    """
+    try:
+        return yaml.load(text, _Loader)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        problem = error.problem or error.context
+        raise UserError(f"{source}:{line}: not valid YAML: {problem[:200]}") from None
+    except RecursionError:
+        raise UserError(f"{source}: not valid YAML: its values are nested too deeply") from None
+    except (yaml.YAMLError, ValueError) as error:  # not UTF-8; a number or a date that is none
+        problem = " ".join(str(error).split())
+        raise UserError(f"{source}: not valid YAML: {problem[:200]}") from None
 
 
 def load_config(path: Path, overrides: Mapping[str, Any] | None = None) -> Config:
@@ -305,19 +350,25 @@ def load_config(path: Path, overrides: Mapping[str, Any] | None = None) -> Confi
     Raises:
         UserError: the first fault, in one line.
     """
-    content = strict_yaml.read(path)
+    try:
+        content = _parsed(path.read_bytes(), path)
+    except OSError as error:
+        words = f"cannot be read ({error.strerror}); it must be a YAML file"
+        raise UserError(f"{path}: {words}") from None
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: must be a mapping of keys to values; write {{}} for the defaults")
     places = [key.split(".") for key in map(str, overrides or {})]
     for place, value in zip(places, (overrides or {}).values(), strict=True):
         _set(content, place, value)
     try:
-        return config_model().model_validate(content)
+        return Config.model_validate(content)
     except ValidationError as error:
-        fault = first_fault(error)
-        keys = keys_of(fault)
+        keys, words = _first_fault(error)
         # A fault above or below a key that the command line sets also comes from the command line.
         overridden = any(place[: len(keys)] == keys[: len(place)] for place in places)
+        names = [key if key.isprintable() and len(key) <= 40 else shown(key) for key in keys]
         source = "command line" if overridden else path
-        raise UserError(f"{source}: {in_words(fault, Config)}") from None
+        raise UserError(f"{source}: {'.'.join(names)} {words}") from None
 
 
 def _set(content: dict, place: list[str], value: Any) -> None:
@@ -331,22 +382,92 @@ def _set(content: dict, place: list[str], value: Any) -> None:
 
 
 def overrides_of(given: Iterable[str]) -> dict[str, Any]:
-    """Return key -> value of `--config KEY=VALUE` options, read as strictly as the file.
+    """Return key -> value of `--config KEY=VALUE` options; the last one of a key counts.
 
     Raises:
-        UserError: an option has no value or an invalid one, or two options set the same key.
+        UserError: an option has no value, or one that is not valid YAML.
     """
     found: dict[str, Any] = {}
     for option in given:
         key, equals, text = option.partition("=")
         if not equals or not key:
             raise UserError(f"--config: must be KEY=VALUE, is {shown(option)}")
-        if key in found:
-            raise UserError(f"--config: the key {shown(key)} is there twice; give it once")
-        for other in found:
-            if f"{key}.".startswith(f"{other}.") or f"{other}.".startswith(f"{key}."):
-                raise UserError(
-                    f"--config: {shown(other)} and {shown(key)} set the same; leave one out"
-                )
-        found[key] = strict_yaml.value(text, Path(f"--config {key[:80]}"))
+        found[key] = _parsed(text, f"--config {key[:80]}")
     return found
+
+
+def _first_fault(error: ValidationError) -> tuple[list[str], str]:
+    """Return the keys that lead to a fault, and the fault in words that follow them.
+
+    `benchmarks` and `peers` are a list or another value, each with errors of its own. The error at
+    the deepest key, or the last one, is about the list.
+    """
+    fault = max(reversed(error.errors()), key=lambda fault: len(fault["loc"]))
+    # pydantic adds the tags of its alternatives, and "[key]" if the key itself is wrong.
+    keys = [str(key) for key in fault["loc"] if not re.search(r"[\[(]|^bool$", str(key))]
+    cause = fault.get("ctx", {}).get("error")
+    match fault["type"]:
+        case "value_error":
+            return [*keys, *map(str, getattr(cause, "keys", ()))], str(cause)
+        case "missing":
+            return keys[:-1], f"lacks the key {keys[-1]}, which is required"
+        case "extra_forbidden":
+            known = Custom.model_fields if keys[:-1] else Config.model_fields
+            return keys, f"is not a known key; {meant(keys[-1], known, 'known keys:')}"
+    return keys, f"is {shown(fault['input'])}; it must {_wanted(fault, keys)}"
+
+
+def _wanted(fault: Mapping[str, Any], keys: list[str]) -> str:
+    """Describe the values that are allowed, in words that follow "it must"."""
+    if keys == ["benchmarks"]:
+        return f"be all, or a list of benchmarks: [{stems()[0]}]"
+    if keys == ["peers"]:
+        return f"be true, false, or a list: [{', '.join(PEERS)}]"
+    match fault["type"]:
+        case "model_type" | "dict_type" if keys[0] == "implementations" and len(keys) == 3:
+            return "be a function as package.module:function, or a mapping with the key use"
+        case "model_type" | "dict_type":
+            return "be a mapping of keys to values"
+        case "list_type":
+            return f"be a list: [{shown(fault['input'])}]"
+        case "literal_error":
+            expected = fault["ctx"]["expected"]
+            near = nearest(fault["input"], re.findall("'([^']*)'", expected))
+            return f"be {expected}; did you mean {near}?" if near else f"be {expected}"
+    return fault["msg"].partition(" should ")[2]  # "Input should be a valid string"
+
+
+def json_schema() -> str:
+    """Return the JSON schema of the configuration for editors, the text of `config/schema.json`."""
+    schema = Config.model_json_schema()
+    entry = schema["$defs"]["Custom"]["properties"]["use"]
+    custom = {"additionalProperties": {"anyOf": [entry, {"$ref": "#/$defs/Custom"}]}}
+    by_stem = {
+        "grid": {
+            stem: _object({name: _schema_of(axis) for name, axis in _axes_of(stem).items()})
+            for stem in stems()
+        },
+        "implementations": {stem: {"type": "object", **custom} for stem in _taking()},
+    }
+    schema["properties"] |= {key: _object(of) for key, of in by_stem.items()}
+    return json.dumps(schema, indent=2) + "\n"
+
+
+def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+def _schema_of(axis: Axis) -> dict[str, Any]:
+    """Return the schema of the list of values of an axis."""
+    value: dict[str, Any] = {"type": {int: "integer", bool: "boolean", str: "string"}[axis.kind]}
+    if axis.choices:
+        value["enum"] = [*axis.choices, *axis.aliases]
+    elif axis.kind is int:
+        value |= {"minimum": axis.least, "maximum": axis.most}
+    elif axis.pattern:
+        value["pattern"] = axis.pattern
+    return {"type": "array", "items": value, "minItems": 1, "uniqueItems": True}
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json_schema())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import importlib
 import json
 import math
@@ -16,7 +15,7 @@ from lmperf.benchmark import TAKES, Benchmark
 from lmperf.errors import UserError, described
 from lmperf.measuring.printable import one_line
 from lmperf.measuring.process import adopt_orphans, end_children, family
-from lmperf.sources import find, tree_of
+from lmperf.sources import find
 
 _LIMIT_S = 30.0
 # What a benchmark takes (`Benchmark.takes`) -> the base classes, of which a custom class has one.
@@ -26,10 +25,10 @@ _BASES = {
     "strategy": {"torch.nn.modules.module.Module", "torch.optim.optimizer.Optimizer"},
 }
 _CHILD = """
-import json, sys
-sys.path[:], entries, takes, limit_s = map(json.loads, sys.argv[1:])
+import sys
+sys.path[:] = {path!r}
 from lmperf.custom import answer
-answer(entries, takes, limit_s)
+answer({entry!r}, {takes!r}, {limit_s!r})
 """
 
 
@@ -56,68 +55,61 @@ def check_names(benchmark: Benchmark) -> None:
 def broken_ones(benchmark: Benchmark) -> dict[str, str]:
     """Return name -> reason of the peers and custom implementations that cannot be used.
 
-    A child process imports them, so that no import can print, exit or hang in this process. If an
-    import ends the child, a new child imports the remaining ones. A reason is one line.
+    A reason is one line.
     """
-    broken: dict[str, str] = {}
-    waiting = list(benchmark.external.items())
-    while waiting:
-        problems, end = _ask([one.entry for _, one in waiting], benchmark.takes)
-        # Without any answer, the import of the first entry ended the child.
-        problems = problems or [end]
-        for (name, one), problem in zip(waiting, problems, strict=False):
-            if problem:
-                broken[name] = one_line(f"{one.entry}: {problem}")
-        waiting = waiting[len(problems) :]
-    return broken
+    found = {
+        name: problem_of(one.entry, benchmark.takes) for name, one in benchmark.external.items()
+    }
+    return {name: problem for name, problem in found.items() if problem}
 
 
-def _ask(entries: list[str], takes: str) -> tuple[list[str], str]:
-    """Import entries in a child; return the answered problems ("" if none) and how it ended.
+def problem_of(entry: str, takes: str) -> str:
+    """Return why a function or class cannot be used as what a benchmark takes; "" if it can.
 
-    Processes that the imports have started are ended, even in other sessions: this process adopts
+    A child process imports it, so that the import cannot print, exit or hang in this process.
+    Processes that the import has started are ended, even in other sessions: this process adopts
     them if their parent ends.
     """
-    question = [json.dumps(value) for value in (list(map(str, sys.path)), entries, takes, _LIMIT_S)]
+    path = [str(folder) for folder in sys.path]
+    child = _CHILD.format(path=path, entry=entry, takes=takes, limit_s=_LIMIT_S)
     ours = family(os.getpid())
     adopt_orphans()
-    child = subprocess.Popen(
-        [sys.executable, "-P", "-c", _CHILD, *question],
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-c", child],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
     try:
-        status = child.wait(_LIMIT_S)
+        status = process.wait(_LIMIT_S)
         how = f"exit code {status}" if status >= 0 else signal.Signals(-status).name
         end = f"importing it ends Python ({how})"
     except subprocess.TimeoutExpired:
         end = f"importing it takes longer than {_LIMIT_S:g} s"
     finally:
-        if child.poll() is None:
-            child.kill()
-            child.wait()
+        process.kill()
+        process.wait()
         end_children(but=ours)
         adopt_orphans(False)
-    with child.stdout as answers:
+    with process.stdout as answers:
         # Do not wait for the end of the pipe: a process that left the group may hold it open.
         os.set_blocking(answers.fileno(), False)
-        lines = (answers.read() or b"").splitlines()
-    return [json.loads(line) for line in lines], end
+        found = answers.read()
+    problem = json.loads(found) if found else end
+    return one_line(f"{entry}: {problem}") if problem else ""
 
 
-def answer(entries: list[str], takes: str, limit_s: float) -> None:
-    """Import entries and print the problem of each as a line of JSON; then end the process.
+def answer(entry: str, takes: str, limit_s: float) -> None:
+    """Import an entry and print its problem as JSON; then end the process.
 
-    Runs in the child process. Output of the imported modules is discarded.
+    Runs in the child process. Output of the imported module is discarded.
     """
     signal.alarm(2 * math.ceil(limit_s))  # ends this process if the parent has died
     with os.fdopen(os.dup(1), "w") as answers:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        for entry in entries:
-            print(json.dumps(_problem(entry, takes)), file=answers, flush=True)
-        os._exit(0)  # without waiting for threads that an import started
+        print(json.dumps(_problem(entry, takes)), file=answers, flush=True)
+        os._exit(0)  # without waiting for threads that the import started
 
 
 def _problem(entry: str, takes: str) -> str:
@@ -125,7 +117,7 @@ def _problem(entry: str, takes: str) -> str:
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        return f"it cannot be imported: {described(error)}{_installing(module_name, error)}"
+        return f"it cannot be imported: {described(error)}{_installing(error)}"
     except BaseException as error:
         return f"it cannot be imported: {described(error)}"
     try:
@@ -142,23 +134,10 @@ def _problem(entry: str, takes: str) -> str:
     return f"that is not a function; it must be {TAKES[takes]}"
 
 
-def _installing(module: str, error: ModuleNotFoundError) -> str:
-    """How to install what `module` imports and what is missing; "" if no package is missing."""
-    missing = [error.name or "", *_imported(module)]
-    packages = dict.fromkeys(name.partition(".")[0] for name in missing)
-    packages = [name for name in packages if name and find(name) is None]
-    return f"; pip install {' '.join(packages)}" if packages else ""
-
-
-def _imported(module: str) -> list[str]:
-    """The modules that the top level of a module imports, except inside `try` or `if`."""
-    place = find(module)
-    if place is None or place.source is None:
-        return []
-    body = tree_of(place.source).body
-    found = [one.name for node in body if isinstance(node, ast.Import) for one in node.names]
-    froms = (node for node in body if isinstance(node, ast.ImportFrom) and not node.level)
-    return [*found, *(node.module for node in froms if node.module)]
+def _installing(error: ModuleNotFoundError) -> str:
+    """How to install what an import misses; "" if it is a module of a package that is there."""
+    package = (error.name or "").partition(".")[0]
+    return f"; pip install {package}" if package and find(package) is None else ""
 
 
 def _is_accepted(found: type, takes: str) -> bool:

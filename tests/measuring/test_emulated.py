@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from lmperf.benchmarks import load
-from lmperf.config import config_model
+from lmperf.config import Config
 from lmperf.evidence.project import Project
 from lmperf.measuring import emulated
 
@@ -95,7 +95,7 @@ def test_process_measures_the_slowdown_of_this_cpu(monkeypatch, tmp_path):
 @pytest.mark.parametrize(("slowdown", "has"), [(3.0, False), (1.5, True)])
 def test_project_leaves_emulated_cells_out(monkeypatch, tmp_path, slowdown, has):
     monkeypatch.setattr(emulated, "slowdown_of", lambda _: slowdown)
-    config = config_model()(preset="cpu", machine="here")
+    config = Config(preset="cpu", machine="here")
     plan = Project(config, tmp_path).plan("attention")
     assert ("bfloat16" in {case.axes["dtype"] for case in plan.cases}) == has
     assert plan.head <= {*plan.cases}
@@ -104,7 +104,5 @@ def test_project_leaves_emulated_cells_out(monkeypatch, tmp_path, slowdown, has)
 def test_dtype_that_the_configuration_names_is_measured(monkeypatch, tmp_path):
     monkeypatch.setattr(emulated, "slowdown_of", lambda _: 3.0)
     grid = {"attention": {"dtype": ["bfloat16"]}}
-    plan = Project(config_model()(preset="cpu", machine="here", grid=grid), tmp_path).plan(
-        "attention"
-    )
+    plan = Project(Config(preset="cpu", machine="here", grid=grid), tmp_path).plan("attention")
     assert plan.cases

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from lmperf.benchmark import Case
 from lmperf.benchmarks import load
-from lmperf.config import config_model
+from lmperf.config import Config
 from lmperf.measuring.progress import Progress
 from lmperf.measuring.supervisor import Supervisor
 from lmperf.peers.liger import with_kernels
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 
 def benchmark(stem):
-    return load(stem, config_model()().external(stem))
+    return load(stem, Config().external(stem))
 
 
 def passes(found, axes, name):

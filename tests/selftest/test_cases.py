@@ -10,7 +10,7 @@ import torch
 
 from lmperf.benchmark import Case
 from lmperf.benchmarks import load
-from lmperf.config import config_model, load_config
+from lmperf.config import Config, load_config
 from lmperf.evidence.machine import Machine
 from lmperf.evidence.project import Project
 from lmperf.measuring import rounds
@@ -91,7 +91,7 @@ def test_texts_of_a_case_are_single_lines(case):
 def test_session_of_cases_is_one_valid_cell(session, kind):
     own, stem = {case.name: case.entry for case in session.cases}, session.stem
     content = {"grid": {stem: session.grid(kind)}, "implementations": {stem: own}}
-    config = config_model().model_validate(content)
+    config = Config.model_validate(content)
     benchmark = load(stem, config.external(stem))
     cases = benchmark.cases("gpu" if kind == "cuda" else "cpu", config.grid_of(stem))
     assert len({case.cell for case in cases}) == 1

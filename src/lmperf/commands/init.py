@@ -12,7 +12,7 @@ import click
 from lmperf import workflow
 from lmperf.benchmarks import load, stems
 from lmperf.commands.options import Choice, say
-from lmperf.config_faults import ENTRY
+from lmperf.config import ENTRY
 from lmperf.errors import UserError, shown
 from lmperf.evidence.machine import version_of
 from lmperf.sources import find
@@ -41,7 +41,7 @@ import lmperf.workflow
 include: lmperf.workflow.SNAKEFILE
 '''
 _CONFIG = """\
-# What to measure. Every key is optional; `lmperf schema` prints their JSON schema, for editors.
+# What to measure. Every key is optional; `python -m lmperf.config` prints their JSON schema.
 
 # auto (gpu if there is a CUDA device, else cpu), cpu, gpu; quick: only the cells of the write-up's
 # own tables, in minutes.

@@ -25,7 +25,7 @@ from lmperf.commands.options import (
     say,
     stem_argument,
 )
-from lmperf.custom import broken_ones
+from lmperf.custom import problem_of
 from lmperf.errors import UserError, meant
 from lmperf.evidence.plan import Plan
 from lmperf.evidence.project import Project
@@ -202,8 +202,8 @@ def try_(
         cells = [f"grid.{stem}.{axis}=[{value}]" for axis, value in smaller]
         project = settings.project([*cells, *overrides])
     plan = _plan(project, stem)
-    if broken := broken_ones(plan.benchmark).get(MINE):
-        raise UserError(broken)
+    if problem := problem_of(use, plan.benchmark.takes):
+        raise UserError(problem)
     only = [*only, *_smallest(plan, only)]
     names = implementations or _beside(plan, tried.peer)
     print(_measures(use, stem, names, only), flush=True)

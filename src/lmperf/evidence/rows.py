@@ -25,7 +25,7 @@ from pydantic import (
 )
 
 from lmperf.benchmark import Axis, Benchmark, Column, Timed
-from lmperf.config_faults import NAME
+from lmperf.config import NAME
 from lmperf.errors import shown
 from lmperf.gate import UNCHECKED
 from lmperf.measuring.sensors import MOST_LOAD
