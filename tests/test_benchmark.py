@@ -104,7 +104,7 @@ def test_broken_benchmark_module_is_reported_in_one_line(tmp_path, monkeypatch, 
 def test_broken_benchmark_module_ends_commands_with_code_2(tmp_path):
     shutil.copytree(Path(benchmark.__file__).parent, tmp_path / "lmperf")
     (tmp_path / "lmperf/benchmarks/broken.py").write_text("def f(:")
-    for command in ("list", "schema", "verify"):
+    for command in ("list", "doctor", "verify"):
         done = subprocess.run(
             [sys.executable, "-m", "lmperf.cli", "--configfile", CONFIG, command],
             cwd=tmp_path,
@@ -130,8 +130,8 @@ def test_full_has_every_cell_of_gpu_and_its_head(stem):
     assert {*declared.head_cases("gpu")} <= {*declared.head_cases("full")} <= {*full}
 
 
-def test_peers_of_a_gpu_join_the_preset_full():
-    mine = Implementation("mine", origin="peer", presets=("gpu",))
+def test_peers_that_need_cuda_join_the_presets_of_a_gpu():
+    mine = Implementation("mine", origin="peer", needs_cuda=True)
     declared = load("attention", {"mine": mine})
     found = {preset: {case.implementation for case in declared.cases(preset)} for preset in PRESETS}
     assert [name for name, of in found.items() if "mine" in of] == ["gpu", "full"]

@@ -26,14 +26,12 @@ from lmperf.commands import (
     doctor,
     due,
     export,
-    history,
     init,
     measure,
     new,
     publish,
     report,
     run,
-    schema,
     selftest,
     show,
     site,
@@ -83,8 +81,7 @@ for command in (
     *(due.list_, run.run, run.try_, show.show, doctor.doctor, init.init, new.new),
     *(measure.measure, report.report, report.summary, site.site),
     *(verify.verify, publish.publish, export.export),
-    *(diff.diff, history.history, compare.compare, selftest.selftest),
-    schema.schema,
+    *(diff.diff, compare.compare, selftest.selftest),
 ):
     lmperf.add_command(command)
 

@@ -1,4 +1,4 @@
-"""`lmperf diff` and `lmperf history`: results by name, exit codes, one line for bad input."""
+"""`lmperf diff`: results by name, exit codes, one line for bad input."""
 
 import json
 import shutil
@@ -90,7 +90,7 @@ def test_bad_input_prints_one_line_and_exits_with_2(tmp_path, capsys):
 
 
 @pytest.mark.process
-def test_committed_evidence_is_compared_and_has_a_history(tmp_path, monkeypatch, capsys):
+def test_committed_evidence_is_compared(tmp_path, monkeypatch, capsys):
     def commit(subject):
         who = ("-c", "user.name=n", "-c", "user.email=e@x")
         for words in (("add", "."), (*who, "commit", "-qm", subject)):
@@ -105,9 +105,3 @@ def test_committed_evidence_is_compared_and_has_a_history(tmp_path, monkeypatch,
     monkeypatch.chdir(tmp_path)
     code, out, _ = run(capsys, "diff", "h200@HEAD", "h200")
     assert code == 1 and "h200@HEAD -> h200: 20 rows compared" in out
-    commit("Two")
-    code, out, _ = run(capsys, "history", "h200")
-    assert code == 0 and "20 rows measured again: 20 slower beyond the noise." in out
-    code, out, _ = run(capsys, "history", "h200", "--format", "csv", "--at-least", "50")
-    assert code == 0 and not out.strip()
-    assert "h100 has no evidence" in run(capsys, "history", "h100")[2]

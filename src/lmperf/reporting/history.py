@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
 from lmperf.errors import UserError
 from lmperf.evidence.store import EVIDENCE
-from lmperf.reporting import comparison_forms, foreign, formats
+from lmperf.reporting import comparison_forms, foreign
 from lmperf.reporting.comparing import (
     AT_LEAST,
     CHANGED,
@@ -29,7 +29,6 @@ from lmperf.reporting.results import Table
 from lmperf.reporting.results_of import REPORT, evidence_in, folder_of, git, unreadable
 from lmperf.reporting.words import count, listed
 
-NOTHING = "No commit of this evidence has measured a row again."
 # What a row measured; its key and its other columns may be rewritten without a measurement.
 _MEASURED = ("status", "rounds_ms", "measured_at")
 
@@ -156,19 +155,3 @@ def _step(
 def _measured(evidence: Evidence, stem: str) -> Counter:
     rows = evidence.raw.get(stem, ())
     return Counter(tuple(row.get(name) for name in _MEASURED) for row in rows)
-
-
-def as_text(found: Sequence[Step]) -> str:
-    """All steps for a terminal, newest first."""
-    parts = []
-    for step in found:
-        lines = [str(step.commit), *(f"  {line}" for line in step.summary)]
-        body = [formats.terminal(replace(step.table, caption=""))] if step.table else []
-        parts.append("\n".join([*map(foreign.plain, lines), *body]))
-    return "\n\n".join(parts or [NOTHING]) + "\n"
-
-
-def in_format(found: Sequence[Step], form: str) -> str:
-    """The tables of all steps in one of `formats.FORMATS`."""
-    made = [step.table for step in found if step.table]
-    return "\n\n".join(map(formats.FORMATS[form], made)) + "\n"
