@@ -45,7 +45,6 @@ class Axis:
     Attributes:
         length: whether a call takes longer the larger the value is, all else equal.
         aliases: alternative name that a user may write -> the value.
-        former: name of a value in evidence of an earlier version -> the value.
         meaning: returns the definition that stands for a value in the keys of rows; None: the
             value itself.
     """
@@ -58,7 +57,6 @@ class Axis:
     pattern: str | None = None
     length: bool = False
     aliases: Mapping[str, str] = field(default_factory=dict)
-    former: Mapping[str, str] = field(default_factory=dict)
     meaning: Callable[[str], object] | None = None
 
 
@@ -129,11 +127,6 @@ class Case:
     def name(self) -> str:
         axes = ", ".join(f"{axis}={value}" for axis, value in self.cell)
         return f"{axes}: {self.implementation}"
-
-
-def _device_preset(preset: str) -> str:
-    """The preset of the same device that has the head: `gpu` for `full`."""
-    return "gpu" if preset == FULL else preset
 
 
 def _value(case: Case, axis: str) -> Value:
@@ -228,8 +221,6 @@ class Implementation:
         needs_cuda: whether it runs on CUDA devices only.
         origin: `project`, `peer` (another project's) or `custom` (the user's).
         version: version of another project's package that the module calls; empty: none.
-        presets: the presets in which a peer or a custom implementation is measured; empty: all.
-            `gpu` includes `full`.
         only: axis -> the values with which it is measured; all values for an absent axis.
     """
 
@@ -241,7 +232,6 @@ class Implementation:
     needs_cuda: bool = False
     origin: str = "project"
     version: str = ""
-    presets: tuple[str, ...] = ()
     only: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
 
     @property
@@ -251,7 +241,7 @@ class Implementation:
 
     def joins(self, preset: str, axes: Mapping[str, Value]) -> bool:
         """Whether a peer or custom implementation is measured in a cell of a preset's grid."""
-        here = not self.presets or preset in self.presets
+        here = preset != "cpu" or not self.needs_cuda
         return here and all(axes[axis] in values for axis, values in self.only.items())
 
 
@@ -360,13 +350,12 @@ class Benchmark:
         overrides: axis, or `implementation` -> values that replace the values in the grid.
         """
         found: dict[Case, None] = {}
-        device = _device_preset(preset)
         for grid in self.grids_of(preset):
             grid = {**grid, **(overrides or {})}
             for values in itertools.product(*(grid[axis.name] for axis in self.axes)):
                 cell = tuple(zip((axis.name for axis in self.axes), values, strict=True))
                 axes = dict(cell)
-                joining = (name for name, one in self.external.items() if one.joins(device, axes))
+                joining = (name for name, one in self.external.items() if one.joins(preset, axes))
                 for name in (*grid["implementation"], *joining):
                     if self.not_applicable(axes, name) is None:
                         found[Case(cell, name)] = None
@@ -380,7 +369,7 @@ class Benchmark:
         replaced = overrides or {}
         parts = [
             [(axis, values) for axis, values in part.items() if axis not in replaced]
-            for part in self.head.get(_device_preset(preset), ())
+            for part in self.head.get("gpu" if preset == FULL else preset, ())
         ]
         return [
             case
@@ -536,6 +525,8 @@ class RankedTimed(Timed):
     A time is the longest over the ranks of a call.
     """
 
+    least_devices = 2
+
     def prepare_rank(self, case: Case, rank: Rank, seed: int, shared: dict) -> Workload:
         """Prepare this rank's part of a case.
 
@@ -552,6 +543,8 @@ class RankedTimed(Timed):
 
 class RankedObserved(Observed):
     """An observed benchmark whose cases run on a group of `case.axes["ranks"]` processes."""
+
+    least_devices = 2
 
     def observe_rank(self, case: Case, phase: str, rank: Rank, seed: int) -> list[dict[str, Any]]:
         """Observe on every rank; the rows that rank 0 returns are those of the case.

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from lmperf.dtypes import DTYPES
-from lmperf.transformer.sizes import FORMER, SIZES
+from lmperf.transformer.sizes import COURSES, SIZES
 
 
 @dataclass(frozen=True)
@@ -151,11 +151,12 @@ STATUSES = {
 }
 # Mark of a row whose time may not hold -> its words after a number of rows.
 MARKS = {"capped": "capped", "loaded": "beside other load"}
-# Every present or former name of a model size -> the short name of the size.
+# Every name of a model size -> the short name of the size.
 _SHORT_SIZES = {
     **{name: size.short for name, size in SIZES.items()},
     **{alias: size.short for size in SIZES.values() for alias in size.aliases},
-    **{name: SIZES[canonical].short for name, canonical in FORMER.items()},
+    # Published write-ups name sizes as the course of 2025 does.
+    **{name: SIZES[canonical].short for name, canonical in COURSES[2025].items()},
 }
 # Column -> the names in it, in reading order.
 ORDERS: dict[str, tuple[str, ...]] = {
@@ -190,7 +191,7 @@ def dtype_words(dtype: str, axes: Collection[str] = ()) -> str:
 
 
 def size_words(size: str) -> str:
-    """The short name of a model size, given by a present or former name; else unchanged."""
+    """The short name of a model size, given by any of its names; else unchanged."""
     return _SHORT_SIZES.get(size, size)
 
 

@@ -4,7 +4,7 @@ import sys
 import pytest
 
 from lmperf.errors import UserError
-from lmperf.transformer.sizes import COURSES, FORMER, SIZES, ModelSize, canonical
+from lmperf.transformer.sizes import COURSES, SIZES, ModelSize, canonical
 
 
 def test_heads_have_width_64_except_in_two_sizes():
@@ -70,10 +70,6 @@ def test_unknown_size_is_refused_with_the_known_ones():
 def test_course_names_resolve_to_canonical_sizes(year):
     for name, expected in COURSES[year].items():
         assert canonical(f"{name}-{year}" if name == "xl" else name) == expected
-
-
-def test_old_evidence_names_follow_the_course_of_2025():
-    assert FORMER["xl"] == "2.0B" and FORMER["2.7B"] == "3.4B"
 
 
 @pytest.mark.parametrize("d_model, num_heads, says", [(30, 4, "not divisible"), (12, 4, "is odd")])

@@ -33,7 +33,6 @@ class Collectives(RankedTimed):
     columns = numbers("error_wrong_elements")
     # Starting the processes of a group takes longer than timing all of its messages.
     together = ("operation", "message_bytes")
-    least_devices = 2
     implementations = (Implementation("library", "lmperf.distributed.collectives:library"),)
     grids = {
         "cpu": [_cells(dtype="float32", message_bytes=_FEW_SIZES, ranks=2)],

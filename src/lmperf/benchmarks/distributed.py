@@ -128,7 +128,6 @@ class Distributed(RankedTimed):
     phases = ("train_step",)
     clock = "step"
     limit_s = 600.0
-    least_devices = 2
     implementations = _IMPLEMENTATIONS
     grids = {
         "cpu": [

@@ -55,7 +55,6 @@ class DistributedLeaderboard(RankedTimed):
     clock = "step"
     steps = 3
     limit_s = 600.0
-    least_devices = 2
     implementations = (
         _strategy("data_parallel", _WHOLE),
         _strategy("sharded_moments", _SHARDED, sharded=True),

@@ -40,7 +40,6 @@ class DistributedMemory(RankedObserved):
     )
     phases = ("train_step",)
     limit_s = 180.0
-    least_devices = 2
     implementations = tuple(one for one in Distributed.implementations if one.name in _STRATEGIES)
     grids = {
         "cpu": [cells(["tiny"], 32, [2], "float32", _STRATEGIES)],

@@ -64,7 +64,6 @@ class DistributedOverlap(RankedObserved):
     takes = Distributed.takes
     phases = ("train_step",)
     limit_s = 180.0
-    least_devices = 2
     stated = {"steps": STEPS}
     implementations = tuple(one for one in Distributed.implementations if one.name in _ALL)
     grids = {

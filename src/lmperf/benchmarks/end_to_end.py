@@ -12,6 +12,7 @@ from lmperf.benchmark import Case, Implementation, Phase, Timed, Value, Workload
 from lmperf.dtypes import STEP_DTYPES, dtype_of
 from lmperf.gate import Gate
 from lmperf.transformer.rungs import RUNGS, STEPS_ALONE
+from lmperf.transformer.sizes import SWEPT
 
 if TYPE_CHECKING:
     from lmperf.transformer.problem import ModelProblem
@@ -32,7 +33,6 @@ _STEPS = (
 )
 # Peers with float8 matmuls (`rungs.FLOAT8`), each with a tolerance of its own.
 _FLOAT8 = ("fp8_tensorwise", "fp8_rowwise")
-_SIZES = ["0.13B", "0.42B", "0.97B", "2.0B", "3.4B"]
 # The sizes whose ladder has every rung in the preset `gpu`, and the largest size.
 _SHOWN, _LARGEST = ["0.13B", "0.97B"], "3.4B"
 # The largest batches that fit into 80 GiB without stored scores.
@@ -80,17 +80,17 @@ _WHOLE = {
         _cells(_SHOWN, [256], ["float32"], ["eager", "compiled_blocks"]),
         _cells(_SHOWN, [256], ["tf32"], ["eager"]),
         # Other attentions in the model, at the context where attention costs most.
-        _cells(_SIZES, [1024], [_BF16], ["eager", "sdpa_compiled_blocks"]),
+        _cells(SWEPT, [1024], [_BF16], ["eager", "sdpa_compiled_blocks"]),
         _cells(["0.97B"], [1024], [_BF16], ["sdpa", "triton"]),
     ],
     "full": [
-        _cells(_SIZES, [128, 256, 512], [_BF16], ["eager"]),
-        _cells(_SIZES, [256], [_BF16], ["compiled_blocks"]),
+        _cells(SWEPT, [128, 256, 512], [_BF16], ["eager"]),
+        _cells(SWEPT, [256], [_BF16], ["compiled_blocks"]),
         # A float32 step of the larger sizes takes seconds, so they have fewer cells.
         _cells(["0.13B", "0.42B", "0.97B"], [128, 512], ["float32"], ["eager"]),
-        _cells(_SIZES, [256], ["float32"], ["eager", "compiled_blocks"]),
-        _cells(_SIZES, [256], ["tf32"], ["eager"]),
-        _cells(_SIZES, [1024], [_BF16], ["compiled_blocks", "sdpa", "triton"]),
+        _cells(SWEPT, [256], ["float32"], ["eager", "compiled_blocks"]),
+        _cells(SWEPT, [256], ["tf32"], ["eager"]),
+        _cells(SWEPT, [1024], [_BF16], ["compiled_blocks", "sdpa", "triton"]),
         # Compiling a whole deep model takes a minute or more, and hardly pays.
         _cells(["0.13B", "0.42B", "0.97B"], [256], [_BF16], ["compiled"]),
         _cells(["0.13B"], [256], ["float32", "tf32"], ["compiled"]),
@@ -106,7 +106,7 @@ _STEP_GRIDS = {
     "gpu": [
         *(grid for size in _SHOWN for grid in _ladder(size, 1024, 4, _RUNG_NAMES)),
         *_ladder(_LARGEST, 1024, 4, _FEW),
-        *(grid for size in _SIZES for grid in _ladder(size, 1024, 4, _GRAPHS)),
+        *(grid for size in SWEPT for grid in _ladder(size, 1024, 4, _GRAPHS)),
         *(
             grid
             for size, batch in _LARGER.items()
@@ -119,7 +119,7 @@ _STEP_GRIDS = {
         ),
     ],
     "full": [
-        *(grid for size in _SIZES for grid in _ladder(size, 1024, 4, _RUNG_NAMES)),
+        *(grid for size in SWEPT for grid in _ladder(size, 1024, 4, _RUNG_NAMES)),
         *(
             grid
             for size, batch in _LARGER.items()

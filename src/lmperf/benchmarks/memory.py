@@ -8,9 +8,9 @@ from typing import Any
 from lmperf.axes import model_axes
 from lmperf.benchmark import Case, Implementation, Observed, Unsupported, grid, numbers, texts
 from lmperf.dtypes import MODEL_STORED_DTYPES
+from lmperf.transformer.sizes import SWEPT
 
 _MIB = 2**20
-_SIZES = ["0.13B", "0.42B", "0.97B", "2.0B", "3.4B"]
 _cells = partial(grid, batch=4, dtype=MODEL_STORED_DTYPES, implementation="eager")
 
 
@@ -34,8 +34,8 @@ class Memory(Observed):
             _cells(size="tiny", context_length=[128, 256, 512]),
             _cells(size="0.13B", context_length=128, dtype="float32"),
         ],
-        "gpu": [_cells(size=_SIZES, context_length=[256, 1024])],
-        "full": [_cells(size=_SIZES, context_length=[128, 512])],
+        "gpu": [_cells(size=SWEPT, context_length=[256, 1024])],
+        "full": [_cells(size=SWEPT, context_length=[128, 512])],
     }
     head = {
         "cpu": [{"size": ["tiny"], "context_length": [512]}],

@@ -16,9 +16,9 @@ from pathlib import Path
 from lmperf.benchmark import Benchmark, Case, Timed, ranks_of
 from lmperf.evidence.keys import row_key
 from lmperf.evidence.rows import is_loaded, row_name, sound
-from lmperf.evidence.store import Evidence, Former, Row, text_of
+from lmperf.evidence.store import Evidence, Row, text_of
 
-__all__ = ["FAILURES", "LOADED", "Plan", "asked", "evidence_of", "former_names", "row_name"]
+__all__ = ["FAILURES", "LOADED", "Plan", "asked", "evidence_of", "row_name"]
 
 # Statuses that a retry may change, because their cause may be gone. A check may have failed because
 # it needed too much memory, because the host was woken late, or because a few right results exceed
@@ -183,9 +183,4 @@ def asked(benchmark: Benchmark, cases: Iterable[Case], rows: Iterable[Row]) -> l
 def evidence_of(benchmark: Benchmark, directory: Path) -> Evidence:
     """Return the rows of a benchmark in `report/<machine>`."""
     columns = benchmark.identity[: len(benchmark.identity) - len(benchmark.index)]
-    return Evidence(directory, benchmark.stem, columns, former_names(benchmark))
-
-
-def former_names(benchmark: Benchmark) -> Former:
-    """Axis -> name of a value before it was renamed, as in old evidence -> today's name."""
-    return {axis.name: axis.former for axis in benchmark.axes if axis.former}
+    return Evidence(directory, benchmark.stem, columns)

@@ -15,7 +15,6 @@ import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from lmperf.measuring.store import DIGEST, Row, Store, read_lines, text_of, write_view
@@ -27,8 +26,6 @@ EVIDENCE, STORE = "evidence", "store"
 # The costs of measuring: one row for each job.
 COST, COST_COLUMNS = "cost", ("stem", "started_at")
 # Axis -> name of a value before it was renamed, as in old evidence -> today's name.
-Former = Mapping[str, Mapping[str, str]]
-_NONE: Former = MappingProxyType({})
 
 
 class DamagedEvidence(Exception):
@@ -42,14 +39,11 @@ class Evidence:
         directory: `report/<machine>`.
         stem: name of the CSV.
         case_columns: columns that identify a case and phase; its last measurement counts.
-        former: former names of axis values; today's names replace them.
     """
 
-    def __init__(
-        self, directory: Path, stem: str, case_columns: Sequence[str], former: Former = _NONE
-    ):
+    def __init__(self, directory: Path, stem: str, case_columns: Sequence[str]):
         self.path = directory / EVIDENCE / f"{stem}.csv"
-        self.case_columns, self._former = tuple(case_columns), former
+        self.case_columns = tuple(case_columns)
         self._store = Store(directory / STORE / f"{stem}.csv", case_columns)
 
     def published(self) -> tuple[list[Row], list[str]]:
@@ -71,7 +65,7 @@ class Evidence:
         return [row for rows in latest for row in rows], [*faults, *damaged]
 
     def _read(self, path: Path) -> tuple[list[Row], list[str]]:
-        rows, faults = read(path, self._former)
+        rows, faults = read(path)
         # An axis that was added after a row was measured is empty in that row.
         return [dict.fromkeys(self.case_columns, "") | row for row in rows], faults
 
@@ -103,31 +97,24 @@ class Evidence:
         os.utime(self.path)  # for Snakemake, even if the content is as before
 
 
-def read(path: Path, former: Former = _NONE) -> tuple[list[Row], list[str]]:
-    """Return the rows of a CSV, and a message if lines of it are damaged; nothing without a file.
-
-    former: see `Evidence`.
-    """
+def read(path: Path) -> tuple[list[Row], list[str]]:
+    """Return the rows of a CSV, and a message if lines are damaged; nothing without a file."""
     if _is_old(path):
         rows, faults = _read_old(path)
     else:
         rows, lines = read_lines(path)
         first = f"line {lines[0]} is" if len(lines) == 1 else f"{len(lines)} lines are"
         faults = [f"{path}: {first} damaged and not used"] if lines else []
-    for axis, today in former.items():
-        for row in rows:
-            if row.get(axis) in today:
-                row[axis] = today[row[axis]]
     return rows, faults
 
 
-def read_rows(path: Path, former: Former = _NONE) -> list[Row]:
+def read_rows(path: Path) -> list[Row]:
     """Return the rows of a CSV; an empty list without a file.
 
     Raises:
         DamagedEvidence: some of it is damaged.
     """
-    rows, faults = read(path, former)
+    rows, faults = read(path)
     for words in faults:
         raise DamagedEvidence(words)
     return rows

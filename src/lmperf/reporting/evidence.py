@@ -34,7 +34,7 @@ from lmperf.benchmarks import load, stems
 from lmperf.devices import DataSheet, sheet_of
 from lmperf.dtypes import DTYPES, dtype_of
 from lmperf.evidence import plausible
-from lmperf.evidence.plan import former_names, row_name
+from lmperf.evidence.plan import row_name
 from lmperf.evidence.repeatability import BENCHMARK as REPEATED
 from lmperf.evidence.repeatability import Repeated
 from lmperf.evidence.review import Review
@@ -116,7 +116,7 @@ class Evidence:
         raw = {}
         for stem in stems():
             if (path := folder / "evidence" / f"{stem}.csv").exists():
-                raw[stem] = [as_read(row) for row in read_rows(path, former_names(load(stem)))]
+                raw[stem] = [as_read(row) for row in read_rows(path)]
         again: dict[str, list[Row]] = {}
         for row in Repeated(folder).rows()[0]:
             again.setdefault(row[REPEATED], []).append(row)

@@ -14,10 +14,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from lmperf.benchmarks import load, stems
+from lmperf.benchmarks import stems
 from lmperf.errors import UserError
 from lmperf.evidence.machine import FILE, Facts, empty, facts_in
-from lmperf.evidence.plan import former_names
 from lmperf.evidence.rows import as_read
 from lmperf.evidence.store import EVIDENCE, DamagedEvidence, read_rows
 from lmperf.reporting import foreign
@@ -51,7 +50,7 @@ def evidence_in(folder: Path, name: str) -> Evidence:
         facts, damaged["machine"] = empty(folder.name), str(damage)
     for stem in stems():
         try:
-            rows = read_rows(folder / EVIDENCE / f"{stem}.csv", former_names(load(stem)))
+            rows = read_rows(folder / EVIDENCE / f"{stem}.csv")
         except DamagedEvidence as damage:
             damaged[stem] = str(damage).replace(f"{folder}/", "")
         else:

@@ -81,6 +81,8 @@ SIZES = {
     "3.4B": ModelSize(2560, 10240, 32, 32, short="3.4B", aliases=("2.7B", "xl-2026")),
     "12.8B": ModelSize(4608, 12288, 50, 36, short="12.8B", aliases=("10B",)),
 }
+# The sizes that tables of all sizes compare: tiny is for CPUs, and training 12.8B fits no GPU.
+SWEPT = [name for name in SIZES if name not in ("tiny", "12.8B")]
 # Short name -> size, as tables of results name it.
 SHORT = {size.short: size for size in SIZES.values()}
 # Year of the course -> name of a size in the course -> key of `SIZES`.
@@ -88,8 +90,6 @@ COURSES = {
     2025: {"small": "0.13B", "medium": "0.42B", "large": "0.97B", "xl": "2.0B", "2.7B": "3.4B"},
     2026: {"small": "0.13B", "medium": "0.42B", "large": "0.97B", "xl": "3.4B", "10B": "12.8B"},
 }
-# Evidence measured before sizes were named by their parameters followed the course of 2025.
-FORMER = COURSES[2025]
 
 
 def canonical(name: str) -> str:
