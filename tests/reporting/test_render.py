@@ -4,10 +4,10 @@ import pandas as pd
 import pytest
 from planted import evidence, page, row
 
-from lmperf.commands.init import OWN
 from lmperf.errors import UserError
 from lmperf.reporting import figures, report
 from lmperf.reporting.render import Page, load_templates
+from lmperf.workflow import TEMPLATES
 
 
 @pytest.fixture
@@ -92,8 +92,8 @@ def test_own_template_changes_one_block_of_ours(here, tmp_path):
 
 
 def test_templates_that_init_writes_render(here, tmp_path):
-    for name, text in OWN.items():
-        (tmp_path / name).write_text(text)
+    for name in ("end_to_end.md.j2", "our_question.md.j2"):
+        (tmp_path / name).write_text((TEMPLATES / "scaffold" / name).read_text())
     assert "our_question" in report.page_names(tmp_path, here)
     assert report.title("our_question", tmp_path) == "Our question"
     assert "2.50 times as fast" in page("end_to_end", here, own=tmp_path).text

@@ -11,7 +11,7 @@ import click
 
 from lmperf import workflow
 from lmperf.benchmarks import load, stems
-from lmperf.commands.options import Choice, say
+from lmperf.commands.options import Choice, say, scaffold
 from lmperf.config import ENTRY
 from lmperf.errors import UserError, shown
 from lmperf.evidence.machine import version_of
@@ -25,76 +25,14 @@ _OF_STEPS = "end_to_end"
 CI = Path(".github/workflows/report.yml")
 IGNORE = Path(".gitignore")
 PROFILE = Path("profiles/default/profile.yaml")
+# The files that --templates writes into templates/.
+_OWN = ("end_to_end.md.j2", "our_question.md.j2")
 
-_SNAKEFILE = '''\
-"""The performance report of this repository, measured and written by lmperf.
-
-    snakemake --cores 1 report/report.md    measure what is due here, and write it up
-    lmperf list                             show what is due, and why
-
-config/config.yaml says what to measure.
-"""
-
-import lmperf.workflow
-
-
-include: lmperf.workflow.SNAKEFILE
-'''
-_CONFIG = """\
-# What to measure. Every key is optional; `python -m lmperf.config` prints their JSON schema.
-
-# auto (gpu if there is a CUDA device, else cpu), cpu, gpu; quick: only the cells of the write-up's
-# own tables, in minutes.
-preset: auto
-benchmarks: all # or a list: [attention, flash_attention]
-
-# Values that replace those of the preset's axes.
-grid: {{}}
-#  attention: {{ seq_len: [256, 512] }}
-
-# Your implementations, by benchmark and name: "package.module:function". An implementation that
-# rounds more than its dtype requires declares it: {{ use: "...", tolerance: rounded_scores }}.
-implementations:{implementations}
-"""
 _EXAMPLE = ' {}\n#  flash_attention: { mine: "package.module:function" }'
 _IGNORED = (
     *("/.lmperf/", "/.snakemake/", "/logs/", "/site/", "__pycache__/"),
     *("/report/*/store/", "/report/*/traces/", "*.damaged"),
 )
-
-
-# File in templates/ -> what `--templates` writes into it.
-OWN = {
-    "end_to_end.md.j2": """\
-{#- Words of your own on the page End to end; its blocks are in lmperf's template of this name. -#}
-{% extends "lmperf/end_to_end.md.j2" %}
-
-{% block notes %}
-{% call note() %}
-{# A note that stands only while the rows that it names exist, and show what it says. #}
-{% set steps = rows("end_to_end").where(phase="train_step", implementation="eager") %}
-{% set gain = steps.where(dtype="autocast_bfloat16").over(dtype="float32") %}
-{{ holds(gain.is_faster) }}
-Autocast makes our eager steps {{ gain.range | range("factor") }} times as fast.
-{% endcall %}
-{% endblock %}
-""",
-    "our_question.md.j2": """\
-{#- A page of your own: a question, and its answer from the evidence. -#}
-{% extends "page.md.j2" %}
-{% block question %}Our question: how long do train steps take here?{% endblock %}
-{% block summary %}
-{% call finding() %}
-{% set times = rows("end_to_end").where(phase="train_step").range("ms") %}
-Train steps take {{ times | range }} ms.
-{% endcall %}
-
-{{ table("Train steps", rows("end_to_end").where(phase="train_step"),
-         "size context_length batch dtype implementation",
-         [time(), number("peak_gib", "peak", unit="GiB")]) }}
-{% endblock %}
-""",
-}
 
 
 def _entry_option(kind: str):
@@ -122,13 +60,13 @@ def init(templates: bool, **given: str | None):
       lmperf init --templates
     """
     if templates:
-        _write({Path("templates") / name: text for name, text in OWN.items()})
+        _write({Path("templates") / name: scaffold(name).template for name in _OWN})
         say("next: edit them, then lmperf report")
         return
     if not Path(".git").exists():
         raise UserError(f"{Path.cwd()} is not the top of a Git repository; run git init there")
     files = {
-        Path("Snakefile"): _SNAKEFILE,
+        Path("Snakefile"): scaffold("Snakefile.txt").template,
         Path("config/config.yaml"): "",
         PROFILE: (workflow.FOLDER / PROFILE).read_text(),
         CI: _ci(),
@@ -194,7 +132,7 @@ def _config(entries: Mapping[str, str]) -> str:
             name = "my_step" if kind == "train_step" else "mine"
             lines.setdefault(stem, []).append(f'{name}: "{entry}"')
     listed = "".join(f"\n  {stem}: {{ {', '.join(names)} }}" for stem, names in lines.items())
-    return _CONFIG.format(implementations=listed or _EXAMPLE)
+    return scaffold("config.yaml").substitute(implementations=listed or _EXAMPLE)
 
 
 def _ci() -> str:

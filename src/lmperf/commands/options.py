@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from string import Template
 
 import click
 
@@ -15,6 +16,7 @@ from lmperf.benchmarks import stems
 from lmperf.config import Config, load_config, overrides_of, slug
 from lmperf.errors import UserError, meant, nearest
 from lmperf.evidence.project import Project
+from lmperf.workflow import TEMPLATES
 
 CONFIG = Path("config/config.yaml")
 
@@ -116,6 +118,11 @@ def _known(stem: str) -> str:
 def say(words: str) -> None:
     """Print a message to the user on stderr."""
     print(f"lmperf: {words}", file=sys.stderr)
+
+
+def scaffold(name: str) -> Template:
+    """Return the text of a file from which `init` and `new` make one."""
+    return Template((TEMPLATES / "scaffold" / name).read_text())
 
 
 @contextlib.contextmanager
