@@ -29,7 +29,7 @@ def test_show_prints_a_page_or_one_table(folder, lmperf):
         assert header[0] == "table" and lines and all(len(line) == len(header) for line in lines)
         assert header not in lines
     (folder / "file").touch()
-    assert "--output: file/tables cannot be written" in lmperf("show", "--output", "file/tables")[2]
+    assert "cannot be written: not a directory" in lmperf("show", "--output", "file/tables")[2]
 
 
 def test_missing_evidence_or_page_is_named(folder, lmperf):

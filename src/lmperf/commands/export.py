@@ -7,7 +7,6 @@ from pathlib import Path
 import click
 
 from lmperf.commands.options import MACHINE, Choice, of_project
-from lmperf.errors import UserError
 from lmperf.evidence.project import Project
 
 SUFFIXES = {"html": ".html", "pdf": ".pdf", "latex": ".tex"}
@@ -32,8 +31,8 @@ def export(project: Project, machine: str | None, form: str, output: Path | None
     Example:
       lmperf export nvidia-h200 --format pdf --output report.pdf
     """
-    from lmperf.evidence.store import write_atomically
     from lmperf.reporting import export
+    from lmperf.reporting.files import replace_files
     from lmperf.reporting.report import evidence_of
 
     machine = machine or project.machine.slug
@@ -44,9 +43,5 @@ def export(project: Project, machine: str | None, form: str, output: Path | None
         text = export.html(evidence, project.report_directory, own)
     content = export.pdf(text) if form == "pdf" else text.encode()
     path = output or Path(machine + SUFFIXES[form])
-    try:
-        write_atomically(path, content)
-    except OSError as error:
-        why = (error.strerror or str(error)).lower()
-        raise UserError(f"--output: {path} cannot be written: {why}") from None
+    replace_files(path.parent, {path.name: content}, ())
     print(f"{path}: the report of {machine}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -58,6 +58,7 @@ def show(
       lmperf show flash_attention --table F2 --format latex > table.tex
       lmperf show --format csv --output tables
     """
+    from lmperf.reporting.files import replace_files
     from lmperf.reporting.formats import FORMATS
     from lmperf.reporting.pages import REPORT, page_names
     from lmperf.reporting.report import evidence_of
@@ -74,8 +75,11 @@ def show(
     pages = [_rendered(one, evidence, own) for one in names]
     found = _named(pages, wanted) if wanted is not None else [t for p in pages for t in p.tables]
     if output is not None:
-        files = {f"{name}{SUFFIXES[format]}": FORMATS[format](one) for name, one in _files(found)}
-        _write(output, files)
+        files = {
+            f"{name}{SUFFIXES[format]}": f"{FORMATS[format](one)}\n" for name, one in _files(found)
+        }
+        replace_files(output, files, ())
+        say(f"wrote {len(files):,} tables to {output}")
         return
     if format == "text" and wanted is None:
         for page in filter(lambda page: page.said, pages):
@@ -114,14 +118,3 @@ def _files(tables: Sequence[Table]) -> list[tuple[str, Table]]:
         counts[name] = counts.get(name, 0) + 1
         made.append((f"{name}-{counts[name]}", table))
     return made
-
-
-def _write(directory: Path, files: Mapping[str, str]) -> None:
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        for name, text in files.items():
-            (directory / name).write_text(text + "\n")
-    except OSError as error:
-        why = (error.strerror or str(error)).lower()
-        raise UserError(f"--output: {error.filename} cannot be written: {why}") from None
-    say(f"wrote {len(files):,} tables to {directory}")
