@@ -40,7 +40,7 @@ def doctor(project: Project) -> int:
     Example:
       lmperf doctor
     """
-    found = [*_software(project), *_folders(project), *_sections(project), *_custom(project)]
+    found = [*_software(project), *_folders(project), *_sections(project)]
     for one in found:
         print(f"{one.state:<7} {one.words}")
     return 1 if any(one.state == WRONG for one in found) else 0
@@ -88,7 +88,7 @@ def _sections(project: Project) -> Iterator[Found]:
     for stem in stems():
         benchmark = load(stem)
         if stem in asked and project.can_measure:
-            yield _planned(project, stem)
+            yield from _planned(project, stem)
         elif stem in asked:
             yield Found(ABSENT, f"{stem}: needs torch")
         elif benchmark.grids_of(project.preset):
@@ -98,23 +98,15 @@ def _sections(project: Project) -> Iterator[Found]:
             yield Found(ABSENT, f"{stem}: has cells only for the preset {presets}")
 
 
-def _planned(project: Project, stem: str) -> Found:
+def _planned(project: Project, stem: str) -> Iterator[Found]:
+    """What would be measured, and for each custom implementation whether it can be called."""
     try:
-        cases = len(project.plan(stem).cases)
+        plan = project.plan(stem)
     except UserError as error:
-        return Found(WRONG, str(error))
-    return Found(HERE, f"{stem}: {cases} case{'s' * (cases != 1)}")
-
-
-def _custom(project: Project) -> Iterator[Found]:
-    """For each custom implementation that is planned: whether it can be called."""
-    for stem in stems():
-        benchmark = load(stem, project.config.external(stem))
-        if not benchmark.external or not project.can_measure:
-            continue
-        if _planned(project, stem).state == WRONG:
-            continue
-        broken = broken_ones(benchmark)
-        for name, one in benchmark.external.items():
-            words = broken.get(name) or one.entry
-            yield Found(WRONG if name in broken else HERE, f"{stem}, {name}: {words}")
+        yield Found(WRONG, str(error))
+        return
+    yield Found(HERE, f"{stem}: {len(plan.cases)} case{'s' * (len(plan.cases) != 1)}")
+    broken = broken_ones(plan.benchmark)
+    for name, one in plan.benchmark.external.items():
+        words = broken.get(name) or one.entry
+        yield Found(WRONG if name in broken else HERE, f"{stem}, {name}: {words}")
