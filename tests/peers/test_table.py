@@ -7,7 +7,7 @@ import pytest
 
 from lmperf.benchmark import Implementation
 from lmperf.benchmarks import load, stems
-from lmperf.config import config_model, load_config
+from lmperf.config import Config, load_config
 from lmperf.custom import broken_ones, check_names
 from lmperf.errors import UserError
 from lmperf.evidence.keys import row_key
@@ -19,7 +19,7 @@ from lmperf.peers.table import PEERS
 
 
 def configured(**keys):
-    return config_model().model_validate(keys)
+    return Config.model_validate(keys)
 
 
 def names(benchmark, preset):
