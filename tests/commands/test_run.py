@@ -169,13 +169,11 @@ def test_try_of_a_strategy_measures_its_peer_only(
     (folder / "my_strategy.py").write_text("def wrap(module):\n    return module\n")
     found = []
 
-    def measured_now(project, stem, wanted, over, limit_s):
-        plan = project.plan(stem)
-        (chosen,) = select([Chosen(plan.benchmark, [*plan.cases])], wanted)
+    def measured(project, chosen):
         found.extend(chosen.cases)
         raise UserError("no further")
 
-    monkeypatch.setattr(run, "_measured_now", measured_now)
+    monkeypatch.setattr(run, "_measured", measured)
     monkeypatch.setattr("lmperf.evidence.project.measurable", on_two_devices)
     where = ("--config", f"preset={preset}")
     _, out, said = lmperf("try", "my_strategy:wrap", "--as", kind, *where)

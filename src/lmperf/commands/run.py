@@ -208,7 +208,8 @@ def try_(
     names = implementations or _beside(plan, tried.peer)
     print(_measures(use, stem, names, only), flush=True)
     wanted = Wanted((), only, dict.fromkeys([*names, MINE]), phases)
-    evidence = _measured_now(project, stem, wanted, over, limit_s=limit_s)
+    beyond = bool(tried.peer)  # the preset may lack the peer
+    evidence = _measured_now(project, stem, wanted, over, limit_s=limit_s, beyond=beyond)
     if "timeout" in set(evidence.rows(stem)["status"]):
         say(f"a step took longer than {limit_s:g} s; --limit SECONDS allows more")
     return 0 if MINE in _right(evidence, stem) and not _wrong(evidence, stem) else 1
@@ -248,9 +249,9 @@ def _smallest(plan: Plan, only: Sequence[tuple[str, str]] = ()) -> list[tuple[st
 def _beside(plan: Plan, peer: str) -> list[str]:
     """The names of what is measured beside a custom implementation: its peer, or if it has none the
     project's implementations that need no compilation at the first call."""
-    names = dict.fromkeys(case.implementation for case in plan.cases)
     if peer:
-        return [peer] if peer in names else []
+        return [peer]
+    names = dict.fromkeys(case.implementation for case in plan.cases)
     known = [plan.benchmark.implementation(name) for name in names]
     return [one.name for one in known if one.origin == "project" and not one.compiles]
 
