@@ -1,4 +1,4 @@
-"""AdamW that updates each parameter with one compiled kernel.
+"""AdamW that updates each parameter by one kernel, compiled once for all lengths.
 
 PyTorch's fused AdamW reaches half of an H200's memory bandwidth with bfloat16 tensors. One compiled
 kernel per parameter reaches nearly all of it for large parameters; the CUDA graph removes the
@@ -13,8 +13,7 @@ stochastically; the random bits here are a hash of the element's index and the s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from types import FunctionType
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
@@ -34,7 +33,6 @@ class CompiledAdamW(torch.optim.AdamW):
 
     def __init__(self, parameters: Iterable[Tensor], lr: float):
         super().__init__(parameters, lr=lr)
-        self._updates: dict[tuple[int, torch.dtype], Callable[..., None]] = {}
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:
@@ -52,20 +50,7 @@ class CompiledAdamW(torch.optim.AdamW):
         for parameter, state in zip(parameters, states, strict=True):
             tensors = parameter, parameter.grad, state["exp_avg"], state["exp_avg_sq"]
             flat = (tensor.view(-1) for tensor in tensors)
-            update = self._update_of(parameter)
-            update(*flat, shrink, length, root, seed, betas, group["eps"])
-
-    def _update_of(self, parameter: Tensor) -> Callable[..., None]:
-        """`_update`, compiled for tensors of this length and dtype.
-
-        Dynamo counts compilations by code object and fails after eight: each has a code object of
-        its own.
-        """
-        kind = parameter.numel(), parameter.dtype
-        if kind not in self._updates:
-            function = FunctionType(_update.__code__.replace(), _update.__globals__)
-            self._updates[kind] = torch.compile(function, dynamic=False, fullgraph=True)
-        return self._updates[kind]
+            _compiled(*flat, shrink, length, root, seed, betas, group["eps"])
 
     def _state_of(self, parameter: Tensor) -> dict[str, Tensor]:
         state = self.state[parameter]
@@ -92,6 +77,9 @@ def _update(
     p, g, m, v: [n], of one dtype. shrink: 1 - lr * weight_decay. length: lr / (1 - beta1^t). root:
     sqrt(1 - beta2^t). seed: the step t as int32. All four are scalars on the device.
     """
+    # The condition tells the compiler that the length is a multiple of 16, which makes it vectorise.
+    if p.numel() % 16 == 0:
+        torch._check(p.numel() % 16 == 0)
     gradient = g.float()
     mean = torch.lerp(m.float(), gradient, 1 - betas[0])
     square = betas[1] * v.float() + (1 - betas[1]) * gradient * gradient
@@ -102,6 +90,10 @@ def _update(
         weight, square = _to_bfloat16(weight, bits), _to_bfloat16(square, bits >> 16)
     p.copy_(weight)
     v.copy_(square)
+
+
+# One kernel for parameters of all lengths: Dynamo fails after eight compilations of a function.
+_compiled = torch.compile(_update, dynamic=True, fullgraph=True)
 
 
 def _random_bits(count: int, seed: Tensor) -> Tensor:

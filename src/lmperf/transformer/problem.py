@@ -241,7 +241,7 @@ class ModelProblem:
         other tokens pass (3.4B). The gradients are the strong check; a forward call that cheats
         would have to know that no backward pass follows.
 
-        Gradients that existed before exist afterwards, with other contents.
+        Gradients that existed before exist afterwards; they are zero.
 
         Raises:
             WrongResult: the result or a gradient has the wrong type, shape, dtype or device; tokens
@@ -262,7 +262,7 @@ class ModelProblem:
         expected = eager(self._exact(tolerance), self.tokens, self.targets, dtype, names)
         if phase != "forward":
             for parameter in self.model.parameters():
-                parameter.grad = torch.empty_like(parameter)
+                parameter.grad = torch.zeros_like(parameter)
         pytorch, allowed = self._limits(dtype, tolerance)
         limits = {name: allowed[name] + pytorch[name] for name in pytorch}
         return accuracy.gate_of(got, expected, limits, pytorch)
