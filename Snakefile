@@ -6,7 +6,7 @@
     snakemake --cores 1 repeatability              measure some rows a second time
     snakemake --cores 1 site                       build site/ from the evidence in report/
     snakemake --cores 1 verify                     fail, with the causes, unless all is right
-    snakemake --workflow-profile profiles/slurm    the same on a cluster: docs/cluster.md
+    snakemake --workflow-profile profiles/slurm    the same on a cluster: docs/setup.md
     snakemake --report report.zip                  figures, pages and the DAG, after a run
 
 `rules/common.smk` finds out what is due from the keys in the evidence, not from Snakemake's records.

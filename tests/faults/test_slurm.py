@@ -35,7 +35,7 @@ def cluster():
 
 
 def command(*more, partition="first"):
-    """The command of docs/cluster.md, for this cluster."""
+    """The command of docs/setup.md, for this cluster."""
     shared = ("--default-resources", f"slurm_partition={partition}", f"cpus_per_task={CORES}")
     return (*PROFILE, "report/report.md", *more, *shared)
 
