@@ -78,7 +78,6 @@ _WHOLE = {
         _cells([*_SHOWN, _LARGEST], [256], [_BF16], ["eager"]),
         _cells(_SHOWN, [256], [_BF16], ["compiled_blocks"]),
         _cells(_SHOWN, [256], ["float32"], ["eager", "compiled_blocks"]),
-        _cells(_SHOWN, [256], ["tf32"], ["eager"]),
         # Other attentions in the model, at the context where attention costs most.
         _cells(SWEPT, [1024], [_BF16], ["eager", "sdpa_compiled_blocks"]),
         _cells(["0.97B"], [1024], [_BF16], ["sdpa", "triton"]),

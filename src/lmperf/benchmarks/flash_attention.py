@@ -28,6 +28,8 @@ _SHAPE = ("batch", "heads", "seq_len", "d_head")
 _SDPA = "lmperf.attention.library:sdpa"
 _HALF = {"dtype": ("float16", "bfloat16")}
 _KERNELS = ("triton", "sdpa_cudnn", "sdpa_flash", "sdpa_efficient")
+# The fused kernels that take float32.
+_FLOAT32_KERNELS = ["triton", "sdpa_efficient"]
 
 # Shapes (batch, heads, seq_len, d_head): a course's public leaderboard, and wider heads.
 LEADERBOARD = (1, 16, 16384, 64)
@@ -61,6 +63,13 @@ def _filled(seq_len: int, d_head: int, dtypes: list[str], names: list[str]) -> d
         cuda_graph=False,
         implementation=names,
     )
+
+
+def _filled_grids(
+    lengths: Iterable[int], dtypes: list[str], names: list[str]
+) -> list[dict[str, list]]:
+    """The grids of `_filled` at both widths of a head."""
+    return [_filled(seq_len, d_head, dtypes, names) for seq_len in lengths for d_head in (64, 128)]
 
 
 class FlashAttention(Timed):
@@ -106,18 +115,12 @@ class FlashAttention(Timed):
             _F1(seq_len=_FEW_LENGTHS, d_head=[64, 128], dtype="bfloat16"),
             _F1(seq_len=_FEW_LENGTHS, d_head=64, dtype="float32"),
             _graphs(seq_len=[128, 512], d_head=64),
-            *(
-                _filled(seq_len, d_head, dtypes, names)
-                for seq_len in (1024, 4096, 16384)
-                for d_head in (64, 128)
-                for dtypes, names in (
-                    (["bfloat16"], ["eager", *_KERNELS, "flex"]),
-                    (["float32", "tf32"], ["triton", "sdpa_efficient"]),
-                )
-            ),
+            *_filled_grids((1024, 4096, 16384), ["bfloat16"], ["eager", *_KERNELS, "flex"]),
+            *_filled_grids((4096,), ["float32", "tf32"], _FLOAT32_KERNELS),
             *map(_other, OTHER_SHAPES),
         ],
         "full": [
+            *_filled_grids((1024, 16384), ["float32", "tf32"], _FLOAT32_KERNELS),
             _F1(seq_len=_LENGTHS, d_head=[16, 32, 64, 128], dtype=["bfloat16", "float32"]),
             _graphs(seq_len=_LENGTHS[:4], d_head=[64, 128]),
         ],

@@ -77,7 +77,7 @@ def _update(
     p, g, m, v: [n], of one dtype. shrink: 1 - lr * weight_decay. length: lr / (1 - beta1^t). root:
     sqrt(1 - beta2^t). seed: the step t as int32. All four are scalars on the device.
     """
-    # The condition tells the compiler that the length is a multiple of 16, which makes it vectorise.
+    # It tells the compiler that the length is a multiple of 16: the kernel then loads vectors.
     if p.numel() % 16 == 0:
         torch._check(p.numel() % 16 == 0)
     gradient = g.float()
