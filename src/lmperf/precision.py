@@ -10,7 +10,8 @@ import torch
 
 from lmperf.dtypes import dtype_of
 
-_CALLS = 7
+# Calls in each dtype of `bf16_slowdown`, and how long they may take together in seconds.
+_LEAST_CALLS, _CALLS, _LASTS_S = 3, 30, 1.0
 _MATMUL_PRECISION = {"ieee": "highest", "tf32": "high"}
 
 
@@ -42,16 +43,22 @@ def precision(dtype: str) -> Iterator[None]:
 def bf16_slowdown(shape: str) -> float:
     """How many times as long a matmul takes in bf16 as in float32 on the CPU.
 
+    Sets PyTorch to one thread: on a busy machine several wait for each other, in one dtype more
+    than in the other.
+
     shape: m x n x k of the matmul, such as 512x512x512.
     """
+    torch.set_num_threads(1)
     m, n, k = map(int, shape.split("x"))
-
-    def least_s(dtype: torch.dtype) -> float:
-        a, b, found = torch.randn(m, k).to(dtype), torch.randn(k, n).to(dtype), []
-        for _ in range(_CALLS):
+    a, b = torch.randn(m, k), torch.randn(k, n)
+    operands = {dtype: (a.to(dtype), b.to(dtype)) for dtype in (torch.bfloat16, torch.float32)}
+    times: dict[torch.dtype, list[float]] = {dtype: [] for dtype in operands}
+    began = time.perf_counter()
+    for call in range(_CALLS):
+        if call >= _LEAST_CALLS and time.perf_counter() - began > _LASTS_S:
+            break
+        for dtype, (left, right) in operands.items():
             start = time.perf_counter()
-            torch.mm(a, b)
-            found.append(time.perf_counter() - start)
-        return min(found)
-
-    return least_s(torch.bfloat16) / least_s(torch.float32)
+            torch.mm(left, right)
+            times[dtype].append(time.perf_counter() - start)
+    return min(times[torch.bfloat16]) / min(times[torch.float32])
