@@ -1,5 +1,6 @@
 """Published CSVs and the stores behind them: what counts when they differ, or are damaged."""
 
+import codecs
 import csv
 import hashlib
 import io
@@ -62,6 +63,56 @@ def test_new_measurement_replaces_all_rows_of_its_case(evidence):
     evidence.append([row(tensor="q"), row(tensor="k")])
     evidence.append([row(at="2", tensor="v")])
     assert [one["tensor"] for one in evidence.known()[0]] == ["v"]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        lambda text: text.replace(b"\n", b"\r\n"),
+        lambda text: codecs.BOM_UTF8 + text,
+        lambda text: text.removesuffix(b"\n"),
+    ],
+    ids=["CRLF", "BOM", "no newline at the end"],
+)
+@pytest.mark.parametrize("is_old", [False, True])
+def test_rows_survive_what_git_and_editors_change(evidence, changed, is_old):
+    rows = [row("8", text="ˢ"), row("16", text="a, b")]
+    write_old(evidence.path, rows) if is_old else evidence.publish(rows)
+    evidence.path.write_bytes(changed(evidence.path.read_bytes()))
+    assert evidence.published() == (rows, [])
+
+
+def test_rows_may_be_sorted(evidence):
+    evidence.publish([row("8"), row("16")])
+    header, *lines = evidence.path.read_text().splitlines(keepends=True)
+    evidence.path.write_text("".join([header, *reversed(lines)]))
+    assert [sizes(evidence.published()[0]), evidence.published()[1]] == [["16", "8"], []]
+
+
+def test_merge_of_two_measurements_keeps_the_later_one(evidence):
+    evidence.publish([row("8", at="1"), row("16")])
+    ours = evidence.path.read_text()
+    evidence.publish([row("8", at="2"), row("32")])
+    theirs = evidence.path.read_text()
+    evidence.path.write_text(ours + theirs)
+    assert sizes(evidence.published()[0]) == ["16", "8", "32"]
+    evidence.path.write_text(f"<<<<<<< HEAD\n{ours}=======\n{theirs}>>>>>>> theirs\n")
+    rows, (fault,) = evidence.published()
+    assert sizes(rows) == ["16", "8", "32"]
+    assert fault.endswith(
+        "3 lines are damaged and not used: line 1 is a conflict marker of a merge; take one side,"
+        " or measure again"
+    )
+
+
+@pytest.mark.parametrize("saved", [("True", "TRUE"), (",", ";")])
+@pytest.mark.parametrize("is_old", [False, True])
+def test_csv_saved_by_a_spreadsheet_is_named(evidence, saved, is_old):
+    rows = [row("8", causal=True, ms=1.5)]
+    write_old(evidence.path, rows) if is_old else evidence.publish(rows)
+    evidence.path.write_text(evidence.path.read_text().replace(*saved))
+    rows, (fault,) = evidence.published()
+    assert rows == [] and ": a spreadsheet saved it; restore it from Git" in fault
 
 
 @pytest.mark.parametrize("folder", ["evidence", "store"])

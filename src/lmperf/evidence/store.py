@@ -12,14 +12,23 @@ import csv
 import hashlib
 import io
 import os
+import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lmperf.measuring.store import DIGEST, Row, Store, read_lines, text_of, write_view
+from lmperf.measuring.store import (
+    DIGEST,
+    Row,
+    Store,
+    as_written,
+    read_lines,
+    text_of,
+    write_view,
+)
 
-__all__ = ["DamagedEvidence", "Evidence", "Row", "read", "read_rows", "text_of"]
+__all__ = ["DamagedEvidence", "Evidence", "Row", "as_written", "read", "read_rows", "text_of"]
 
 # Folders of `report/<machine>`.
 EVIDENCE, STORE = "evidence", "store"
@@ -47,8 +56,18 @@ class Evidence:
         self._store = Store(directory / STORE / f"{stem}.csv", case_columns)
 
     def published(self) -> tuple[list[Row], list[str]]:
-        """Return the rows of the view, and a message for damage in it."""
-        return self._read(self.path)
+        """Return the rows of the view, and a message for damage in it.
+
+        A merge may have left two measurements of a case; the later one counts.
+        """
+        rows, faults = self._read(self.path)
+        if _is_old(self.path):  # rows of a case have times of their own there
+            return rows, faults
+        latest: dict[tuple[str, ...], str] = {}
+        for row in rows:
+            case = self.case_of(row)
+            latest[case] = max(latest.get(case, ""), row["measured_at"])
+        return [row for row in rows if row["measured_at"] == latest[self.case_of(row)]], faults
 
     def known(self) -> tuple[list[Row], list[str]]:
         """Return the latest rows of view and store, and a message for each damaged file.
@@ -104,8 +123,25 @@ def read(path: Path) -> tuple[list[Row], list[str]]:
     else:
         rows, lines = read_lines(path)
         first = f"line {lines[0]} is" if len(lines) == 1 else f"{len(lines)} lines are"
-        faults = [f"{path}: {first} damaged and not used"] if lines else []
+        faults = [f"{path}: {first} damaged and not used{_cause(path)}"] if lines else []
     return rows, faults
+
+
+def _cause(path: Path) -> str:
+    """Return what damaged a file and what to do, if its content tells; else an empty text."""
+    content = path.read_bytes()
+    if line := conflict_in(content):
+        return f": line {line} is a conflict marker of a merge; take one side, or measure again"
+    # Spreadsheets write True as TRUE, and in many countries semicolons.
+    if re.search(rb"\A[^,\n]+;|,(TRUE|FALSE),", content):
+        return ": a spreadsheet saved it; restore it from Git, and let it save a copy elsewhere"
+    return ""
+
+
+def conflict_in(content: bytes) -> int:
+    """Return the number of the first line that is a conflict marker of a merge; 0 without one."""
+    found = re.search(rb"(?m)^<{7} ", content)
+    return content.count(b"\n", 0, found.start()) + 1 if found else 0
 
 
 def read_rows(path: Path) -> list[Row]:
@@ -131,15 +167,14 @@ def _is_old(path: Path) -> bool:
 
 
 def _has_digests(path: Path) -> bool:
-    with open(path, "rb") as file:
-        return file.read(len(DIGEST) + 1) == f"{DIGEST},".encode()
+    return as_written(path.read_bytes()).startswith(f"{DIGEST},".encode())
 
 
 def _read_old(path: Path) -> tuple[list[Row], list[str]]:
-    content = path.read_bytes()
+    content = as_written(path.read_bytes()).rstrip(b"\n") + b"\n"
     recorded = path.with_suffix(".sha256").read_text(errors="replace").split()
     if hashlib.sha256(content).hexdigest() not in recorded:
-        return [], [f"{path} does not match its digest and is not used"]
+        return [], [f"{path} does not match its digest and is not used{_cause(path)}"]
     return [*csv.DictReader(io.StringIO(content.decode(), newline=""))], []
 
 

@@ -9,6 +9,7 @@ format.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import fcntl
 import hashlib
@@ -84,10 +85,16 @@ class Store:
         return tuple(row.get(name, "") for name in self._case_columns)
 
 
+def as_written(content: bytes) -> bytes:
+    """Return the content of a text file as before Git or an editor changed its line endings or
+    added a byte order mark."""
+    return content.removeprefix(codecs.BOM_UTF8).replace(b"\r\n", b"\n")
+
+
 def read_lines(path: Path) -> tuple[list[Row], list[int]]:
     """Return all rows of a file in its order, and the numbers of damaged lines."""
     try:
-        text = path.read_text(errors="backslashreplace")
+        text = as_written(path.read_bytes()).decode(errors="backslashreplace")
     except FileNotFoundError:
         return [], []
     header, names = "", []
