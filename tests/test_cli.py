@@ -1,6 +1,7 @@
 """Tests of the command line: options before and after a command, and one-line errors."""
 
 import errno
+import io
 import os
 import subprocess
 import sys
@@ -129,6 +130,40 @@ def test_other_system_errors_are_raised(monkeypatch):
     monkeypatch.setattr(options, "load_config", wrong)
     with pytest.raises(OSError, match="Bad file descriptor"):
         cli.main(["list"])
+
+
+@pytest.mark.parametrize(("encoding", "printed"), [("latin-1", b"\xb5 ?"), ("ascii", b"? ?")])
+def test_characters_that_a_terminal_lacks_are_replaced(tmp_path, monkeypatch, encoding, printed):
+    out = io.TextIOWrapper(io.BytesIO(), encoding)
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setattr(cli.lmperf.commands["list"], "callback", lambda **_: print("µ ˢ"))
+    assert cli.main(["list"]) == 0
+    out.flush()
+    assert out.buffer.getvalue() == printed + b"\n"
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("command", ["list", "--help"])
+def test_closed_pipe_ends_a_command_quietly(command):
+    read, write = os.pipe()
+    os.close(read)
+    run = [sys.executable, "-m", "lmperf.cli", command]
+    done = subprocess.run(run, stdout=write, stderr=subprocess.PIPE)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (1, b"")
+
+
+@pytest.mark.parametrize(
+    ("columns", "is_terminal", "says"), [(30, True, True), (200, True, False), (30, False, False)]
+)
+def test_tables_wider_than_the_terminal_are_named(monkeypatch, capfd, columns, is_terminal, says):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal)
+    table = "a sentence that is longer than it\n" + "-" * 30 + "  ---\n"
+    options.print_tables(table)
+    out, said = capfd.readouterr()
+    words = "lmperf: tables are up to 35 columns wide, this terminal 30: pipe into less -S\n"
+    assert (out, said) == (table, words if says else "")
 
 
 @pytest.mark.slow

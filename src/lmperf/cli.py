@@ -12,6 +12,7 @@ Exit codes:
 from __future__ import annotations
 
 import errno
+import io
 import os
 import signal
 import sys
@@ -90,6 +91,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
     # SIGTERM raises SystemExit, so that workers are stopped and no file is left half-written.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a locale that lacks characters of a table
+        sys.stdout.reconfigure(errors="replace")
     given = None if arguments is None else [*arguments]
     try:
         return lmperf.main(given, prog_name="lmperf", standalone_mode=False) or 0

@@ -101,6 +101,23 @@ def test_changed_or_untracked_code_of_a_user_is_dirty(repository, name):
     assert commit_facts(repository)["dirty"] is True
 
 
+def test_folder_of_a_larger_repository_counts_alone(repository):
+    folder = repository / "a2"
+    for name in ("mine.py", "config/config.yaml", "report/report.md"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("x = 1\n")
+    clean = {"commit": commit(repository), "dirty": False}
+    for path in (
+        repository / "mine.py",
+        folder / "config/config.yaml",
+        folder / "report/report.md",
+    ):
+        path.write_text("x = 2\n")
+    assert commit_facts(folder) == clean
+    (folder / "mine.py").write_text("x = 2\n")
+    assert commit_facts(folder)["dirty"] is True
+
+
 def test_package_in_an_ignored_environment_is_not_dirty(repository, checkout, monkeypatch):
     inside = repository / ".venv/lib/site-packages/lmperf"
     shutil.copytree(checkout / "src/lmperf", inside)
@@ -125,17 +142,24 @@ def test_version_names_the_commit_of_another_checkout(checkout, repository, monk
     assert machine.lmperf_version(repository) == "1.2"
 
 
-def test_commit_is_unknown_if_git_fails(checkout, monkeypatch):
-    with monkeypatch.context() as patch:
-        patch.setenv("PATH", str(checkout))  # without git
+def test_commit_is_unknown_if_git_fails_and_its_message_says_why(checkout, monkeypatch):
+    def why():
         assert commit_facts(checkout) == UNKNOWN
+        return machine.commit_problem(checkout)
+
+    assert machine.commit_problem(checkout) == ""
     with monkeypatch.context() as patch:
-        patch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")  # git says: dubious ownership
-        assert commit_facts(checkout) == UNKNOWN
+        patch.setenv("PATH", str(checkout))
+        assert why() == "git cannot be run: No such file or directory"
+    with monkeypatch.context() as patch:
+        patch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+        assert "dubious ownership" in why()
     (checkout / ".git/index").write_bytes(b"damaged")
-    assert commit_facts(checkout) == UNKNOWN
+    assert "index file" in why()
     shutil.rmtree(checkout / ".git")
-    assert commit_facts(checkout) == UNKNOWN
+    assert "not a git repository" in why()
+    git(checkout, "init", "-q")
+    assert "does not have any commits yet" in why()
 
 
 @pytest.mark.parametrize("silent", ["rev-parse", "status", "ls-files"])

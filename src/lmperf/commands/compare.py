@@ -7,7 +7,13 @@ import sys
 import click
 
 from lmperf.commands.diff import comparison_options
-from lmperf.commands.options import implementations_option, of_project, phases_option, say
+from lmperf.commands.options import (
+    implementations_option,
+    of_project,
+    phases_option,
+    print_tables,
+    say,
+)
 from lmperf.errors import UserError
 from lmperf.evidence.project import Project
 
@@ -54,5 +60,6 @@ def compare(
     if found is None:
         say("the code of no benchmark differs; choose one with --benchmark to time it anyway")
         return 0
-    sys.stdout.write(FORMS[format](found))
+    printing = print_tables if format == "text" else sys.stdout.write
+    printing(FORMS[format](found))
     return 1 if found.regressions else 0

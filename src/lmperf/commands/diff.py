@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import click
 
-from lmperf.commands.options import PERCENT, Choice, only_option
+from lmperf.commands.options import PERCENT, Choice, only_option, print_tables
 from lmperf.errors import UserError
 
 FORMATS = ("text", "markdown", "json", "csv")
@@ -63,5 +63,6 @@ def diff(old: str, new: str, only, benchmarks, at_least: float, format: str) -> 
     found = compare(before, after, at_least / 100, only, benchmarks or None)
     if not found.shares_rows:
         raise UserError(f"{old} and {new} share none of the requested rows")
-    sys.stdout.write(FORMS[format](found))
+    printing = print_tables if format == "text" else sys.stdout.write
+    printing(FORMS[format](found))
     return 1 if found.regressions else 0

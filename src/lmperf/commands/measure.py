@@ -13,6 +13,7 @@ from lmperf.commands.options import (
     config_option,
     interruption,
     only_option,
+    say_without_commit,
     stem_argument,
 )
 from lmperf.errors import UserError
@@ -65,6 +66,7 @@ def measure(
     if parent is not None:
         die_with(parent)
     project = settings.project(overrides)
+    say_without_commit(project)
     with interruption():
         if stem == project.repeats.stem:
             repeat(project, log)

@@ -42,7 +42,8 @@ def new(name: str):
         if path.exists():
             raise UserError(f"{path} already exists; choose another name")
     for path, text in files.items():
-        path.write_text(text.substitute(name=name, class_name=class_name, title=words.capitalize()))
+        filled = text.substitute(name=name, class_name=class_name, title=words.capitalize())
+        path.write_text(filled, encoding="utf-8")
         print(path)
 
 
@@ -67,7 +68,7 @@ def _user_of(name: str) -> str | None:
     from lmperf.reporting.pages import FRAMES, FURTHER
 
     workflow = [Path("Snakefile"), *Path("rules").glob("*.smk")]
-    texts = [path.read_text() for path in workflow if path.is_file()]
+    texts = [path.read_text(encoding="utf-8") for path in workflow if path.is_file()]
     users = {
         "a benchmark": stems(),
         "a rule of the workflow": re.findall(r"^rule (\w+):", "\n".join(texts), re.M),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,6 +17,7 @@ import click
 from lmperf.benchmarks import stems
 from lmperf.config import Config, load_config, overrides_of, slug
 from lmperf.errors import UserError, meant, nearest
+from lmperf.evidence.machine import commit_problem
 from lmperf.evidence.project import Project
 from lmperf.workflow import TEMPLATES
 
@@ -120,9 +123,24 @@ def say(words: str) -> None:
     print(f"lmperf: {words}", file=sys.stderr)
 
 
+def print_tables(text: str) -> None:
+    """Print tables for a terminal, then a message if they are wider than this terminal."""
+    print(text.removesuffix("\n"))
+    rules = re.findall(r"^-[- ]*$", text, re.MULTILINE)  # the line below the headers
+    widest, columns = max(map(len, rules), default=0), shutil.get_terminal_size().columns
+    if sys.stdout.isatty() and widest > columns:
+        say(f"tables are up to {widest} columns wide, this terminal {columns}: pipe into less -S")
+
+
 def scaffold(name: str) -> Template:
     """Return the text of a file from which `init` and `new` make one."""
-    return Template((TEMPLATES / "scaffold" / name).read_text())
+    return Template((TEMPLATES / "scaffold" / name).read_text(encoding="utf-8"))
+
+
+def say_without_commit(project: Project) -> None:
+    """Print why rows that are measured now record no commit, if they do not."""
+    if why := commit_problem(project.root):
+        say(f"the commit is not recorded: {why}; or name it in LMPERF_COMMIT")
 
 
 @contextlib.contextmanager

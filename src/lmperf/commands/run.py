@@ -22,7 +22,9 @@ from lmperf.commands.options import (
     of_project,
     only_option,
     phases_option,
+    print_tables,
     say,
+    say_without_commit,
     stem_argument,
 )
 from lmperf.custom import problem_of
@@ -330,7 +332,7 @@ def _reproduced(project: Project, then: Evidence, now: Evidence, stem: str) -> b
     from lmperf.reporting.reproduced import REPRODUCED, judgements, table
 
     found = judgements(then, now, project.plan(stem).benchmark)
-    print(f"\n{terminal(table(found, then.machine))}")
+    print_tables(f"\n{terminal(table(found, then.machine))}")
     return all(one.verdict == REPRODUCED for one in found)
 
 
@@ -341,6 +343,7 @@ def _kept(project: Project, plan: Plan, chosen: Chosen) -> Evidence:
     """
     from lmperf.evidence.record import record
 
+    say_without_commit(project)
     record(project, replace(plan, forced=frozenset(chosen.cases)), chosen.cases)
     return _rows(project, chosen)
 
@@ -373,7 +376,7 @@ def _print(evidence: Evidence, chosen: Chosen, over: str | None) -> None:
 
     shown = [terminal(table) for table in tables(evidence, chosen.benchmark, over)]
     why = failures(evidence.rows(chosen.benchmark.stem))
-    print("\n\n".join([*shown, *([why] if why else [])]))
+    print_tables("\n\n".join([*shown, *([why] if why else [])]))
 
 
 def _right(evidence: Evidence, stem: str) -> set[str]:

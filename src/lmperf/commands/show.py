@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from lmperf.benchmarks import load, stems
-from lmperf.commands.options import MACHINE, Choice, of_project, say, stem_argument
+from lmperf.commands.options import MACHINE, Choice, of_project, print_tables, say, stem_argument
 from lmperf.errors import UserError, meant
 from lmperf.evidence.project import Project
 
@@ -84,7 +84,8 @@ def show(
     if format == "text" and wanted is None:
         for page in filter(lambda page: page.said, pages):
             print("\n".join(f"- {sentence}" for sentence in page.said), end="\n\n")
-    print("\n\n".join(map(FORMATS[format], found)))
+    printing = print_tables if format == "text" else print
+    printing("\n\n".join(map(FORMATS[format], found)))
 
 
 def _rendered(name: str, evidence, own: Path | None) -> Page:

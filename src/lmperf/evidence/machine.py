@@ -30,7 +30,7 @@ from pydantic import BaseModel, StrictBool, StrictStr, ValidationError
 
 from lmperf.benchmark import CPU_DEVICES, Benchmark, Case, ranks_of
 from lmperf.errors import UserError
-from lmperf.evidence.store import DamagedEvidence, write_atomically
+from lmperf.evidence.store import DamagedEvidence, as_written, conflict_in, write_atomically
 from lmperf.evidence.syntax import digest
 
 # Environment variables that change the result of a matmul, or its speed.
@@ -43,8 +43,10 @@ _ENVIRONMENT_VARIABLES = (
     "PYTORCH_ALLOC_CONF",
 )
 GPU_PRESETS = ("gpu", "full")
-# Git paths of the code. Not config/, whose values are in the rows; not report/, which is no code.
-_CODE = (":(top)", *(f":(top,exclude){name}" for name in ("config", "report")))
+# Git paths of the code of a repository, and of that below a folder. Not config/, whose values are
+# in the rows; not report/, which is no code.
+_WHOLE = (":(top)", ":(top,exclude)config", ":(top,exclude)report")
+_BELOW = (".", ":(exclude)config", ":(exclude)report")
 # Flag in /proc/cpuinfo -> instruction set, the widest first.
 _INSTRUCTION_SETS = {
     "amx_bf16": "AMX BF16",
@@ -305,34 +307,51 @@ def cores() -> int:
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
+    return _run_git(folder, *arguments)[0]
+
+
+def _run_git(folder: Path, *arguments: str) -> tuple[str | None, str]:
+    """The output of a Git command, None if it fails; and the first line of its message."""
     command = ["git", "--no-optional-locks", "-C", str(folder), *arguments]
     try:
-        done = subprocess.run(command, capture_output=True, text=True)
-    except OSError:
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace")
+    except OSError as error:
+        return None, f"git cannot be run: {error.strerror}"
+    message = (done.stderr.strip().splitlines() or [""])[0]
+    return (done.stdout.strip() if done.returncode == 0 else None), message
 
 
 def commit_facts(root: Path = Path()) -> dict[str, Any]:
     """Return the commit of the code that measures (`commit`) and whether it differs (`dirty`).
 
     It is the commit of the repository at `root`, and outside Git that of lmperf's own checkout. The
-    code differs if a tracked file outside config/ and report/ was changed, or if a Python file is
-    untracked. In a checkout of lmperf only untracked files of lmperf count, ignored ones included:
-    the keys of their rows cover custom implementations. Without a Git repository (an exported tree,
-    a container) the variable LMPERF_COMMIT names the commit; then `dirty` is None. If Git fails,
-    both are None.
+    code differs if a tracked file below `root`, but outside its config/ and report/, was changed,
+    or if a Python file there is untracked. In a checkout of lmperf only untracked files of lmperf
+    count, ignored ones included: the keys of their rows cover custom implementations. Without a Git
+    repository (an exported tree, a container) the variable LMPERF_COMMIT names the commit; then
+    `dirty` is None. If Git fails, both are None.
     """
     if named := os.environ.get("LMPERF_COMMIT"):
         return {"commit": named, "dirty": None}
-    is_own = not _in_git(root) or _is_checkout(root)
-    return _commit(_PACKAGE) if is_own else _commit(root, "--exclude-standard")
+    is_own = not is_in_git(root) or _is_checkout(root)
+    return _commit(_PACKAGE) if is_own else _commit(root, _BELOW, "--exclude-standard")
 
 
-def _commit(place: Path, *which: str) -> dict[str, Any]:
-    """The commit at a place, and whether its code differs; `which`: untracked files that count."""
+def commit_problem(root: Path = Path()) -> str:
+    """Return why Git names no commit of the code that measures; empty if it does."""
+    if commit_facts(root)["commit"]:
+        return ""
+    said = (_run_git(root, *asked)[1] for asked in (("log", "-1"), ("status", "--porcelain")))
+    return next(filter(None, said), "Git gives no answer")
+
+
+def _commit(place: Path, code: Sequence[str] = _WHOLE, *which: str) -> dict[str, Any]:
+    """The commit at a place, and whether its code differs.
+
+    code: Git paths of the code. which: untracked files that count.
+    """
     commit = _git(place, "rev-parse", "HEAD")
-    changed = _git(place, "status", "--porcelain", "--untracked-files=no", "--", *_CODE)
+    changed = _git(place, "status", "--porcelain", "--untracked-files=no", "--", *code)
     untracked = _git(place, "ls-files", "--others", *which, "--", "*.py")
     if commit is None or changed is None or untracked is None:
         return {"commit": None, "dirty": None}
@@ -352,13 +371,14 @@ def lmperf_version(root: Path = Path()) -> str | None:
     return f"{version} ({(commit['commit'] or 'unknown')[:12]}{'-dirty' * bool(commit['dirty'])})"
 
 
-def _in_git(folder: Path) -> bool:
+def is_in_git(folder: Path) -> bool:
+    """Return whether a folder lies in a Git repository, or in a worktree of one."""
     return any((up / ".git").exists() for up in (folder.resolve(), *folder.resolve().parents))
 
 
 def _is_tracked() -> bool:
     """Whether Git tracks the running package: not if it was installed in an ignored folder."""
-    return _in_git(_PACKAGE) and bool(_git(_PACKAGE, "ls-files", "--", "."))
+    return is_in_git(_PACKAGE) and bool(_git(_PACKAGE, "ls-files", "--", "."))
 
 
 def _is_checkout(root: Path) -> bool:
@@ -474,6 +494,9 @@ def facts_in(path: Path, content: bytes) -> Facts:
     Raises:
         DamagedEvidence: the content is not that of the facts of a machine.
     """
+    content = as_written(content)
+    if line := conflict_in(content):
+        raise DamagedEvidence(f"{path}: line {line} is a conflict marker of a merge; take one side")
     try:
         _Facts.model_validate_json(content)
         return json.loads(content)

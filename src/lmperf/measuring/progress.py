@@ -21,7 +21,7 @@ def saying_to(log: Path | None) -> Callable[[str], None]:
 
     def say(line: str) -> None:
         _print(line)
-        with log.open("a") as file:
+        with log.open("a", encoding="utf-8") as file:
             file.write(f"{time.strftime('%H:%M:%S')} {line}\n")
 
     return say

@@ -120,7 +120,7 @@ class Evidence:
         again: dict[str, list[Row]] = {}
         for row in Repeated(folder).rows()[0]:
             again.setdefault(row[REPEATED], []).append(row)
-        facts = json.loads((folder / "machine.json").read_text())
+        facts = json.loads((folder / "machine.json").read_text(encoding="utf-8"))
         more = {"again": again, "selftest": read_selftest(folder), "traces": traces_in(folder)}
         return cls(folder.name, facts, raw, **more)
 

@@ -51,7 +51,7 @@ def html(
         .get_template("site/export.html.j2")
         .render(
             title=title_of(pages[REPORT]),
-            style=(TEMPLATES / "site" / ASSETS / "site.css").read_text(),
+            style=(TEMPLATES / "site" / ASSETS / "site.css").read_text(encoding="utf-8"),
             texts=texts,
             version=version("lmperf"),
         )
@@ -93,7 +93,7 @@ def pdf(document: str) -> bytes:
         )
     with tempfile.TemporaryDirectory() as folder:
         source, printed = Path(folder) / "report.html", Path(folder) / "report.pdf"
-        source.write_text(document)
+        source.write_text(document, encoding="utf-8")
         options = ["--headless", "--disable-gpu", "--no-pdf-header-footer"]
         options += [f"--user-data-dir={folder}/profile", f"--print-to-pdf={printed}"]
         options += ["--no-sandbox"] if os.geteuid() == 0 else []  # Chromium refuses root otherwise

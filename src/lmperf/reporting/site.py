@@ -180,7 +180,11 @@ def drawn(page: Page, directory: Path) -> dict[str, str]:
             for theme, svg in figures.svgs(spec).items()
         }
     there = [f"figures/{name}-{theme}.svg" for name in page.figures for theme in figures.THEMES]
-    return {path: (directory / path).read_text() for path in there if (directory / path).exists()}
+    return {
+        path: (directory / path).read_text(encoding="utf-8")
+        for path in there
+        if (directory / path).exists()
+    }
 
 
 def title_of(page: Page) -> str:

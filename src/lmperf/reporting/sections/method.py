@@ -14,6 +14,7 @@ from lmperf.transformer.sizes import COURSES, SIZES
 
 COMMIT_LENGTH = 12
 DIRTY = "-dirty"
+NO_COMMIT = "unknown"  # where Git failed
 # Fact of an environment -> its words, in the order of the table; further facts follow.
 FACTS = {
     "device": "device",
@@ -123,6 +124,8 @@ class Method(Section):
     def _counted(self, stem: str) -> dict:
         rows = self.evidence.rows(stem)
         commits = rows["commit"].dropna().str.removesuffix(DIRTY).str[:COMMIT_LENGTH]
+        commits = commits[commits != NO_COMMIT]
+        newest = rows.loc[commits.index, "measured_at"].idxmax() if len(commits) else None
         signs = rows["signs"].explode().value_counts()
         return {
             "benchmark": stem,
@@ -136,7 +139,7 @@ class Method(Section):
             **{sign: int(signs.get(sign, 0)) for sign in ("capped", "loaded", "stale")},
             "dirty": int(rows["commit"].str.endswith(DIRTY).eq(True).sum()),
             "commits": commits.nunique(),
-            "newest": f"`{commits[rows['measured_at'].idxmax()]}`" if len(commits) else None,
+            "newest": f"`{commits[newest]}`" if len(commits) else "not recorded",
         }
 
     @property

@@ -52,7 +52,7 @@ class Questions(Section):
         }
         for stem in stems():
             path = TEMPLATES / f"{stem}.md.j2"
-            text = path.read_text() if path.exists() else ""
+            text = path.read_text(encoding="utf-8") if path.exists() else ""
             for name, title, is_whole in re.findall(r'table\("([A-Z]\d+)\. ([^"]*)"(,?)', text):
                 heading = f"#{anchor(f'{name}. {title}')}" if is_whole else ""
                 found[name] = f"{stem}.md{heading}"
