@@ -112,6 +112,10 @@ def test_users_repository_is_measured_once(python, repository):
     run(repository, python.parent / "lmperf", "site")
     assert (repository / "site/here/attention.html").exists()
     assert "Nothing to be done" in run(repository, python, *REPORT)
+    snakemake = (*(python, *REPORT)[:-1], "--config", "retry_failed=true")
+    assert "attention: all of it again" in run(repository, *snakemake, "-n", "-R", "attention")
+    run(repository, python, "-m", "snakemake", "--report", "report.zip")
+    (repository / "report.zip").unlink()
     assert rows(repository) == found
     assert run(repository, "git", "status", "--porcelain") == ""
 

@@ -11,9 +11,10 @@ from lmperf.config import load_config
 
 FILES = {
     *("Snakefile", "config/config.yaml", "profiles/default/profile.yaml"),
-    *(".github/workflows/report.yml", ".gitignore"),
+    *(".github/workflows/report.yml", ".gitignore", ".gitattributes"),
 }
 ENTRY = "my_functions:attention"
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -57,7 +58,7 @@ def test_configuration_without_an_implementation_is_valid(repository, lmperf):
     assert load_config(Path("config/config.yaml")).custom_entries() == {}
 
 
-@pytest.mark.parametrize("there", sorted(FILES - {".gitignore"}))
+@pytest.mark.parametrize("there", sorted(FILES - {".gitignore", ".gitattributes"}))
 def test_init_overwrites_nothing(repository, lmperf, there):
     path = repository / there
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -68,12 +69,50 @@ def test_init_overwrites_nothing(repository, lmperf, there):
     assert written(repository) == {there} and path.read_text() == "mine\n"
 
 
-def test_existing_gitignore_stays_and_lacking_lines_are_named(repository, lmperf):
-    (repository / ".gitignore").write_text("/logs/\n__pycache__/\n")
+@pytest.mark.parametrize(
+    ("name", "there", "lacking"),
+    [
+        (".gitignore", "/logs/\n__pycache__/\n", "/.lmperf/ /.snakemake/ /site/ "),
+        (".gitattributes", "*.csv text\n", "/report/** -text\n"),
+    ],
+)
+def test_existing_settings_of_git_stay_and_lacking_lines_are_named(
+    repository, lmperf, name, there, lacking
+):
+    (repository / name).write_text(there)
     code, out, said = lmperf("init")
-    assert code == 0 and ".gitignore" not in out
-    assert (repository / ".gitignore").read_text() == "/logs/\n__pycache__/\n"
-    assert "add these lines to it: /.lmperf/ " in said and "/logs/" not in said
+    assert code == 0 and name not in out
+    assert (repository / name).read_text() == there
+    assert f"{name} exists and stays as it is; add these lines to it: {lacking}" in said
+
+
+@pytest.mark.parametrize("kind", ["folder", "worktree"])
+def test_init_works_in_a_folder_of_a_repository_and_in_a_worktree(
+    repository, lmperf, monkeypatch, kind
+):
+    here = repository / "übung 2"
+    if kind == "worktree":
+        by = ("-c", "user.name=a", "-c", "user.email=a@b")
+        for words in (
+            ("commit", "-q", "--allow-empty", "-m", "x"),
+            ("worktree", "add", "--detach", "-q", here),
+        ):
+            subprocess.run(["git", *by, *words], cwd=repository, check=True, capture_output=True)
+    here.mkdir(exist_ok=True)
+    monkeypatch.chdir(here)
+    code, _, said = lmperf("init", "--attention", ENTRY)
+    is_top = kind == "worktree"
+    assert code == 0 and written(here) - {".git"} == FILES - (set() if is_top else {str(init.CI)})
+    assert ("which works at the top of a repository only" in said) is not is_top
+
+
+def test_generated_files_keep_line_endings_and_build_the_report_by_default(repository, lmperf):
+    assert lmperf("init")[0] == 0
+    asked = ["git", "check-attr", "text", "report/here/evidence/attention.csv"]
+    said = subprocess.run(asked, cwd=repository, capture_output=True, text=True, check=True)
+    assert said.stdout.endswith("text: unset\n")
+    assert (ROOT / ".gitattributes").read_text().endswith("\n/report/** -text\n")
+    assert 'workflow.default_target = "all"\n' in (repository / "Snakefile").read_text()
 
 
 @pytest.mark.parametrize(
@@ -92,7 +131,7 @@ def test_wrong_entry_writes_nothing(repository, lmperf, entry, why):
 
 def test_init_outside_git_is_refused(folder, lmperf):
     code, _, said = lmperf("init")
-    assert code == 2 and said.endswith("is not the top of a Git repository; run git init there\n")
+    assert code == 2 and said.endswith("is in no Git repository; run git init there\n")
 
 
 def test_question_asks_for_the_implementation_and_its_kind(repository, lmperf, monkeypatch):

@@ -14,7 +14,7 @@ from lmperf.benchmarks import load, stems
 from lmperf.commands.options import Choice, say, scaffold
 from lmperf.config import ENTRY
 from lmperf.errors import UserError, shown
-from lmperf.evidence.machine import version_of
+from lmperf.evidence.machine import is_in_git, version_of
 from lmperf.sources import find
 
 # Kind of custom implementation -> what `Benchmark.takes` says of the benchmarks that measure it.
@@ -23,16 +23,19 @@ KINDS = {"attention": "attention", "lrpe": "lrpe", "model": "model", "train_step
 _OF_STEPS = "end_to_end"
 
 CI = Path(".github/workflows/report.yml")
-IGNORE = Path(".gitignore")
 PROFILE = Path("profiles/default/profile.yaml")
 # The files that --templates writes into templates/.
 _OWN = ("end_to_end.md.j2", "our_question.md.j2")
 
 _EXAMPLE = ' {}\n#  flash_attention: { mine: "package.module:function" }'
-_IGNORED = (
-    *("/.lmperf/", "/.snakemake/", "/logs/", "/site/", "__pycache__/"),
-    *("/report/*/store/", "/report/*/traces/", "*.damaged"),
-)
+# Files of settings for Git -> their lines. Where there is such a file, lacking lines are named.
+_FOR_GIT = {
+    Path(".gitignore"): (
+        *("/.lmperf/", "/.snakemake/", "/logs/", "/site/", "__pycache__/"),
+        *("/report/*/store/", "/report/*/traces/", "*.damaged"),
+    ),
+    Path(".gitattributes"): ("/report/** -text",),  # Git must not change their line endings
+}
 
 
 def _entry_option(kind: str):
@@ -47,9 +50,10 @@ def _entry_option(kind: str):
 @_entry_option("train_step")
 @click.option("--templates", is_flag=True, help="Write templates for words of your own instead.")
 def init(templates: bool, **given: str | None):
-    """Write the files with which this Git repository measures and reports its own implementations:
-    a Snakefile that includes the workflow of lmperf, Snakemake's settings for it, a configuration,
-    .gitignore, and a file for continuous integration. Existing files stay as they are.
+    """Write the files with which this folder of a Git repository measures and reports its own
+    implementations: a Snakefile that includes the workflow of lmperf, Snakemake's settings for it,
+    a configuration, .gitignore, .gitattributes, and at the top of the repository a file for
+    continuous integration. Existing files stay as they are.
 
     Without an option, a question asks for an implementation. With --templates, write a template
     that adds a note to a page, and one that is a page of its own, for you to edit.
@@ -63,22 +67,30 @@ def init(templates: bool, **given: str | None):
         _write({Path("templates") / name: scaffold(name).template for name in _OWN})
         say("next: edit them, then lmperf report")
         return
-    if not Path(".git").exists():
-        raise UserError(f"{Path.cwd()} is not the top of a Git repository; run git init there")
+    if not is_in_git(Path()):
+        raise UserError(f"{Path.cwd()} is in no Git repository; run git init there")
+    is_top = Path(".git").exists()
     files = {
         Path("Snakefile"): scaffold("Snakefile.txt").template,
         Path("config/config.yaml"): "",
-        PROFILE: (workflow.FOLDER / PROFILE).read_text(),
-        CI: _ci(),
+        PROFILE: (workflow.FOLDER / PROFILE).read_text(encoding="utf-8"),
+        **({CI: _ci()} if is_top else {}),
     }
     _require_absent(files)
     entries = {kind: entry for kind, entry in given.items() if entry} or _asked()
     for entry in entries.values():
         _require_module(entry)
     files[Path("config/config.yaml")] = _config(entries)
-    if not _ignores():
-        files[IGNORE] = "\n".join(_IGNORED) + "\n"
+    for path, lines in _FOR_GIT.items():
+        if not path.exists():
+            files[path] = "\n".join(lines) + "\n"
+            continue
+        there = path.read_text(encoding="utf-8").splitlines()
+        if lacking := [line for line in lines if line not in there]:
+            say(f"{path} exists and stays as it is; add these lines to it: {' '.join(lacking)}")
     _write(files)
+    if not is_top:
+        say(f"not written: {CI}, which works at the top of a repository only")
     say("next: snakemake --cores 1 report/report.md --config preset=quick")
 
 
@@ -86,23 +98,13 @@ def _write(files: Mapping[Path, str]) -> None:
     _require_absent(files)
     for path, text in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+        path.write_text(text, encoding="utf-8")
         print(path)
 
 
 def _require_absent(paths: Iterable[Path]) -> None:
     if there := [str(path) for path in paths if path.exists()]:
         raise UserError(f"{', '.join(there)} exists already, and init overwrites nothing")
-
-
-def _ignores() -> bool:
-    """Whether there is a .gitignore; then print the lines that it lacks."""
-    if not IGNORE.exists():
-        return False
-    there = IGNORE.read_text().splitlines()
-    if lacking := [line for line in _IGNORED if line not in there]:
-        say(f"{IGNORE} exists and stays as it is; add these lines to it: {' '.join(lacking)}")
-    return True
 
 
 def _asked() -> Mapping[str, str]:
@@ -137,6 +139,6 @@ def _config(entries: Mapping[str, str]) -> str:
 
 def _ci() -> str:
     """The file for continuous integration of lmperf itself, with another command that installs."""
-    text = (workflow.FOLDER / CI).read_text()
+    text = (workflow.FOLDER / CI).read_text(encoding="utf-8")
     package = f"lmperf=={version_of('lmperf')}"
     return re.sub(r"(?m)^( +run:) pip install .*$", rf"\1 pip install {package}", text)
