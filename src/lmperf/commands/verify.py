@@ -48,7 +48,9 @@ def print_causes(project: Project, machines: Sequence[str], verbose: bool = Fals
         reviewed = None
         if machine in project.machines_with_evidence():
             reviewed = review(project, machine)
-            lines += not_rendered(project, machine)
+            lines += _reformatted(project, machine)
+            if not (reviewed.damaged or reviewed.lost):
+                lines += not_rendered(project, machine)
             strangers = written.foreign(project, machine)
             lines += [f"{path}: lmperf did not write it; remove it" for path in strangers]
             for cause in reviewed.of_kinds(INFORMING):
@@ -65,3 +67,16 @@ def print_causes(project: Project, machines: Sequence[str], verbose: bool = Fals
     number = "1 cause" if len(lines) == 1 else f"{len(lines)} causes"
     print(f"verify: {words}: {number if lines else right}")
     return len(lines)
+
+
+def _reformatted(project: Project, machine: str) -> list[str]:
+    """A line if Git or an editor changed line endings; numbers and words are what they were."""
+    from lmperf.reporting.written import reformatted
+
+    if not (paths := reformatted(project, machine)):
+        return []
+    more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+    return [
+        f"{paths[0]}{more}: line endings were changed, or a byte order mark was added; put"
+        f" `/report/** -text` into .gitattributes, then check the files out again"
+    ]

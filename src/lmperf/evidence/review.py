@@ -337,7 +337,8 @@ def _review_benchmark(machine: _Machine, reviewed: Review, stem: str) -> None:
         is_fresh = machine.is_fresh(stem, row)
         kind = _KINDS.get(row["status"], LOADED if is_loaded(row) else "")
         by_kind[kind if is_fresh else "stale"].append(row)
-    by_kind["missing"] = _lacking(benchmark, machine.required(benchmark), rows)
+    if rows or not faults:  # a damaged file has no rows, which is said
+        by_kind["missing"] = _lacking(benchmark, machine.required(benchmark), rows)
     for kind in (*OF_ROWS, OOM):
         reviewed.add(kind, stem, (row_name(benchmark, row) for row in by_kind[kind]))
     if by_kind["missing"]:

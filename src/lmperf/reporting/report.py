@@ -7,11 +7,15 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
+from lmperf.errors import UserError
 from lmperf.evidence.project import Project
+from lmperf.evidence.repeatability import STEM as REPEATED
 from lmperf.evidence.review import review
+from lmperf.evidence.store import COST, EVIDENCE
 from lmperf.reporting import figures
 from lmperf.reporting.evidence import Evidence, traces_in
 from lmperf.reporting.files import replace_files
+from lmperf.reporting.foreign import plain
 from lmperf.reporting.pages import REPORT, page_names, pages_of, title
 from lmperf.reporting.processes import results
 from lmperf.reporting.render import Page
@@ -36,9 +40,30 @@ def evidence_of(project: Project, machine: str) -> Evidence:
 def evidences(project: Project) -> list[Evidence]:
     """The evidence of every machine that has rows; first this one, then by numbers of rows."""
     found = [evidence_of(project, machine) for machine in project.machines_with_evidence()]
+    for evidence in found:
+        _require_whole(project, evidence)
     found = [evidence for evidence in found if evidence.stems]
     here = project.machine.slug
     return sorted(found, key=lambda one: (one.machine != here, -one.row_count))
+
+
+def _require_whole(project: Project, evidence: Evidence) -> None:
+    """Refuse to replace a write-up by one that lacks all rows of a file.
+
+    Raises:
+        UserError: there is a write-up, and all rows of a file are damaged, or no file has any.
+    """
+    folder = project.report_directory / evidence.machine
+    if not (folder / WRITE_UP).exists():
+        return
+    there = {**evidence.raw, COST: evidence.cost_rows, REPEATED: evidence.again}
+    gone = [plain(why) for stem, why in evidence.damaged.items() if not there.get(stem)]
+    if not evidence.stems and not gone:
+        gone = [f"{folder / EVIDENCE} has no rows (does an ignore file of Git name *.csv?)"]
+    if gone:
+        more = f" (and {len(gone) - 1} more)" if len(gone) > 1 else ""
+        kept = f"{folder / WRITE_UP} stays as it is until the evidence is restored or removed"
+        raise UserError(f"{gone[0]}{more}; {kept}")
 
 
 def files_of_machine(project: Project, machine: str) -> dict[str, str]:
@@ -101,6 +126,8 @@ def unmeasured(project: Project, found: list[Evidence], own: Path | None) -> str
 def render_machines(project: Project, machines: Sequence[str]) -> None:
     """Write the write-ups of machines, their pages and figures."""
     own, found = project.own_templates, [evidence_of(project, machine) for machine in machines]
+    for evidence in found:
+        _require_whole(project, evidence)
     made = results([partial(_files, evidence, own) for evidence in found])
     globs = ["*.md", *([f"{FIGURES}/*.svg"] if figures.is_installed() else [])]
     for machine, files in zip(machines, made, strict=True):

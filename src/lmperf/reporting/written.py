@@ -14,7 +14,14 @@ from pathlib import Path
 
 import lmperf
 from lmperf.evidence.project import Project
-from lmperf.evidence.store import EVIDENCE, STORE, file_digest, no_later_than_now, write_atomically
+from lmperf.evidence.store import (
+    EVIDENCE,
+    STORE,
+    as_written,
+    file_digest,
+    no_later_than_now,
+    write_atomically,
+)
 from lmperf.evidence.syntax import digest
 from lmperf.reporting import report
 from lmperf.reporting.report import FIGURES, files_of_machine, files_of_overview
@@ -47,13 +54,13 @@ def drawn(project: Project, machine: str | None) -> list[Path]:
 def leads(project: Project, machine: str) -> list[str]:
     """The bold sentences that open the sections of a machine's write-up."""
     path = target(project, machine)
-    return report.leads(path.read_text()) if path.exists() else []
+    return report.leads(path.read_text(encoding="utf-8")) if path.exists() else []
 
 
 def is_current(project: Project, machine: str | None) -> bool:
     """Whether the write-up is up to date: rendering it again would write the same files."""
     try:
-        return _record_of(project, machine).read_text() == _state(project, machine)
+        return _record_of(project, machine).read_text(encoding="utf-8") == _state(project, machine)
     except (OSError, UnicodeError):
         return False
 
@@ -84,8 +91,15 @@ def edited(project: Project, machine: str | None) -> list[str]:
     has_figures = any(name.startswith(FIGURES) for name in texts)
     paths = [*pages(project, machine), *(drawn(project, machine) if has_figures else [])]
     there = {str(path.relative_to(folder)): path for path in paths}
-    known = {name: path.read_bytes() for name, path in there.items() if path.is_file()}
+    known = {n: as_written(path.read_bytes()) for n, path in there.items() if path.is_file()}
     return sorted(n for n in {*texts, *there} if known.get(n) is None or known[n] != texts.get(n))
+
+
+def reformatted(project: Project, machine: str) -> list[Path]:
+    """The text files of a machine whose line endings or first bytes Git or an editor changed."""
+    files = [*_evidence(project, machine), *pages(project, machine), *drawn(project, machine)]
+    contents = ((path, path.read_bytes()) for path in files if path.is_file())
+    return [path for path, content in contents if content != as_written(content)]
 
 
 def foreign(project: Project, machine: str) -> list[Path]:
@@ -143,7 +157,12 @@ def rendering_key(project: Project) -> str:
 def _sources(project: Project) -> Iterator[Path]:
     """The files that write-ups are made from: evidence of all machines."""
     for machine in project.machines_with_evidence():
-        folder = project.report_directory / machine
-        yield folder / "machine.json"
-        yield folder / SELFTEST
-        yield from sorted((folder / "evidence").glob("*.csv"))
+        yield from _evidence(project, machine)
+
+
+def _evidence(project: Project, machine: str) -> Iterator[Path]:
+    """The files that a machine's write-up is made from."""
+    folder = project.report_directory / machine
+    yield folder / "machine.json"
+    yield folder / SELFTEST
+    yield from sorted((folder / EVIDENCE).glob("*.csv"))
