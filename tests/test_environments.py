@@ -1,6 +1,7 @@
 """Tests that the pinned environments satisfy pyproject.toml and that every pin has hashes."""
 
 import re
+import sys
 import tomllib
 from pathlib import Path
 
@@ -55,6 +56,11 @@ def test_every_pin_has_hashes_and_no_url(name):
     wrong = [line for line in lines_of(name) if not re.fullmatch(pin, line.rstrip())]
     assert not wrong
     assert "://" not in (ENVS / f"{name}.txt").read_text()
+
+
+def test_classifiers_name_the_python_that_runs_the_tests():
+    running = "Programming Language :: Python :: {}.{}".format(*sys.version_info)
+    assert running in PROJECT["classifiers"]
 
 
 def test_report_and_dev_pin_the_same_versions():
