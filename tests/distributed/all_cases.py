@@ -17,7 +17,11 @@ def run(rank: Rank) -> dict[str, Any]:
         "operations": collective_cases.all_operations(rank),
         "cell": collective_cases.gates_of_cell(rank),
         "course": strategy_cases.course(rank),
-        **{dtype: strategy_cases.gates(rank, dtype) for dtype in strategy_cases.DTYPES},
+        "strategies": {
+            (name, dtype): found
+            for dtype, names in strategy_cases.NAMES.items()
+            for name, found in strategy_cases.gates(rank, dtype, names).items()
+        },
         "planted": strategy_cases.planted(rank),
         # Last: these switch compilers off for good.
         "leaderboard": leaderboard_cases.gates(rank),

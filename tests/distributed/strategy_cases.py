@@ -21,9 +21,20 @@ from lmperf.distributed.sharded_optimizer import ShardedOptimizer
 from lmperf.transformer.sizes import SIZES, ModelSize
 
 BENCHMARK = load("distributed")
-EAGER = [one.name for one in BENCHMARK.implementations if not one.compiles]
 AUTOCAST = "autocast_bfloat16"
-DTYPES = ("float32", AUTOCAST)
+# The whole model is smaller than a bucket of 10 MB.
+ONE_BUCKET = ("bucket_10", "bucket_100", "bucket_1000")
+EAGER = [
+    one.name
+    for one in BENCHMARK.implementations
+    if not one.compiles and one.name not in ("one_rank", *ONE_BUCKET)
+]
+# In autocast, those whose classes treat dtypes differently.
+NAMES = {
+    "float32": EAGER,
+    AUTOCAST: ["overlapped", "sharded_optimizer", "fully_sharded_checkpointed", "fsdp2"],
+}
+DTYPES = tuple(NAMES)
 # A third of the parameters of `tiny`. Norms of 128 weights are split without padding.
 TOY = ModelSize(128, 256, 3, 2, short="toy")
 
@@ -34,7 +45,7 @@ def problem_of(rank: Rank, dtype: str = "float32") -> DistributedProblem:
     return DistributedProblem(size, 16, 2 * rank.ranks, dtype, rank, seed=1)
 
 
-def gates(rank: Rank, dtype: str = "float32", names=tuple(EAGER)) -> dict[str, dict]:
+def gates(rank: Rank, dtype: str, names) -> dict[str, dict]:
     """Name -> verdicts of gate and check, worst errors, models alive."""
     problem = problem_of(rank, dtype)
     reference = Reference(problem)
@@ -138,18 +149,19 @@ PLANTED = {
 }
 
 
-def planted(rank: Rank) -> dict[tuple[str, str], dict]:
-    """(dtype, fault) -> columns of the gate, and whether the check after a timed call passes."""
-    found = {}
-    for dtype in DTYPES:
-        problem = problem_of(rank, dtype)
-        reference = Reference(problem)
-        for name, made in {**PLANTED, "right": DataParallel, "right_fsdp": FullySharded}.items():
-            build = partial(strategies.custom, made)
-            gate = reference.gate(build, "eager", "strict")
-            timed = Timed(problem, build)
-            checked = timed.check(timed.run()).passed
-            found[dtype, name] = gate.columns | {"checked": checked}
+def planted(rank: Rank, dtype: str = AUTOCAST) -> dict[str, dict]:
+    """Fault -> columns of the gate, and whether the check after a timed call passes.
+
+    By default with the wider bounds.
+    """
+    problem = problem_of(rank, dtype)
+    reference, found = Reference(problem), {}
+    for name, made in {**PLANTED, "right": DataParallel, "right_fsdp": FullySharded}.items():
+        build = partial(strategies.custom, made)
+        gate = reference.gate(build, "eager", "strict")
+        timed = Timed(problem, build)
+        checked = timed.check(timed.run()).passed
+        found[name] = gate.columns | {"checked": checked}
     return found
 
 

@@ -18,17 +18,12 @@ def test_every_element_of_every_operation_is_exact(two_ranks):
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_one_wrong_element_is_counted_on_its_rank(dtype, two_ranks):
-    first, last = (rank["operations"][dtype, "one_element_off"] for rank in two_ranks)
-    assert first == (0, 0) and last == (1, 1)
-
-
-@pytest.mark.process
-def test_missing_reduction_is_wrong_almost_everywhere(two_ranks):
-    for found in (rank["operations"] for rank in two_ranks):
-        assert min(found["float32", "own_input"]) > 590
-        assert min(found["bfloat16", "own_input"]) > 1100
+def test_wrong_elements_are_counted_on_their_rank(two_ranks):
+    for dtype, almost_all in (("float32", 590), ("bfloat16", 1100)):
+        first, last = (rank["operations"][dtype, "one_element_off"] for rank in two_ranks)
+        assert first == (0, 0) and last == (1, 1)
+        for found in (rank["operations"] for rank in two_ranks):
+            assert min(found[dtype, "own_input"]) > almost_all, "of a missing reduction"
 
 
 @pytest.mark.process
@@ -46,13 +41,8 @@ def test_gate_fails_with_a_single_wrong_element():
     right[500] += 1
     gate = message.check("all_reduce", right)
     assert gate.columns["status"] == "failed_check" and gate.columns["max_error"] == 1
-
-
-def test_element_that_is_not_a_number_is_wrong():
-    message = Message("float32", 4000, ALONE, seed=1)
-    result = message.expected("all_reduce")
-    result[3] = torch.nan
-    assert message.check("all_reduce", result).errors == {"wrong_elements": 1}
+    right[3] = torch.nan
+    assert message.check("all_reduce", right).errors == {"wrong_elements": 2}
 
 
 def test_result_of_another_dtype_or_shape_is_refused():
@@ -63,7 +53,7 @@ def test_result_of_another_dtype_or_shape_is_refused():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("dtype", "ranks"), [("float32", 8), ("bfloat16", 8), ("bfloat16", 256)])
+@pytest.mark.parametrize(("dtype", "ranks"), [("float32", 8), ("bfloat16", 64)])
 def test_partial_sums_of_all_ranks_are_exact(dtype, ranks):
     message = Message(dtype, 4096 * ranks, Rank(0, ranks, "cpu", "gloo"), seed=1)
     total = torch.zeros_like(message.source)

@@ -44,7 +44,7 @@ def test_wrong_exchange_fails_the_gate(name, two_ranks):
 
 
 # A step changes few bf16 weights of a norm; a narrower model has too few for a stable error.
-SMALL, TWO = Shape(ModelSize(1024, 512, 2, 4), 512, 128, 2), Rank(0, 2, "cpu", "gloo")
+SMALL, TWO = Shape(ModelSize(1024, 512, 1, 4), 128, 32, 2), Rank(0, 2, "cpu", "gloo")
 
 
 class Noisy(RankProblem):
@@ -60,16 +60,6 @@ class Noisy(RankProblem):
         parameter.grad *= 1 + 0.01 * torch.randn_like(parameter.grad)
 
 
-@pytest.mark.slow
-def test_rounding_errors_of_gradients_are_within_the_bound():
-    with torch.compiler.set_stance("force_eager"):
-        one, other = (
-            weights_of_one_process(of, SMALL, TWO, 1, KEPT) for of in (RankProblem, Noisy)
-        )
-    errors = errors_in_steps(one, other)
-    assert 0 < max(errors.values()) < 0.5, errors
-
-
 class Forgetful(RankProblem):
     """The optimizer leaves out the third step."""
 
@@ -80,12 +70,15 @@ class Forgetful(RankProblem):
 
 
 @pytest.mark.slow
-def test_missed_step_is_an_error_of_one_to_two_steps_in_every_weight():
+def test_bound_lies_between_rounding_errors_and_a_missed_step():
     with torch.compiler.set_stance("force_eager"):
-        one, other = (
-            weights_of_one_process(of, SMALL, TWO, 1, KEPT) for of in (RankProblem, Forgetful)
+        one, noisy, forgetful = (
+            weights_of_one_process(of, SMALL, TWO, 1, KEPT[:1])
+            for of in (RankProblem, Noisy, Forgetful)
         )
-    errors = errors_in_steps(one, other)
+    errors = errors_in_steps(one, noisy)
+    assert 0 < max(errors.values()) < 0.5, errors
+    errors = errors_in_steps(one, forgetful)
     assert all(1 < error < 2 for error in errors.values()), errors
 
 

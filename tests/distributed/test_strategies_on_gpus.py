@@ -20,7 +20,9 @@ def found_on_two(dtype: str):
     return on_ranks(2, functools.partial(gates, dtype=dtype, names=NAMES), "cuda")
 
 
-planted_on_two = functools.cache(lambda: on_ranks(2, planted, "cuda"))
+@functools.cache
+def planted_on_two(dtype: str):
+    return on_ranks(2, functools.partial(planted, dtype=dtype), "cuda")
 
 
 @needs_one
@@ -43,5 +45,5 @@ def test_weights_after_five_steps_equal_those_of_one_process(name):
 @pytest.mark.parametrize("fault", PLANTED)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_planted_fault_fails_the_gate_on_some_rank(fault, dtype):
-    found = [rank[dtype, fault] for rank in planted_on_two()]
+    found = [rank[fault] for rank in planted_on_two(dtype)]
     assert "failed_check" in {columns["status"] for columns in found}, found
