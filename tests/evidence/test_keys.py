@@ -139,63 +139,51 @@ def declare(monkeypatch, stem, **attributes):
         monkeypatch.setattr(type(load(stem)), name, value)
 
 
-# Edits for which earlier versions made too many or too few rows stale.
-
-
 @pytest.mark.slow
-def test_changed_dtype_of_a_rung_makes_its_loss_stale(before, tree, monkeypatch):
+def test_edits_make_their_own_benchmarks_stale(before, tree, monkeypatch):
     rungs = [
         replace(one, options={"dtype": "float32"}) if one.name == "fused_loss" else one
         for one in load("ladder_loss").implementations
     ]
     declare(monkeypatch, "ladder_loss", implementations=tuple(rungs))
-    assert changed(before, tree.keys()) == rows_of("ladder_loss", names=["fused_loss"])
-
-
-@pytest.mark.slow
-def test_added_rung_makes_nothing_stale(before, tree):
-    known = '    Rung("graph", _AUTOCAST, "graph"),\n'
-    tree.edit("transformer/rungs.py", known, known + '    Rung("new", "tf32", "sdpa"),\n')
-    assert not changed(before, tree.keys())
-
-
-@pytest.mark.slow
-def test_changed_together_axes_make_benchmark_stale(before, tree):
     tree.edit("benchmarks/attention.py", 'together = ("dtype",)', "together = ()")
-    assert changed(before, tree.keys()) == rows_of("attention")
-
-
-@pytest.mark.slow
-def test_changed_groups_method_makes_benchmark_stale(before, tree):
     method = "    def groups(self, cases):\n        return [[case] for case in cases]\n\n"
     tree.edit("benchmarks/lrpe.py", "    def prepare(", method + "    def prepare(")
-    assert changed(before, tree.keys()) == rows_of("lrpe")
-
-
-@pytest.mark.slow
-def test_unused_constant_in_kernel_test_makes_nothing_stale(before, tree):
-    tree.edit("benchmarks/flash_attention_check.py", "\n\ndef ", "\n\n_UNUSED = 1\n\n\ndef ")
-    assert not changed(before, tree.keys())
-
-
-@pytest.mark.slow
-def test_edited_function_of_kernel_test_makes_it_stale(before, tree):
+    tree.edit("benchmarks/lrpe_check.py", "    is_check = True\n", "")
     tree.edit("benchmarks/flash_attention_check.py", "def inputs(", "def inputs(*_, ")
-    assert changed(before, tree.keys()) == rows_of("flash_attention_check")
+    assert changed(before, tree.keys()) == rows_of("ladder_loss", names=["fused_loss"]) | rows_of(
+        "attention", "lrpe", "lrpe_check", "flash_attention_check"
+    )
 
 
 @pytest.mark.slow
-def test_new_model_size_makes_nothing_stale(before, tree, monkeypatch):
+def test_edits_that_change_no_number_make_nothing_stale(before, tree, monkeypatch):
+    """A new rung, size, dtype or part of a grid; unused constants; titles, order and words."""
+    rung = '    Rung("graph", _AUTOCAST, "graph"),\n'
+    tree.edit("transformer/rungs.py", rung, rung + '    Rung("new", "tf32", "sdpa"),\n')
+    tree.edit("benchmarks/flash_attention_check.py", "\n\ndef ", "\n\n_UNUSED = 1\n\n\ndef ")
     monkeypatch.setitem(SIZES, "7B", ModelSize(4096, 16384, 32, 32, short="7B"))
     tree.edit("transformer/sizes.py", "SIZES = {\n", "SIZES = {\n    '7B': ModelSize(),\n")
-    assert not changed(before, tree.keys())
-
-
-@pytest.mark.slow
-def test_new_dtype_makes_nothing_stale(before, tree, monkeypatch):
     monkeypatch.setitem(DTYPES, "fp8", Dtype("fp8", "float16", "fp8"))
     tree.edit("dtypes.py", "DTYPES = {\n", "DTYPES = {\n    'fp8': Dtype('fp8', 'half', 'fp8'),\n")
-    assert not changed(before, tree.keys())
+    for old, new in {
+        '    title = "Attention"\n': '    title = "A"\n',
+        "    order = 40\n": "",
+        '"error_dv")': '"error_dv", "error_lse")',
+        'Axis("batch", int)': 'Axis("batch", int, most=8)',
+    }.items():
+        tree.edit("benchmarks/attention.py", old, new)
+    tree.edit("names.py", '"compiled"', '"torch.compile"')
+    stem = "flash_attention"
+    grid = {**load(stem).grids["gpu"][-1], "seq_len": [2048]}
+    declare(monkeypatch, stem, grids={**load(stem).grids, "gpu": [*load(stem).grids["gpu"], grid]})
+    tree.edit(
+        "benchmarks/flash_attention.py", "OTHER_SHAPES = (", "OTHER_SHAPES = ((1, 16, 2048, 256), "
+    )
+    after = tree.keys()
+    assert not changed(before, after)
+    new = {case.axes["seq_len"] for of, case, _ in after.keys() - before.keys() if of == stem}
+    assert new == {2048}
 
 
 @pytest.mark.slow
@@ -243,19 +231,6 @@ def measured_again(before, after):
 
 
 @pytest.mark.slow
-def test_wider_grid_makes_nothing_stale(before, tree, monkeypatch):
-    stem = "flash_attention"
-    grid = {**load(stem).grids["gpu"][-1], "seq_len": [2048]}
-    declare(monkeypatch, stem, grids={**load(stem).grids, "gpu": [*load(stem).grids["gpu"], grid]})
-    tree.edit(
-        "benchmarks/flash_attention.py", "OTHER_SHAPES = (", "OTHER_SHAPES = ((1, 16, 2048, 256), "
-    )
-    after = tree.keys()
-    assert not changed(before, after)
-    assert {case.axes["seq_len"] for _, case, _ in after.keys() - before.keys()} == {2048}
-
-
-@pytest.mark.slow
 def test_edited_kernel_makes_only_its_callers_stale(before, tree):
     jit = "\n\n@triton.jit"
     tree.edit("attention/triton/forward.py", f"{jit}\ndef ", f"{jit}(debug=1)\ndef ")
@@ -299,28 +274,6 @@ def test_left_out_modules_are_method_or_change_no_number():
 @pytest.mark.slow
 def test_method_digest_matches_recorded_method_version():
     assert (METHOD_VERSION, method_digest()) == METHOD, "see the comment at METHOD in this file"
-
-
-# Other parts that a key covers or ignores.
-
-
-@pytest.mark.slow
-def test_changed_titles_order_and_words_make_nothing_stale(before, tree):
-    for old, new in {
-        '    title = "Attention"\n': '    title = "A"\n',
-        "    order = 40\n": "",
-        '"error_dv")': '"error_dv", "error_lse")',
-        'Axis("batch", int)': 'Axis("batch", int, most=8)',
-    }.items():
-        tree.edit("benchmarks/attention.py", old, new)
-    tree.edit("names.py", '"compiled"', '"torch.compile"')
-    assert not changed(before, tree.keys())
-
-
-@pytest.mark.slow
-def test_removed_is_check_flag_makes_kernel_test_stale(before, tree):
-    tree.edit("benchmarks/lrpe_check.py", "    is_check = True\n", "")
-    assert changed(before, tree.keys()) == rows_of("lrpe_check")
 
 
 @pytest.mark.slow
