@@ -9,13 +9,14 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 import zipfile
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from checkout import Checkout
+from filelock import FileLock
 
 from lmperf.cli import main
 from lmperf.config import load_config
@@ -37,42 +38,31 @@ EVERYTHING = "preset: cpu\nmachine: here\n"
 EVIDENCE = "report/here/evidence/mixed_precision.csv"
 NOTE = """
 {% call note() %}
-{% set sum = rows("mixed_precision").where(experiment="accumulation").one["value"] %}
-{{ holds(sum > 10) }}The sum is {{ sum | fixed(4) }}.
+{% set sums = rows("mixed_precision").where(experiment="accumulation", dtype="float32") %}
+{{ holds(sums.one["value"] > 10) }}The sum is {{ sums.one["value"] | fixed(4) }}.
 {% endcall %}
 """
 
 
-@pytest.fixture(scope="module")
-def prepared(tmp_path_factory):
-    """A checkout with an up-to-date report, and the output of its run. Tests change copies."""
-    root = copy_of(ROOT, tmp_path_factory.mktemp("prepared") / "checkout")
-    return SimpleNamespace(root=root, said=run(root))
+@pytest.fixture(scope="session")
+def prepared(tmp_path_factory, worker_id):
+    """A checkout with an up-to-date report, made once for all test processes; tests change copies.
+
+    `said.txt` in its folder is the output of its run.
+    """
+    own = tmp_path_factory.getbasetemp()
+    folder = (own if worker_id == "master" else own.parent) / "prepared"
+    with FileLock(f"{folder}.lock"):
+        if not (folder / "said.txt").exists():
+            said = run(Checkout(folder / "checkout", ONE).root)
+            (folder / "said.txt").write_text(said)
+    return folder
 
 
 @pytest.fixture
 def checkout(prepared, tmp_path):
     """A copy of the prepared checkout, with the times of its files and Snakemake's records."""
-    return shutil.copytree(prepared.root, tmp_path / "checkout")
-
-
-@pytest.fixture
-def unmeasured(tmp_path):
-    """A checkout without evidence."""
-    root = copy_of(ROOT, tmp_path / "unmeasured")
-    (root / "config/config.yaml").write_text(ONE)
-    return root
-
-
-def copy_of(checkout, root):
-    """Copy what a clone has of the pipeline, without any evidence. Returns `root`."""
-    root.mkdir()
-    shutil.copy(checkout / "Snakefile", root)
-    for folder in ("config", "profiles", "rules", "templates", "src"):
-        # Bytecode saves a second; another process may be about to rename a *.pyc.NUMBER.
-        ignored = shutil.ignore_patterns("*.pyc.*", "*.egg-info")
-        shutil.copytree(checkout / folder, root / folder, ignore=ignored)
-    return root
+    return shutil.copytree(prepared / "checkout", tmp_path / "checkout")
 
 
 def snakemake(root, *arguments, config=ONE):
@@ -120,12 +110,8 @@ def tree(root):
     return {path: (path.stat().st_mtime_ns, path.is_file() and path.read_bytes()) for path in files}
 
 
-def dry_run(root, config=ONE, *arguments):
-    return run(root, "--dry-run", *(arguments or ("report/report.md",)), config=config)
-
-
 def rules_in(listed):
-    """The rules that a dry run lists."""
+    """The rules that a run lists."""
     table = listed.partition("Job stats:")[2].partition("total")[0]
     return re.findall(r"^([a-z_]+) +\d+$", table, re.MULTILINE)
 
@@ -142,16 +128,16 @@ def rename(folder):
 
 
 def keys(root):
-    return [row["key"] + row["measured_at"] for row in read_rows(root / EVIDENCE)]
+    return {row["key"] + row["measured_at"] for row in read_rows(root / EVIDENCE)}
 
 
-def test_second_run_has_nothing_to_do(prepared, checkout):
-    assert measured(prepared.said) == [1]
+def test_first_run_measures_and_the_second_has_nothing_to_do(prepared, checkout):
+    said = (prepared / "said.txt").read_text()
+    assert measured(said) == [1]
     assert "10.0001" in (checkout / "report/here/mixed_precision.md").read_text()
-    assert prepared.said.splitlines().count("report/report.md: the write-up of here") == 1
-    began = time.monotonic()
+    assert said.splitlines().count("report/report.md: the write-up of here") == 1
+    shutil.rmtree(checkout / ".snakemake")  # what is due does not depend on Snakemake's records
     assert "Nothing to be done" in run(checkout)
-    assert time.monotonic() - began < 6  # 2 s on an idle machine
 
 
 def test_dry_run_gives_true_reasons_and_writes_nothing(checkout):
@@ -161,7 +147,11 @@ def test_dry_run_gives_true_reasons_and_writes_nothing(checkout):
         shutil.rmtree(folder)
     (checkout / "config/config.yaml").write_text(TWO)
     before = tree(checkout)
-    listed = dry_run(checkout, TWO)
+    with open(checkout / ".snakemake/lmperf.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = snakemake(checkout, "report/report.md", config=TWO)
+        assert done.returncode == 2 and "another run in this checkout is under way" in done.stderr
+        listed = run(checkout, "--dry-run", "report/report.md", config=TWO)
     assert tree(checkout) == before
     assert rules_in(listed) == ["mixed_precision", "write_up", "overview"]
     assert "mixed_precision: 1 of 2 cases to measure (1 missing)" in listed
@@ -172,21 +162,13 @@ def test_dry_run_gives_true_reasons_and_writes_nothing(checkout):
     assert "elsewhere" not in listed
 
 
-@pytest.mark.parametrize(
-    "options",
-    [("-R", "mixed_precision"), ("-R", EVIDENCE), ("mixed_precision", "-f")],
-    ids=" ".join,
-)
-def test_forced_benchmark_is_measured_whole(checkout, options):
-    listed = dry_run(checkout, ONE, *options)
+def test_forced_benchmark_is_measured_whole(checkout):
+    listed = run(checkout, "--dry-run", "mixed_precision", "-f")
     assert "mixed_precision: all of it again" in listed
     assert reasons_in(listed)["mixed_precision"] == "Forced execution"
-
-
-def test_forced_run_also_measures_what_is_due(checkout):
     before = keys(checkout)
-    assert measured(run(checkout, "mixed_precision", "-R", "mixed_precision", config=TWO)) == [2]
-    assert len(keys(checkout)) == 2 and not {*before} & {*keys(checkout)}
+    assert measured(run(checkout, "mixed_precision", "-R", EVIDENCE, config=TWO)) == [2]
+    assert len(keys(checkout)) == 2 and not before & keys(checkout)
 
 
 def test_rules_use_only_what_a_project_has():
@@ -198,8 +180,8 @@ def test_rules_use_only_what_a_project_has():
 
 
 def test_few_attributes_of_the_workflow_are_used():
-    """Of `dag_settings` only the class is documented; the tests of forced benchmarks fail if it
-    changes, the tests of the workflow as a module if the others do. Tried with Snakemake 9.27.1."""
+    """Of `dag_settings` only the class is documented; the test of forced benchmarks fails if it
+    changes, the test of the workflow as a module if the others do. Tried with Snakemake 9.27.1."""
     text = "".join(path.read_text() for path in (ROOT / "Snakefile", *ROOT.glob("rules/*.smk")))
     code = re.sub(r"`[^`\n]*`", "", text)
     used = {"current_basedir", "modifier", "dag_settings", "rst"}
@@ -207,53 +189,52 @@ def test_few_attributes_of_the_workflow_are_used():
     assert not re.findall(r"^(?:from|import) snakemake", code, re.MULTILINE)
 
 
-def test_order_is_kernel_tests_timings_second_times(unmeasured):
-    drawn = run(unmeasured, "report/report.md", "--rulegraph", "dot", config=EVERYTHING)
+def test_order_is_kernel_tests_timings_second_times(tmp_path):
+    root = Checkout(tmp_path / "checkout", EVERYTHING).root
+    drawn = run(root, "report/report.md", "--rulegraph", "dot", config=EVERYTHING)
     node = {name: number for number, name in re.findall(r'(\d+)\[label = "(\w+)"', drawn)}
     assert f"{node['flash_attention_check']} -> {node['flash_attention']}" in drawn, drawn
     for stem in {*node} - {"repeatability", "write_up", "overview", "all"}:
         assert f"{node[stem]} -> {node['repeatability']}" in drawn, stem
     assert f"{node['repeatability']} -> {node['write_up']}" in drawn
-    assert "12 rows a second time, after all first times" in dry_run(unmeasured, EVERYTHING)
 
 
-def test_what_is_due_does_not_depend_on_snakemake_records(checkout):
-    shutil.rmtree(checkout / ".snakemake")
-    assert rules_in(dry_run(checkout)) == []
-    shutil.rmtree(checkout / ".lmperf")
-    assert rules_in(dry_run(checkout)) == ["write_up", "overview"]
+def test_bad_configuration_is_one_line_and_lint_asks_only_for_environments(tmp_path):
+    """`make setup` installs envs/ before Snakemake, which is one of their packages, can start."""
+    root = Checkout(tmp_path / "checkout", ONE).root
+    found = re.findall(r"^    \* (.*):$", snakemake(root, "--lint").stderr, re.MULTILINE)
+    assert {*found} == {"Specify a conda environment or container for each rule."}
+    done = snakemake(root, "report/report.md", config="preset: fast")
+    assert done.returncode == 2
+    assert "config/config.yaml: preset is 'fast'" in done.stderr
 
 
-def test_second_run_at_once_is_refused(checkout):
-    (checkout / ".snakemake").mkdir(exist_ok=True)
-    with open(checkout / ".snakemake/lmperf.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        done = snakemake(checkout, "report/report.md", config=TWO)
-        assert done.returncode == 2 and "another run in this checkout is under way" in done.stderr
-        assert rules_in(dry_run(checkout, TWO))[0] == "mixed_precision"
-    assert len(keys(checkout)) == 1
+def test_damage_and_failed_rendering_are_mended_by_the_next_run(checkout):
+    """A row, a page and a template are edited, and the configuration has a new cell."""
+    evidence, page = checkout / EVIDENCE, checkout / "report/here/report.md"
+    row, before = evidence.read_text().splitlines()[1], keys(checkout)
+    evidence.write_text(evidence.read_text().replace("10.0", "11.0"))
+    verdict = snakemake(checkout, "verify")
+    assert verdict.returncode != 0 and "line 2 is damaged" in verdict.stderr
 
-
-def test_failed_rendering_keeps_the_old_report_and_is_retried(checkout):
-    report = checkout / "report/report.md"
-    before = report.read_bytes()
-    with open(checkout / "templates/report.md.j2", "a") as template:
-        template.write("{{ nothing_of_this_name }}")
+    old = (checkout / "report/report.md").read_bytes()
+    template = checkout / "templates/report.md.j2"
+    words = template.read_text()
+    template.write_text(words + "{{ nothing_of_this_name }}")
     failed = snakemake(checkout, "report/report.md")
     assert failed.returncode == 1 and "nothing_of_this_name" in failed.stderr
-    assert report.read_bytes() == before
-    assert (checkout / "report/here/report.md").exists()
-    assert rules_in(dry_run(checkout)) == ["write_up", "overview"]
+    assert "its view must be written" in failed.stdout + failed.stderr
+    assert measured(failed.stdout + failed.stderr) == []
+    assert row in evidence.read_text().splitlines(), "it comes back from the store"
+    assert (checkout / "report/report.md").read_bytes() == old and page.exists()
 
-
-def test_edited_page_and_template_render_again_and_measure_nothing(checkout):
-    page = checkout / "report/here/report.md"
+    template.write_text(words + NOTE)
     page.write_text(page.read_text() + "A line of a reader's own.\n")
     assert lmperf(checkout, "summary", "here", "--current").returncode == 1
-    with open(checkout / "templates/report.md.j2", "a") as template:
-        template.write(NOTE)
-    said = run(checkout)
-    assert rules_in(said) == ["write_up", "overview"] and measured(said) == []
+    said = run(checkout, config=TWO)
+    assert rules_in(said) == ["mixed_precision", "write_up", "overview"]
+    assert measured(said) == [1], "only the new cell"
+    assert len(keys(checkout)) == 2 and before < keys(checkout)
     assert "A line of a reader's own." not in page.read_text()
     for name in ("report.md", "here/report.md"):
         text = (checkout / "report" / name).read_text()
@@ -281,43 +262,19 @@ def test_snakemake_report_has_figures_and_pages(checkout, tmp_path):
         assert f'"{category}"' in html
 
 
-def test_snakemake_lint_asks_only_for_environments(unmeasured):
-    """`make setup` installs envs/ before Snakemake, which is one of their packages, can start."""
-    done = snakemake(unmeasured, "--lint")
-    found = set(re.findall(r"^    \* (.*):$", done.stderr, re.MULTILINE))
-    assert found == {"Specify a conda environment or container for each rule."}
+def test_verify_names_what_is_wrong_with_a_machine(checkout):
+    other = checkout / "report/elsewhere"
+    shutil.copytree(checkout / "report/here", other)
+    rename(other)
+    table = other / "evidence/mixed_precision.csv"
+    table.write_text(table.read_text().replace("10.0", "11.0"))
+    right = lmperf(checkout, "verify")
+    assert right.returncode == 0 and "all is measured and right" in right.stdout + right.stderr
+    verdict = lmperf(checkout, "verify", "--all")
+    assert verdict.returncode == 1 and "elsewhere" in verdict.stderr
+    unknown = lmperf(checkout, "verify", "nowhere")
+    assert unknown.returncode == 2 and "no evidence of machine nowhere" in unknown.stderr
 
-
-def test_new_axis_value_measures_only_the_new_cell(checkout):
-    before = keys(checkout)
-    assert measured(run(checkout, EVIDENCE, config=TWO)) == [1]
-    assert len(keys(checkout)) == 2 and {*before} < {*keys(checkout)}
-    assert "0 of 2 cases to measure" in lmperf(checkout, "list").stdout
-
-
-def test_changed_function_is_stale_but_not_a_comment(checkout):
-    module = checkout / "src/lmperf/instruments/dtypes.py"
-    source = module.read_text()
-    comment = source.replace("import torch\n", "import torch  # why\n", 1)
-    module.write_text(comment + "\nUNUSED = 1\n")
-    assert "mixed_precision" not in rules_in(dry_run(checkout))
-    module.write_text(source.replace("    total = ", "    changed = True\n    total = ", 1))
-    assert "1 of 1 cases to measure (1 stale)" in dry_run(checkout)
-
-
-def test_edited_row_is_dropped_and_comes_back_from_the_store(checkout):
-    path = checkout / EVIDENCE
-    before = path.read_bytes()
-    path.write_text(path.read_text().replace("10.0", "11.0"))
-    verdict = snakemake(checkout, "verify")
-    assert verdict.returncode != 0 and "line 2 is damaged" in verdict.stderr
-    said = run(checkout, EVIDENCE)
-    assert "its view must be written" in said and measured(said) == []
-    assert path.read_bytes() == before
-
-
-def test_verify_names_missing_cells(checkout):
-    assert "all is measured and right" in run(checkout, "verify")
     (checkout / "config/config.yaml").write_text(TWO)
     verdict = lmperf(checkout, "verify")
     assert verdict.returncode == 1
@@ -327,19 +284,6 @@ def test_verify_names_missing_cells(checkout):
     assert said[-1].endswith("eager: missing")
     summary = lmperf(checkout, "summary").stdout.splitlines()
     assert summary[1:] == ["  missing: 1 (mixed_precision 1)"]
-
-
-def test_verify_of_one_machine_ignores_the_others(checkout):
-    other = checkout / "report/elsewhere"
-    shutil.copytree(checkout / "report/here", other)
-    rename(other)
-    table = other / "evidence/mixed_precision.csv"
-    table.write_text(table.read_text().replace("10.0", "11.0"))
-    assert lmperf(checkout, "verify").returncode == 0
-    verdict = lmperf(checkout, "verify", "--all")
-    assert verdict.returncode == 1 and "elsewhere" in verdict.stderr
-    unknown = lmperf(checkout, "verify", "nowhere")
-    assert unknown.returncode == 2 and "no evidence of machine nowhere" in unknown.stderr
 
 
 def test_rows_that_are_not_right_are_published_with_a_reason(checkout):
@@ -354,12 +298,6 @@ def test_rows_that_are_not_right_are_published_with_a_reason(checkout):
     listed = ["git", "ls-files", "report"]
     files = subprocess.run(listed, cwd=checkout, capture_output=True, text=True).stdout
     assert EVIDENCE in files and "store" not in files
-
-
-def test_bad_configuration_is_one_line_and_exit_code_2(unmeasured):
-    done = snakemake(unmeasured, "report/report.md", config="preset: fast")
-    assert done.returncode == 2
-    assert "config/config.yaml: preset is 'fast'" in done.stderr
 
 
 def test_other_machine_is_rendered_without_torch(checkout):

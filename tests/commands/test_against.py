@@ -1,4 +1,4 @@
-"""`lmperf run --against`: rows of this machine's evidence, measured again."""
+"""`lmperf run --keep` and `--against`: rows of the evidence, and the same measured again."""
 
 import csv
 import re
@@ -10,11 +10,19 @@ pytestmark = pytest.mark.process
 VERDICT = r"reproduced within|differs by|cannot be judged: (marked|unresolved)"
 
 
-def test_row_of_the_evidence_is_measured_again_by_its_key(folder, lmperf):
-    assert lmperf("run", "flash_attention", "--keep")[0] == 0
-    evidence = folder / "report/here/evidence/flash_attention.csv"
+def test_kept_rows_are_fresh_and_measured_again_by_their_key(folder, lmperf):
+    narrow = ("--implementations", "sdpa", "--over", "sdpa", "--keep")
+    code, out, said = lmperf("run", "flash_attention", *narrow)
+    assert code == 0, said
+    path, *table = out.splitlines()
+    assert path == "report/here/evidence/flash_attention.csv"
+    assert not any("PyTorch" in line for line in table)
+    assert lmperf("list", "flash_attention")[1].count(": fresh") == 2, "its whole cell"
+
+    evidence = folder / path
     before = evidence.read_bytes()
-    row = next(csv.DictReader(evidence.read_text().splitlines()))
+    row, *others = csv.DictReader(evidence.read_text().splitlines())
+    assert len(others) == 3
     code, out, said = lmperf("run", "--row", row["key"], "--against", "here")
     assert code in (0, 1), said
     assert re.search(rf"^Against here: batch=1, .*, {row['phase']}$", out, re.MULTILINE)

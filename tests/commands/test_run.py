@@ -16,12 +16,6 @@ from lmperf.evidence.wanted import Chosen, select
 
 pytestmark = pytest.mark.process
 
-PHASES = ["forward", "backward", "forward + backward"]
-
-
-def files(folder):
-    return sorted(path for path in (folder / "report").rglob("*") if path.is_file())
-
 
 def test_run_prints_verdicts_and_stores_nothing(folder, lmperf):
     code, out, said = lmperf("run", "flash_attention", "--phases", "forward")
@@ -33,34 +27,17 @@ def test_run_prints_verdicts_and_stores_nothing(folder, lmperf):
     assert not (folder / "report").exists()
 
 
-def test_keep_stores_whole_cells(folder, lmperf):
-    narrow = ("--implementations", "sdpa", "--over", "sdpa", "--keep")
-    code, out, said = lmperf("run", "flash_attention", *narrow)
+def test_try_shows_errors_and_exits_with_1_if_a_function_is_wrong(folder, lmperf):
+    narrow = ("--as", "attention", "--implementations", "eager", "--phases")
+    code, out, said = lmperf("try", "my_functions:attention", *narrow, "backward")
     assert code == 0, said
-    path, *table = out.splitlines()
-    assert path == "report/here/evidence/flash_attention.csv"
-    rows = (folder / path).read_text().splitlines()[1:]
-    assert len(rows) == 2 * 2 and not any("PyTorch" in line for line in table)
-    _, listed, _ = lmperf("list", "flash_attention")
-    assert listed.count(": fresh") == 2
-
-
-def test_try_shows_the_error_of_each_tensor(folder, lmperf):
-    narrow = ("--phases", "backward", "--implementations", "eager")
-    _, out, said = lmperf("try", "my_functions:attention", "--as", "attention", *narrow)
+    assert out.startswith("flash_attention: my_functions:attention beside PyTorch; batch 1, ")
+    assert [line.split()[0] for line in out.splitlines()[4:6]] == ["PyTorch", "mine"], out
     header = next(line for line in out.splitlines() if "error of" in line)
     assert all(f"error of {tensor}" in header for tensor in ("dQ", "dK", "dV")), said
     (mine,) = (line for line in out.splitlines() if line.startswith("mine"))
     assert len(re.findall(r"\d\.\de-\d\d", mine)) >= 5  # largest, bound, and three tensors
-
-
-def test_try_of_a_wrong_function_exits_with_1(folder, lmperf):
-    narrow = ("--phases", "forward", "--implementations", "eager")
-    code, out, said = lmperf("try", "my_functions:attention", "--as", "attention", *narrow)
-    assert code == 0, said
-    assert out.startswith("flash_attention: my_functions:attention beside PyTorch; batch 1, ")
-    assert [line.split()[0] for line in out.splitlines()[4:6]] == ["PyTorch", "mine"], out
-    code, out, said = lmperf("try", "my_functions:doubled", "--as", "attention", *narrow)
+    code, out, said = lmperf("try", "my_functions:doubled", *narrow, "forward")
     assert code == 1
     assert "- gate failed, withheld, mine (1 row): " in out and "float64 reference" in out
 
@@ -108,18 +85,12 @@ def test_try_of_a_function_that_hangs_ends_after_one_limit(folder, lmperf):
     assert said.endswith("lmperf: a step took longer than 4 s; --limit SECONDS allows more\n")
 
 
-def test_try_measures_the_smallest_cell(folder):
-    overrides = {"implementations.flash_attention.mine": "my_functions:attention"}
-    overrides["grid.flash_attention.seq_len"] = [64, 32]
-    config = load_config(folder / "config/config.yaml", overrides)
-    assert ("seq_len", "32") in _smallest(Project(config, folder).plan("flash_attention"))
-
-
-def test_try_completes_the_given_axes_by_the_smallest_cell(folder):
+def test_try_measures_the_smallest_cell_and_completes_given_axes_by_it(folder):
     overrides = {"implementations.flash_attention.mine": "my_functions:attention"}
     overrides |= {"grid.flash_attention.seq_len": [64, 32], "grid.flash_attention.d_head": [32, 16]}
     config = load_config(folder / "config/config.yaml", overrides)
     plan = Project(config, folder).plan("flash_attention")
+    assert ("seq_len", "32") in _smallest(plan)
     pairs = dict(_smallest(plan, [("seq_len", "64"), ("seq_len", "32")]))
     assert pairs["d_head"] == "16" and "seq_len" not in pairs
 
@@ -190,18 +161,6 @@ def test_run_measures_benchmarks_outside_the_configuration(lmperf):
     code, out, said = lmperf("run", "mixed_precision", *narrow)
     assert code == 0, said
     assert "10.0001" in out or "ok" in out
-
-
-def test_try_of_train_step_in_profiles_exits_with_1(folder, lmperf):
-    step = "def step(model, optimizer, tokens, targets):\n    return None\n"
-    (folder / "my_step.py").write_text(step)
-    grid = "grid.profiles={size: [tiny], context_length: [16], batch: [1]}"
-    code, out, said = lmperf(
-        *("try", "my_step:step", "--as", "model", "--in", "profiles"),
-        *("--config", grid),
-    )
-    assert code == 1, out + said
-    assert "a train step is timed in the benchmark end_to_end only" in out
 
 
 def test_try_ignores_other_custom_implementations(folder, lmperf, monkeypatch):

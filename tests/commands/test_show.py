@@ -4,12 +4,19 @@ import csv
 import io
 
 import pytest
+from made_up import OK, pretend
+
+
+@pytest.fixture
+def measured(lmperf, monkeypatch):
+    """Evidence of the one cell, whose rows are made up."""
+    assert "no evidence of machine here" in lmperf("show", "attention")[2]
+    pretend(monkeypatch, lambda *_: OK)
+    assert lmperf("measure", "flash_attention")[0] == 0
 
 
 @pytest.mark.machine
-def test_show_prints_a_page_or_one_table(folder, lmperf):
-    only = ("--implementations", "eager")
-    assert lmperf("run", "flash_attention", "--keep", *only)[0] == 0
+def test_show_prints_a_page_or_one_table(measured, folder, lmperf):
     code, out, said = lmperf("show", "flash_attention")
     assert code == 0, said
     assert "forward, PyTorch (ms)" in out
@@ -32,9 +39,7 @@ def test_show_prints_a_page_or_one_table(folder, lmperf):
     assert "cannot be written: not a directory" in lmperf("show", "--output", "file/tables")[2]
 
 
-def test_missing_evidence_or_page_is_named(folder, lmperf):
-    assert "no evidence of machine here" in lmperf("show", "attention")[2]
-    assert lmperf("run", "flash_attention", "--keep", "--implementations", "eager")[0] == 0
+def test_missing_evidence_or_page_is_named(measured, lmperf):
     said = lmperf("show", "flash")[2]
     assert "unknown page flash; choose one of: report, flash_attention, method" in said
     assert "here has no evidence of lrpe; run: lmperf measure lrpe" in lmperf("show", "lrpe")[2]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -30,9 +29,9 @@ MARK = "LMPERF_FAULTS_RUN"
 
 
 class Checkout:
-    """A copy of this checkout with a small grid and no evidence."""
+    """A copy of what a clone has of the pipeline, with a small grid and no evidence."""
 
-    def __init__(self, root: Path):
+    def __init__(self, root: Path, config: str = CONFIG):
         self.root = root
         root.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / "Snakefile", root)
@@ -40,7 +39,7 @@ class Checkout:
             # Bytecode saves a second; another process may be about to rename a *.pyc.NUMBER.
             ignored = shutil.ignore_patterns("*.pyc.*", "*.egg-info")
             shutil.copytree(ROOT / folder, root / folder, ignore=ignored)
-        (root / "config/config.yaml").write_text(CONFIG)
+        (root / "config/config.yaml").write_text(config)
 
     def start(self, *command: str, **environment: str) -> Run:
         """Start `make report`, or another Python command, in a process group of its own."""
@@ -63,8 +62,8 @@ class Checkout:
             found.append(f"the rows are not those of an undisturbed run: {counted}")
         if other := {row["status"] for row in self.rows} - {"ok"}:
             found.append(f"there are rows of status {other}")
-        if (measured := self.groups_measured()) != GROUPS:
-            found.append(f"{measured} groups were measured and saved, of {GROUPS}")
+        if (stored := self.groups_stored()) != GROUPS:
+            found.append(f"{stored} groups were measured and stored, of {GROUPS}")
         verdict = self.run("-m", "lmperf.cli", "verify")
         # Another test may load the machine.
         by_load = (LOADED, plausible.CONTRADICTION)
@@ -75,17 +74,10 @@ class Checkout:
         leftovers = [str(p) for p in (self.root / "report").rglob(".*") if p.is_file()]
         return found + [f"left behind: {leftovers}"] * bool(leftovers)
 
-    def groups_measured(self) -> int:
-        """How many groups of cases all jobs have saved; a group measured twice counts twice."""
-        cost = read_rows(self.root / f"report/{MACHINE}/evidence/cost.csv")
+    def groups_stored(self) -> int:
+        """How many groups of cases all jobs have stored; a group measured twice counts twice."""
+        cost = read_rows(self.root / f"report/{MACHINE}/store/cost.csv")
         return sum(int(row["groups"]) for row in cost)
-
-    def form(self) -> str:
-        """The parts of the page without numbers: headings and first columns of tables."""
-        text = (self.root / f"report/{MACHINE}/attention.md").read_text()
-        lines = [line.split("|")[1] for line in text.splitlines() if line.startswith("|")]
-        headings = [line for line in text.splitlines() if line.startswith("#")]
-        return re.sub(r"[\d.]+", "0", "\n".join(headings + lines))
 
 
 REPORT = ("-m", "snakemake", "--cores", "1", "report/report.md")

@@ -48,23 +48,17 @@ def until(holds, run, limit_s=240):
         time.sleep(0.2)
 
 
-def groups_stored(checkout):
-    path = checkout.root / "report/here/store/cost.csv"
-    return sum(int(row["groups"]) for row in read_rows(path))
-
-
 def test_faults_of_a_cluster_lose_nothing(cluster, tmp_path):
-    checkout = Checkout(tmp_path / "checkout")
     lengths = (32, 48, 64, 80, 96)
-    (checkout.root / "config/config.yaml").write_text(attention(*lengths))
+    checkout = Checkout(tmp_path / "checkout", attention(*lengths))
     stored = 0
 
     def measuring(*more):
         """Start the same command, and wait until its job has stored one more group."""
         nonlocal stored
         run = checkout.start(*command(*more))
-        until(lambda: groups_stored(checkout) > stored and run.job(), run)
-        stored = groups_stored(checkout)
+        until(lambda: checkout.groups_stored() > stored and run.job(), run)
+        stored = checkout.groups_stored()
         return run
 
     run = measuring()
@@ -86,11 +80,11 @@ def test_faults_of_a_cluster_lose_nothing(cluster, tmp_path):
     run = measuring("--set-resources", "attention:gpu=1")
     cluster.node("down")  # SLURM puts the job back into the queue
     until(lambda: cluster.jobs("PENDING"), run)
-    stored = groups_stored(checkout)
+    stored = checkout.groups_stored()
     cluster.node("resume")
     assert run.wait(600).code == 0, run.said
 
-    assert groups_stored(checkout) == len(lengths), "nothing was measured twice"
+    assert checkout.groups_stored() == len(lengths), "nothing was measured twice"
     rows = checkout.rows
     assert len(rows) == 2 * len(lengths) and {row["status"] for row in rows} == {"ok"}
     summary = checkout.run("-m", "lmperf.cli", "summary", "--current")

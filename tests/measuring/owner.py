@@ -1,7 +1,4 @@
-"""Measures implementations of a toy into a store, as a job does: `owner.py STORE NAME,... [SIZE]`.
-
-Exits with 130 if it is interrupted.
-"""
+"""Measures implementations into a store, as a job does: `owner.py STORE NAME,... [SIZE]`."""
 
 import sys
 from datetime import UTC, datetime
@@ -38,7 +35,4 @@ def main(path: str, names: str, size: str = "") -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main(*sys.argv[1:])
-    except KeyboardInterrupt:
-        sys.exit(130)
+    main(*sys.argv[1:])

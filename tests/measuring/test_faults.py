@@ -12,7 +12,7 @@ def statuses(rows):
 
 def test_python_faults_cost_one_case_each_and_no_process(measured):
     names = ["doubles", "raises", "asks_for_a_pebibyte", "is_wrong", "is_not_finite"]
-    names += ["is_unsupported", "also_doubles", "prints_a_lot"]
+    names += ["is_unsupported", "also_doubles", "prints_a_lot", "leaves_a_daemon"]
     rows = measured(names, **SIZE)
     assert statuses(rows) == {
         "doubles": {"ok"},
@@ -23,63 +23,41 @@ def test_python_faults_cost_one_case_each_and_no_process(measured):
         "is_unsupported": {"unsupported"},
         "also_doubles": {"ok"},
         "prints_a_lot": {"ok"},
+        "leaves_a_daemon": {"ok"},
     }
     assert all(len(of) == 2 for of in rows.values())
     assert rows["raises"][0]["reason"].startswith("RuntimeError: no kernel für")
     assert float(rows["asks_for_a_pebibyte"][0]["requested_bytes"]) == 2**50
     assert float(rows["is_wrong"][0]["max_error"]) > float(rows["is_wrong"][0]["error_bound"])
+    assert not is_alive(marked("daemon")), "it ends with its worker"
     for row in rows["doubles"]:
         assert float(row["low_ms"]) <= float(row["median_ms"]) <= float(row["high_ms"])
         assert 6 <= len(row["rounds_ms"].split(";")) <= 20 and row["max_error"] == 0
 
 
-def test_a_worker_that_dies_costs_the_case_that_ran(measured, said):
-    why = {
-        "exits": "ended with exit code 3",
+def test_a_worker_that_dies_or_hangs_costs_the_case_that_ran(measured, said):
+    dies = {
         "segfaults": "was ended by SIGSEGV",
         "kills_its_keeper": "was ended by SIGKILL",
         "closes_its_files": "closed its connection",
     }
-    rows = measured(["doubles", *why], toys.Short, **SIZE)
-    assert statuses(rows) == {"doubles": {"ok"}} | {name: {"crash"} for name in why}
-    assert all(words in rows[name][0]["reason"] for name, words in why.items())
-    assert sum("it is tried once more" in line for line in said) == len(why)
-
-
-def test_a_worker_that_was_killed_once_costs_nothing(measured):
-    assert statuses(measured(["doubles", "is_killed_once"], toys.Short, **SIZE)) == {
-        "doubles": {"ok"},
-        "is_killed_once": {"ok"},
-    }
-
-
-def test_a_hang_ends_with_all_that_it_started(measured):
-    rows = measured(["hangs_with_children", "doubles"], toys.Short, **SIZE)
-    assert statuses(rows) == {"hangs_with_children": {"timeout"}, "doubles": {"ok"}}
-    assert rows["hangs_with_children"][0]["reason"] == "no answer within 3 s"
-    for mark in ("child", "daemon"):
-        assert not is_alive(marked(mark))
-
-
-def test_a_hang_that_prints_is_found(measured, said):
-    assert statuses(measured(["prints_forever"], toys.Short, **SIZE)) == {
-        "prints_forever": {"timeout"}
-    }
+    hangs = ("stops_with_children", "prints_forever")
+    rows = measured(["doubles", *dies, "is_killed_once", *hangs], toys.Short, **SIZE)
+    expected = dict.fromkeys(("doubles", "is_killed_once"), "ok")
+    expected |= dict.fromkeys(dies, "crash") | dict.fromkeys(hangs, "timeout")
+    assert {name: of[0]["status"] for name, of in rows.items()} == expected
+    assert all(words in rows[name][0]["reason"] for name, words in dies.items())
+    assert all(rows[name][0]["reason"] == "no answer within 3 s" for name in hangs)
+    assert sum("it is tried once more" in line for line in said) == len(dies) + 1
     assert sum("still here" in line for line in said) == 1
+    assert not is_alive(marked("child")) and not is_alive(marked("daemon"))
 
 
 def test_what_hangs_twice_is_skipped(measured):
-    rows = measured(["hangs", "doubles"], toys.Short)
-    assert statuses(rows) == {"hangs": {"timeout"}, "doubles": {"ok"}}
-    assert rows["hangs"][2]["reason"].startswith("skipped")
-    assert [row["size"] for row in rows["hangs"]] == [8, 16, 32]
-
-
-def test_an_escaped_grandchild_ends_with_its_worker(measured):
-    assert statuses(measured(["leaves_a_daemon"], toys.Short, **SIZE)) == {
-        "leaves_a_daemon": {"ok"}
-    }
-    assert not is_alive(marked("daemon"))
+    rows = measured(["hangs"], toys.Short)["hangs"]
+    assert {row["status"] for row in rows} == {"timeout"}
+    assert rows[2]["reason"].startswith("skipped")
+    assert [row["size"] for row in rows] == [8, 16, 32]
 
 
 def test_weights_that_one_implementation_poisons_are_put_back(measured):

@@ -9,7 +9,7 @@ SIZE = {"size": [8]}
 
 
 def test_faults_cost_only_their_own_rows(measured):
-    names = ["doubles", "asks_for_a_pebibyte", "is_not_finite", "exits", "hangs_with_children"]
+    names = ["doubles", "asks_for_a_pebibyte", "is_not_finite", "exits", "stops_with_children"]
     names += ["writes_where_nothing_is", "leaves_a_daemon", "also_doubles"]
     rows = measured(names, toys.Short, device="cuda", **SIZE)
     assert {name: of[0]["status"] for name, of in rows.items()} == {
@@ -17,7 +17,7 @@ def test_faults_cost_only_their_own_rows(measured):
         "asks_for_a_pebibyte": "oom",
         "is_not_finite": "nan",
         "exits": "crash",
-        "hangs_with_children": "timeout",
+        "stops_with_children": "timeout",
         "writes_where_nothing_is": "crash",
         "leaves_a_daemon": "ok",
         "also_doubles": "ok",
@@ -42,7 +42,7 @@ def test_cheats_on_a_gpu_fail(measured):
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 def test_ranks_on_two_gpus_measure_and_fail_together(measured):
-    names = ("right", "is_wrong", "raises", "hangs", "right_too")
+    names = ("right", "is_wrong_on_rank_1", "raises", "hangs", "right_too")
     rows = measured(names, toys.Ranked, device="cuda")
     assert [rows[name][0]["status"] for name in names] == [
         *("ok", "failed_check", "crash", "timeout", "ok")

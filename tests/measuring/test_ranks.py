@@ -9,11 +9,9 @@ def test_ranks_measure_and_fail_together(measured):
     assert found == {
         "right": ("ok", ""),
         "right_too": ("ok", ""),
-        "is_wrong": ("failed_check", "out differs from the float64 reference"),
         "is_wrong_on_rank_1": ("failed_check", "out differs from the float64 reference"),
         "is_unsupported": ("unsupported", "needs four nodes"),
         "ends": ("crash", "a rank failed: process 1 terminated with exit code 3"),
-        "is_killed": ("crash", "a rank failed: process 1 terminated with signal SIGKILL"),
         "hangs": ("timeout", "no answer within 6 s"),
         "raises": ("crash", found["raises"][1]),
         "refuses": ("unsupported", "rank 1, but not every rank: no such layout on this rank"),

@@ -75,11 +75,12 @@ def leaves_a_daemon(x):
     return x * 2
 
 
-def hangs_with_children(x):
+def stops_with_children(x):
+    """Hangs, and does not end by a signal that it could handle."""
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     (MARKS / "child").write_text(str(child.pid))
     leaves_a_daemon(x)
-    time.sleep(600)
+    os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def is_killed_once(x):
@@ -132,7 +133,7 @@ def is_slow(x):
 
 FUNCTIONS = (
     *(doubles, exits, segfaults, raises, hangs, asks_for_a_pebibyte, is_wrong, is_not_finite),
-    *(leaves_a_daemon, hangs_with_children, is_killed_once, kills_its_keeper),
+    *(leaves_a_daemon, stops_with_children, is_killed_once, kills_its_keeper),
     *(writes_where_nothing_is, closes_its_files, prints_a_lot, prints_forever, is_slow),
 )
 
@@ -262,10 +263,6 @@ def _ends():
     os._exit(3)
 
 
-def _is_killed():
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
 def _hangs():
     time.sleep(600)
 
@@ -279,11 +276,8 @@ def _refuses():
 
 
 # Implementation -> what rank 1 does in its first call.
-ON_RANK_1 = {
-    **{"ends": _ends, "is_killed": _is_killed, "hangs": _hangs, "raises": _raises},
-    "refuses": _refuses,
-}
-RANKED = ("right", "is_wrong", "is_wrong_on_rank_1", "is_unsupported", *ON_RANK_1, "right_too")
+ON_RANK_1 = {"ends": _ends, "hangs": _hangs, "raises": _raises, "refuses": _refuses}
+RANKED = ("right", "is_wrong_on_rank_1", "is_unsupported", *ON_RANK_1, "right_too")
 
 
 class Ranked(RankedTimed):
@@ -315,8 +309,7 @@ class Ranked(RankedTimed):
             out = inputs.clone()
             torch.distributed.all_reduce(out)
             time.sleep(0.01 * (1 + rank.number))  # the slowest rank counts
-            wrong = name == "is_wrong" or (name == "is_wrong_on_rank_1" and rank.number == 1)
-            return out + wrong
+            return out + (name == "is_wrong_on_rank_1" and rank.number == 1)
 
         def gate(phases):
             freshen(seed)
