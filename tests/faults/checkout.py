@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
 import uuid
-from collections import Counter
 from pathlib import Path
 
 import configurations
 
-from lmperf.benchmarks import load
-from lmperf.evidence import plausible
-from lmperf.evidence.review import LOADED
 from lmperf.evidence.store import read_rows
 
 ROOT = Path(__file__).parents[2]
@@ -41,63 +35,39 @@ class Checkout:
             shutil.copytree(ROOT / folder, root / folder, ignore=ignored)
         (root / "config/config.yaml").write_text(config)
 
-    def start(self, *command: str, **environment: str) -> Run:
-        """Start `make report`, or another Python command, in a process group of its own."""
-        return Run(self.root, command or REPORT, environment)
+    def start(self, *command: str) -> Run:
+        """Start a Python command in a process group of its own."""
+        return Run(self.root, command)
 
-    def run(self, *command: str, **environment: str) -> Run:
+    def run(self, *command: str) -> Run:
         """Start a command as `start` does and wait for its end."""
-        return self.start(*command, **environment).wait()
+        return self.start(*command).wait()
 
     @property
     def rows(self) -> list[dict[str, str]]:
         return read_rows(self.root / f"report/{MACHINE}/evidence/attention.csv")
 
-    def faults(self) -> list[str]:
-        """Differences from the state after an undisturbed `make report`."""
-        found = []
-        identity = load("attention").identity
-        counted = Counter(tuple(row[name] for name in identity) for row in self.rows)
-        if len(counted) != 2 * GROUPS or set(counted.values()) != {1}:
-            found.append(f"the rows are not those of an undisturbed run: {counted}")
-        if other := {row["status"] for row in self.rows} - {"ok"}:
-            found.append(f"there are rows of status {other}")
-        if (stored := self.groups_stored()) != GROUPS:
-            found.append(f"{stored} groups were measured and stored, of {GROUPS}")
-        verdict = self.run("-m", "lmperf.cli", "verify")
-        # Another test may load the machine.
-        by_load = (LOADED, plausible.CONTRADICTION)
-        lines = verdict.said.splitlines()
-        lines = [line for line in lines if not any(words in line for words in by_load)]
-        if verdict.code and len(lines) > 1:
-            found.append(f"verify: {lines[:3]}")
-        leftovers = [str(p) for p in (self.root / "report").rglob(".*") if p.is_file()]
-        return found + [f"left behind: {leftovers}"] * bool(leftovers)
-
     def groups_stored(self) -> int:
         """How many groups of cases all jobs have stored; a group measured twice counts twice."""
         cost = read_rows(self.root / f"report/{MACHINE}/store/cost.csv")
-        return sum(int(row["groups"]) for row in cost)
+        last = {row["started_at"]: int(row["groups"]) for row in cost}  # a job adds to its own
+        return sum(last.values())
 
 
 REPORT = ("-m", "snakemake", "--cores", "1", "report/report.md")
-CURRENT = ("-m", "lmperf.cli", "summary", "--current")
 
 
 class Run:
     """A running command with all processes that it started."""
 
-    def __init__(self, root: Path, command: tuple[str, ...], environment: dict[str, str]):
+    def __init__(self, root: Path, command: tuple[str, ...]):
         self.mark = uuid.uuid4().hex
-        self._root, self._command = root, command
         path = os.pathsep.join([str(root / "src"), os.environ.get("PYTHONPATH", "")])
         marked = {"PYTHONPATH": path, "LMPERF_COMMIT": "0" * 40, MARK: self.mark}
-        known = {**os.environ, **marked, **environment}
-        self._environment = {name: value for name, value in known.items() if value}
         self._process = subprocess.Popen(
             [sys.executable, *command],
             cwd=root,
-            env=self._environment,
+            env={**os.environ, **marked},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -107,13 +77,9 @@ class Run:
         self.said = ""
 
     def wait(self, limit_s: float = 300.0) -> Run:
-        """Wait until the command ends. After a report, `code` says if the write-up is current."""
+        """Wait until the command ends."""
         self.said = self._process.communicate(timeout=limit_s)[0]
         self.code = self._process.returncode
-        if self._command is REPORT and self.code == 0:
-            known = dict(cwd=self._root, env=self._environment, capture_output=True, text=True)
-            done = subprocess.run([sys.executable, *CURRENT], **known)
-            self.code, self.said = done.returncode, self.said + done.stdout + done.stderr
         return self
 
     @property
@@ -150,13 +116,6 @@ class Run:
                 return False
             time.sleep(0.05)
         return True
-
-    def end(self) -> None:
-        for pid in self.alive():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        if self.code is None:
-            self._process.communicate()
 
 
 def _read(pid: int, name: str) -> bytes:

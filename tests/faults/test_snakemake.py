@@ -16,6 +16,8 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="needs prctl and /proc of Linux"),
 ]
 
+MEASURE = (*REPORT[:-1], "attention")
+
 
 @pytest.mark.parametrize(
     ("target", "more"), [("report", []), ("quick", ["--config", "preset=quick"])]
@@ -29,7 +31,7 @@ def test_make_runs_the_command_tested_here(target, more):
 
 def test_interrupted_and_killed_runs_lose_nothing_and_leave_no_process(tmp_path):
     checkout = Checkout(tmp_path / "checkout")
-    run = checkout.start()
+    run = checkout.start(*MEASURE)
     saved = checkout.root / f"report/{MACHINE}/store/cost.csv"
     while not saved.exists() and not run.is_over:
         time.sleep(0.05)
@@ -41,13 +43,15 @@ def test_interrupted_and_killed_runs_lose_nothing_and_leave_no_process(tmp_path)
     assert not re.search("Error|Exception|Traceback", run.said), run.said
     assert checkout.groups_stored() < GROUPS
 
-    run = checkout.start()
+    run = checkout.start(*MEASURE)
     while not run.workers() and not run.is_over:
         time.sleep(0.05)
     os.kill(run.pid, signal.SIGKILL)
     run.wait()
     assert run.gone(), "job and workers end with their Snakemake"
 
-    again = checkout.run()
+    again = checkout.run(*MEASURE)
     assert again.code == 0, again.said
-    assert checkout.faults() == [], "what was saved is not measured again"
+    assert checkout.groups_stored() == GROUPS, "what was stored is not measured again"
+    assert [row["status"] for row in checkout.rows] == ["ok"] * 2 * GROUPS
+    assert not [path for path in (checkout.root / "report").rglob(".*") if path.is_file()]
