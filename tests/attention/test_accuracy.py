@@ -45,14 +45,6 @@ def test_short_last_block_is_merged_with_the_previous(monkeypatch, chunk):
     assert blockwise_error(got, reference) > 0.4
 
 
-def test_sequence_shorter_than_a_block_is_one_block():
-    reference = torch.ones(1, 40, 1)
-    reference[0, 39] = 9.0
-    got = reference.clone()
-    got[0, 0] += 1.0
-    assert blockwise_error(got, reference) == pytest.approx((40 / 120) ** 0.5)
-
-
 def test_zero_reference_gives_zero_or_infinite_error():
     zeros = torch.zeros(1, 5, 3)
     assert blockwise_error(zeros, zeros) == 0.0
@@ -66,13 +58,6 @@ def test_non_finite_values_give_an_infinite_error(value):
     got = reference.clone()
     got[1, 99, 7] = value
     assert blockwise_error(got, reference) == math.inf
-
-
-def test_chunking_does_not_change_the_error(monkeypatch):
-    reference, noise = unit_normal(3, 300, 8), unit_normal(3, 300, 8)
-    whole = blockwise_error(reference + 1e-3 * noise, reference)
-    monkeypatch.setattr("lmperf.attention.accuracy.CHUNK_ELEMENTS", 1)
-    assert blockwise_error(reference + 1e-3 * noise, reference) == pytest.approx(whole, rel=1e-12)
 
 
 def test_bound_grows_with_the_rounding_of_large_scores():
@@ -111,7 +96,7 @@ def errors_without_a_key_tile(d: int) -> dict[str, float]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("d", [16, 64, 128])
+@pytest.mark.parametrize("d", [16, 128])
 def test_dropped_key_tile_at_65536_exceeds_the_bound(dtype, d):
     errors = errors_without_a_key_tile(d)
     for tensor in ("out", "dq"):
@@ -150,12 +135,13 @@ def test_dropped_query_tile_exceeds_the_bound(dtype):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("name", ["float32", "float16", "bfloat16"])
-@pytest.mark.parametrize("d", [16, 64])
+@pytest.mark.parametrize(
+    "name, causal, d",
+    [("float32", True, 16), ("float16", False, 64), ("bfloat16", True, 64)],
+)
 def test_pytorch_is_within_the_bounds(name, causal, d):
     torch.manual_seed(d)
-    x = [unit_normal(1, 4, 1024, d).to(getattr(torch, name)) for _ in range(4)]
+    x = [unit_normal(1, 2, 512, d).to(getattr(torch, name)) for _ in range(4)]
     reference = attention_float64(*x, causal)
 
     def sdpa(q, k, v, causal):

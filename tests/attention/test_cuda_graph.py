@@ -10,15 +10,6 @@ SHAPE = (1, 2, 300, 32)
 
 
 @pytest.mark.gpu
-def test_replay_reads_the_current_inputs():
-    x = torch.ones(8, device="cuda")
-    (double,) = captured([lambda _: 2 * x])
-    assert double(None).tolist() == [2.0] * 8
-    x.fill_(3.0)
-    assert double(None).tolist() == [6.0] * 8
-
-
-@pytest.mark.gpu
 def test_step_reads_the_output_of_the_previous_replay():
     x = torch.ones(8, device="cuda")
     double, square = captured([lambda _: 2 * x, lambda twice: twice * twice])
@@ -29,13 +20,12 @@ def test_step_reads_the_output_of_the_previous_replay():
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", PHASES)
-def test_graphed_attention_passes_the_gate_only_if_correct(name):
+def test_graphed_attention_passes_the_gate_only_if_correct():
     problem = AttentionProblem(SHAPE, "float32", True, "cuda", 0)
     right = problem.workload(attention, PHASES, graphed=True)
-    assert right.gate([name]).passed
     wrong = problem.workload(lambda q, k, v, causal: attention(q, k, v), PHASES, graphed=True)
-    assert not wrong.gate([name]).passed
+    for name in PHASES:
+        assert right.gate([name]).passed and not wrong.gate([name]).passed
 
 
 @pytest.mark.gpu

@@ -26,16 +26,21 @@ def call(work, name, seed):
     return work.check(name, phase.run(phase.before()))
 
 
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
-@pytest.mark.parametrize("shape", [SHAPE, (4, 33, 16), (1, 1, 1, 8)])
+@pytest.mark.parametrize(
+    "shape, dtype, causal",
+    [
+        (SHAPE, "float16", True),
+        (SHAPE, "bfloat16", False),
+        ((4, 33, 16), "float32", True),
+        ((1, 1, 1, 8), "float32", False),
+    ],
+)
 def test_correct_result_passes_the_check_on_fresh_inputs(shape, dtype, causal):
     work = problem(dtype, shape, causal).workload(sdpa, PHASES)
     assert work.gate(PHASES).passed
-    for seed in range(3):
-        for name in PHASES:
-            gate = call(work, name, seed)
-            assert gate.passed, (name, gate.errors, gate.bounds)
+    for seed, name in enumerate(PHASES):
+        gate = call(work, name, seed)
+        assert gate.passed, (name, gate.errors, gate.bounds)
 
 
 def test_fresh_inputs_differ_and_reuse_memory():
@@ -48,14 +53,6 @@ def test_fresh_inputs_differ_and_reuse_memory():
     assert all(t.requires_grad and t.is_leaf for t in made.inputs[:3])
 
 
-def test_seed_determines_the_inputs():
-    one, other = problem(), problem()
-    for made, first in ((one, 7), (other, 8)):
-        made.fresh.freshen(first)
-        made.fresh.freshen(9)
-    assert all(map(torch.equal, one.inputs, other.inputs))
-
-
 def test_checked_sequences_are_a_new_random_sample(monkeypatch):
     monkeypatch.setitem(attention_problem.CHECKED_SCORES, "cpu", 2 * 70**2)
     made = problem(shape=(4, 8, 70, 16))
@@ -64,41 +61,35 @@ def test_checked_sequences_are_a_new_random_sample(monkeypatch):
     assert problem(shape=(1, 1, 700, 16))._chosen() == [0]
 
 
-def without_maximum(q, k, v, causal):
-    """A softmax that does not subtract the maximum of each row."""
-    return weighted(q, k, v, causal, lambda scores: torch.zeros_like(scores[..., :1]))
-
-
 def with_first_maximum(q, k, v, causal):
     """A softmax that subtracts the maximum of the first 16 keys only."""
-    return weighted(q, k, v, causal, lambda scores: scores[..., :16].amax(-1, keepdim=True))
-
-
-def weighted(q, k, v, causal, subtracted):
     scores = q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5
     if causal:
         scores = scores.masked_fill(torch.ones_like(scores).triu(1).bool(), -torch.inf)
-    p = (scores - subtracted(scores)).exp()
+    p = (scores - scores[..., :16].amax(-1, keepdim=True)).exp()
     return p / p.sum(-1, keepdim=True) @ v
 
 
-@pytest.mark.parametrize("wrong", [without_maximum, with_first_maximum])
-@pytest.mark.parametrize("phase", PHASES)
-def test_softmax_without_its_maximum_fails_the_gate(wrong, phase, monkeypatch):
+@pytest.mark.parametrize("phase", ["forward", "backward"])
+def test_softmax_without_its_maximum_fails_the_gate(phase, monkeypatch):
     words = "differs from the float64 reference if the scores are large"
     with pytest.raises(WrongResult, match=words):
-        problem().workload(wrong, PHASES).gate([phase])
+        problem().workload(with_first_maximum, PHASES).gate([phase])
     monkeypatch.setattr(AttentionProblem, "_require_large_scores", lambda *_: None)
-    assert problem().workload(wrong, PHASES).gate([phase]).passed
+    assert problem().workload(with_first_maximum, PHASES).gate([phase]).passed
 
 
-@pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(
-    ("function", "tolerance"),
-    [(attention, "rounded_scores"), (tiled_attention, "rounded_scores"), (sdpa, "strict")],
+    ("function", "tolerance", "shape", "dtype", "causal"),
+    [
+        (attention, "rounded_scores", (3, 33, 16), "float32", True),
+        (attention, "rounded_scores", (1, 2, 131, 32), "bfloat16", False),
+        (tiled_attention, "rounded_scores", (1, 1, 260, 80), "float32", False),
+        (tiled_attention, "rounded_scores", (3, 33, 16), "bfloat16", True),
+        (sdpa, "strict", (1, 2, 131, 32), "float32", True),
+        (sdpa, "strict", (1, 2, 32, 16), "bfloat16", False),
+    ],
 )
-@pytest.mark.parametrize("shape", [(1, 2, 32, 16), (3, 33, 16), (1, 2, 131, 32), (1, 1, 260, 80)])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_correct_softmax_passes_the_gate_with_large_scores(
     function, tolerance, shape, dtype, causal
 ):
@@ -108,8 +99,7 @@ def test_correct_softmax_passes_the_gate_with_large_scores(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("dtype, causal", [("float32", False), ("float16", True)])
 def test_triton_passes_the_gate_with_large_scores(device, dtype, causal):
     pytest.importorskip("triton")
     from lmperf.attention.triton import flash_attention
@@ -119,9 +109,10 @@ def test_triton_passes_the_gate_with_large_scores(device, dtype, causal):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("d", [64, 128])
-@pytest.mark.parametrize("dtype", ["float32", "tf32", "bfloat16", "float16"])
+@pytest.mark.parametrize(
+    "dtype, d, causal",
+    [("float32", 64, True), ("tf32", 128, False), ("bfloat16", 128, True), ("float16", 64, False)],
+)
 @pytest.mark.parametrize(
     "name", ["triton", "sdpa", "sdpa_cudnn", "sdpa_flash", "sdpa_efficient", "flex", "eager"]
 )
@@ -145,15 +136,6 @@ def test_changed_input_is_found_if_scores_are_large():
     assert not made.fresh.changed()
     made.inputs[1].detach()[..., 5, 0] = 2.0
     assert made.fresh.changed() == ["k"]
-
-
-def test_dout_is_redrawn_after_the_forward_pass():
-    made = problem(shape=(1, 1, 5, 4))
-    for seed in range(20):
-        made.fresh.freshen(seed)
-        during = made.inputs[3].clone()
-        made.fresh.freshen_gradient()
-        assert not torch.equal(during, made.inputs[3])
 
 
 def test_tf32_shares_inputs_with_float32():
@@ -183,13 +165,6 @@ def cached_by_shape():
     """Caches outputs by the shape of the inputs."""
     kept = {}
     return lambda q, k, v, causal: kept.setdefault(q.shape, sdpa(q, k, v, causal).detach())
-
-
-def cached_for_one_seed():
-    """A function that returns the correct output for one seed only."""
-    q, k, v, _ = problem().inputs
-    answer = sdpa(q, k, v, True)
-    return lambda q, k, v, causal: answer.clone()
 
 
 class GradientsInForward(torch.autograd.Function):
@@ -225,7 +200,6 @@ def gradients_in_forward():
     [
         (cached_by_address, "forward"),
         (cached_by_shape, "forward"),
-        (cached_for_one_seed, "forward"),
         (gradients_in_forward, "backward"),
     ],
 )
@@ -275,7 +249,6 @@ def changing(q, k, v, causal):
         (lambda *a, causal: sdpa(*(t.double() for t in a), causal), "the dtype torch.float64; it"),
         (lambda *a, causal: sdpa(*a, causal)[..., :8], r"the shape \(2, 3, 70, 8\); it must be"),
         (lambda *a, causal: sdpa(*a, causal).to("meta"), "out has the device meta; it must be cpu"),
-        (lambda *a, causal: (sdpa(*a, causal),), "out is a tuple; it must be a torch.Tensor"),
         (lambda *a, causal: None, "out is a NoneType; it must be a torch.Tensor"),
         (changing, r"the call changed its inputs \(q\); they must stay as they are"),
     ],
@@ -302,11 +275,3 @@ def test_failed_gate_reports_pytorch_error():
     assert errors.keys() == gate.errors.keys()
     assert all(0 < errors[name] < gate.bounds[name] * 4 for name in errors)
     assert set(call(work, "forward", 2).pytorch()) == {"out"}
-
-
-def test_pytorch_error_comes_from_sdpa_if_scores_do_not_fit(monkeypatch):
-    made = problem("bfloat16")
-    gate = made.workload(sdpa, PHASES).gate(PHASES)
-    assert gate.pytorch() != gate.errors
-    monkeypatch.setattr("lmperf.attention.pytorch.MOST_SCORES", 0)
-    assert gate.pytorch()["out"] == gate.errors["out"]

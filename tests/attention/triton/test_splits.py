@@ -39,7 +39,7 @@ def results(x, causal, chunk, blocks=(64, 32)):
 
 def inputs(n, d, dtype=torch.float32, sizes=(1.0, 1.0, 1.0, 1.0)):
     torch.manual_seed(n)
-    return [(size * torch.randn(2, 2, n, d, device=DEVICE)).to(dtype) for size in sizes]
+    return [(size * torch.randn(1, 2, n, d, device=DEVICE)).to(dtype) for size in sizes]
 
 
 def assert_right(got, x, causal, dtype="float32"):
@@ -48,8 +48,10 @@ def assert_right(got, x, causal, dtype="float32"):
         assert error <= error_bound(tensor, dtype), tensor
 
 
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("n, blocks", [(100, (64, 32)), (100, (32, 64)), (128, (64, 32))])
+@pytest.mark.parametrize(
+    "n, causal, blocks",
+    [(100, True, (64, 32)), (100, False, (32, 64)), (128, True, (32, 64))],
+)
 def test_chunked_results_match_unsplit_results(n, causal, blocks):
     x = inputs(n, 24)
     assert_right(results(x, causal, 64, blocks), x, causal)
@@ -65,8 +67,7 @@ def in_halves(monkeypatch):
     "causal, chunk, sizes",
     [
         (True, 0, (1, 1, 1, 1)),
-        (False, 64, (1e-2, 1e2, 1e-5, 1e6)),
-        (True, 0, (1e-12, 1e12, 1, 1e-20)),
+        (False, 64, (1e-12, 1e12, 1e-5, 1e-20)),
     ],
 )
 def test_float16_halves_are_as_accurate_as_float32(in_halves, causal, chunk, sizes):
@@ -77,7 +78,7 @@ def test_float16_halves_are_as_accurate_as_float32(in_halves, causal, chunk, siz
 def test_float16_halves_keep_22_bits_of_float32():
     x = inputs(100, 40)[0]
     x[0, 0, 0, 0] = 1e4
-    shorter = torch.randn(2, 2, 30, 40, device=DEVICE)
+    shorter = torch.randn(1, 2, 30, 40, device=DEVICE)
     sizes, found = halves.Halves(Form.of(shorter), Form.of(x))(shorter, x)
     high, low = found[1].double().chunk(2)
     assert sizes.tolist() == [shorter.abs().max(), x.abs().max()]
@@ -99,21 +100,19 @@ def test_tma_loads_match_pointer_loads(monkeypatch):
     if DEVICE == "cuda" and torch.cuda.get_device_capability()[0] < 9:
         pytest.skip("descriptors need a Hopper GPU")
     dtype = torch.float16
-    for n, d in [(70, 24), (64, 64)]:
-        x = inputs(n, d, dtype)
-        found = []
-        for is_described in (False, True):
-            forward_pass.plan.cache_clear()
-            for module in (forward_pass, operands):
-                monkeypatch.setattr(module, "tma_readable", lambda *t, said=is_described: said)
-            found.append(results(x, True, 64))
-        for tensor, value in found[0].items():
-            torch.testing.assert_close(value, found[1][tensor], rtol=0, atol=0, msg=tensor)
+    x = inputs(70, 24, dtype)
+    found = []
+    for is_described in (False, True):
+        forward_pass.plan.cache_clear()
+        for module in (forward_pass, operands):
+            monkeypatch.setattr(module, "tma_readable", lambda *t, said=is_described: said)
+        found.append(results(x, True, 64))
+    for tensor, value in found[0].items():
+        torch.testing.assert_close(value, found[1][tensor], rtol=0, atol=0, msg=tensor)
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("d", [16, 64, 80, 128])
-@pytest.mark.parametrize("n", [2048, 5000])
+@pytest.mark.parametrize("n, d", [(2048, 16), (5000, 64), (5000, 80), (2048, 128)])
 def test_chosen_configurations_are_within_bounds(n, d):
     for dtype, name in ((torch.bfloat16, "bfloat16"), (torch.float32, "float32")):
         x = [t.contiguous() for t in inputs(n, d, dtype)]
