@@ -8,8 +8,6 @@ from examples.student_model import LanguageModel
 from examples.student_step import cross_entropy, train_step
 from lmperf.benchmark import Unsupported, WrongResult
 from lmperf.benchmarks import load
-from lmperf.measuring.group import Group
-from lmperf.measuring.ranks import Alone
 from lmperf.transformer import sizes
 from lmperf.transformer.custom import build, forward_flops, is_model, is_step, runnable
 from lmperf.transformer.flops import flops
@@ -174,17 +172,3 @@ def test_train_step_has_only_the_train_step_phase(problem_of):
     benchmark = load("end_to_end", {"mine": "examples.student_step:train_step"})
     case = next(case for case in benchmark.cases("cpu") if case.implementation == "mine")
     assert set(benchmark.prepare(case, "cpu", 1, {}).phases) == {"train_step"}
-
-
-@pytest.mark.slow
-def test_wrong_train_step_gives_one_row_per_phase(monkeypatch):
-    benchmark = load("end_to_end", {"mine": f"{__name__}:makes_no_step"})
-    monkeypatch.setattr(benchmark, "callable_of", lambda name: makes_no_step)
-    case = next(case for case in benchmark.cases("cpu") if case.implementation == "mine")
-    said = []
-
-    def tell(rows=(), phase=None, **_):
-        said.extend(phase for _ in rows)
-
-    Group(benchmark, [case], (), (), "cpu", 1, Alone(), tell).run()
-    assert sorted(said) == sorted(PHASES)

@@ -3,12 +3,10 @@
 import pytest
 import torch
 
-from lmperf.benchmarks import end_to_end, load
 from lmperf.transformer import sizes
 from lmperf.transformer.float8 import RECIPES, with_float8
 from lmperf.transformer.model import TransformerLM, cross_entropy
 from lmperf.transformer.problem import ModelProblem
-from lmperf.transformer.rungs import FLOAT8
 from lmperf.transformer.sizes import ModelSize
 from lmperf.transformer.training import adamw, train_step
 
@@ -59,8 +57,3 @@ def test_gate_passes_float8_only_with_its_tolerance(problem, name):
 
     assert problem.gate_run(step, "bfloat16", name).passed
     assert not problem.gate_run(step, "bfloat16").passed
-
-
-def test_each_float8_rung_is_a_recipe_and_a_tolerance():
-    assert {rung.name for rung in FLOAT8} == {*RECIPES} == {*end_to_end._FLOAT8}
-    assert {*RECIPES} <= {*load("end_to_end").known_tolerances()}

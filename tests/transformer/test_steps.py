@@ -73,13 +73,6 @@ def test_steps_of_the_first_table_are_a_group_and_the_other_rungs_one():
     assert sum({rung[1:3] for rung in RUNGS[4:]} <= group for group in found) == 5, "larger batches"
 
 
-def test_models_with_float32_weights_are_prepared_first():
-    benchmark = load("end_to_end")
-    for group in benchmark.groups(benchmark.cases("gpu")):
-        bf16 = [case.axes["dtype"] == "bfloat16" for case in group]
-        assert bf16 == sorted(bf16)
-
-
 def test_ladder_cells_have_a_train_step_alone():
     benchmark = load("end_to_end")
     alone = {c for c in benchmark.cases("gpu") if benchmark.phases_of(c) == ("train_step",)}
@@ -160,8 +153,7 @@ def test_bf16_weights_have_bf16_moments_and_an_exact_reference():
     assert float(exact) == pytest.approx(float(expected), rel=1e-12)
 
 
-@pytest.mark.parametrize("name", ["fused_loss", "bf16_weights"])
-@pytest.mark.parametrize("factor", [0.98, 1.02])
+@pytest.mark.parametrize("name, factor", [("fused_loss", 0.98), ("bf16_weights", 1.02)])
 def test_gradient_with_a_small_error_fails_the_gate(name, factor):
     problem, dtype = problem_of(name), rung_of(name).dtype
     problem._limits(dtype)  # cached before the eager model has the fault as well
@@ -182,16 +174,7 @@ def test_dropped_chunk_fails_the_gate(monkeypatch):
     assert not problem.gate_run(step_of("fused_loss", problem), "autocast_bfloat16").passed
 
 
-def test_step_without_optimizer_step_is_refused():
-    problem = problem_of("float32")
-    step = step_of("float32", problem)
-    problem.optimizer.step = lambda: None
-    with pytest.raises(WrongResult, match="did not step"):
-        problem.gate_run(step, "float32")
-
-
-@pytest.mark.parametrize("name", ["float32", "bf16_weights"])
-@pytest.mark.parametrize("moment", ["exp_avg", "exp_avg_sq"])
+@pytest.mark.parametrize("name, moment", [("float32", "exp_avg"), ("bf16_weights", "exp_avg_sq")])
 def test_adamw_moment_that_is_not_updated_is_refused(name, moment):
     problem = problem_of(name)
     step = step_of(name, problem)
@@ -211,7 +194,7 @@ def test_adamw_moment_that_is_not_updated_is_refused(name, moment):
         problem.gate_run(step, rung_of(name).dtype)
 
 
-@pytest.mark.parametrize("chunk", [7, 64, 1000])
+@pytest.mark.parametrize("chunk", [7, 1000])
 def test_chunked_loss_and_gradients_match_cross_entropy(monkeypatch, chunk):
     monkeypatch.setattr(fused_loss, "CHUNK", chunk)
     torch.manual_seed(0)
@@ -278,14 +261,12 @@ def trained_at_two_rates(made, as_tensor, device="cpu"):
     return parameter.detach()
 
 
-@pytest.mark.parametrize("ours", [True, False])
-def test_learning_rate_may_be_a_tensor_that_changes(ours, device="cpu"):
-    made = {
-        True: lambda parameters: CompiledAdamW(parameters, lr=0.01),
-        False: lambda parameters: torch.optim.AdamW(parameters, lr=0.01, fused=True),
-    }
-    expected = trained_at_two_rates(made[False], False, device)
-    torch.testing.assert_close(trained_at_two_rates(made[ours], True, device), expected)
+def test_learning_rate_may_be_a_tensor_that_changes(device="cpu"):
+    expected = trained_at_two_rates(
+        lambda parameters: torch.optim.AdamW(parameters, lr=0.01, fused=True), False, device
+    )
+    found = trained_at_two_rates(partial(CompiledAdamW, lr=0.01), True, device)
+    torch.testing.assert_close(found, expected)
 
 
 @pytest.mark.compile
@@ -329,16 +310,6 @@ def test_tokens_are_reproducible_and_learnable():
     assert found[0] == pytest.approx(9.2, abs=0.3) and found[-1] < found[0] - 2
 
 
-def test_rungs_reach_similar_losses():
-    cell, how = ("for tests", 16, 2, "cpu", 0), {"steps": 6, "learning_rate": 1e-3}
-    found = {
-        name: losses(maker_of(name), rung_of(name).dtype, *cell, **how)
-        for name in ("float32", "fused_loss", "bf16_weights")
-    }
-    for series in found.values():
-        assert series == pytest.approx(found["float32"], rel=0.02)
-
-
 def test_cpu_grids_have_no_rung_that_needs_cuda():
     names = {case.implementation for case in load("ladder_loss").cases("cpu")}
     assert names <= set(CPU_RUNGS) and {"float32", "bf16_weights"} <= names
@@ -379,14 +350,12 @@ def test_graph_reads_new_tokens_and_counts_its_steps(name):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("ours", [True, False])
-def test_learning_rate_on_a_gpu_may_be_a_tensor_that_changes(ours):
-    test_learning_rate_may_be_a_tensor_that_changes(ours, "cuda")
+def test_learning_rate_on_a_gpu_may_be_a_tensor_that_changes():
+    test_learning_rate_may_be_a_tensor_that_changes("cuda")
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", ["graph", "bf16_graph"])
-@pytest.mark.parametrize("as_tensor", [True, False])
+@pytest.mark.parametrize("name, as_tensor", [("graph", True), ("bf16_graph", False)])
 def test_replays_follow_a_schedule_of_the_learning_rate(name, as_tensor):
     problem = problem_of(name, "cuda")
     step, optimizer = step_of(name, problem), problem.optimizer
