@@ -5,7 +5,6 @@ import pytest
 from planted_steps import AUTOCAST, step
 
 from lmperf.reporting.sections import section
-from lmperf.reporting.words import NotMeasured
 
 SMALL, LARGE = "0.13B", "0.97B"
 
@@ -32,11 +31,6 @@ def test_verdict_over_sdpa_follows_times(ms, verdict, gains):
     assert made.gains is gains
 
 
-def test_noisy_steps_are_not_compared_with_sdpa():
-    with pytest.raises(NotMeasured):
-        _ = narrow(wide(100.0, spread=60.0), graph(50.0)).over_sdpa
-
-
 def test_only_sizes_beyond_those_that_wait_are_compared():
     rows = wide(10.0, SMALL, waits=True), graph(5.0, SMALL), wide(100.0), graph(50.0)
     assert [*narrow(*rows).over_sdpa["size"]] == ["large"]
@@ -47,22 +41,12 @@ def test_steps_without_a_graph_stand_in_for_it():
     assert not made.is_graph and made.gains
 
 
-def test_machine_without_bf16_weights_has_none():
-    with pytest.raises(NotMeasured):
-        _ = narrow(wide(100.0)).way
-
-
 @pytest.mark.parametrize(
     ("peak", "halves"), [(0.41, True), (0.39, False), (0.59, True), (0.61, False)]
 )
 def test_half_of_memory_is_40_to_60_percent(peak, halves):
     rows = wide(100.0), graph(50.0, peak_mib=1024 * peak)
     assert narrow(*rows).halves_memory is halves
-
-
-def test_pool_of_a_graph_counts_as_memory():
-    made = narrow(wide(100.0), graph(50.0, peak_mib=256.0, pool_mib=256.0))
-    assert made.memory_over_sdpa.middle == pytest.approx(0.5)
 
 
 # Larger batches.
@@ -72,8 +56,3 @@ def test_pool_of_a_graph_counts_as_memory():
 def test_larger_batch_grows_beyond_three_percent(ms, grows):
     more = graph(ms, batch=16, tokens=16384)
     assert len(narrow(wide(100.0), graph(50.0), more).growing) == grows
-
-
-def test_one_batch_says_nothing_of_larger_ones():
-    with pytest.raises(NotMeasured):
-        _ = narrow(wide(100.0), graph(50.0)).growing

@@ -17,7 +17,6 @@ from planted_ranks import (
 )
 
 from lmperf.reporting.sections import section
-from lmperf.reporting.words import NotMeasured
 
 
 def table(page, id_: str):
@@ -35,13 +34,6 @@ def test_step_stands_beside_communication_and_peak():
     assert line["tokens/s"] == "41,000"
     assert (line["communication (ms)"], line["hidden (%)"]) == ("50.0", "75.0")
     assert line["peak of a rank (GiB)"] == "50.0"
-
-
-def test_compiled_steps_are_compared_with_a_compiled_one():
-    rows = [step("one_rank", 100), step("one_rank_compiled", 80), step("ddp_compiled", 40)]
-    page = planted.page("distributed", evidence(*rows))
-    line = table(page, "D2")["DistributedDataParallel, compiled"]
-    assert line["over one rank"].startswith("2.00x")
 
 
 @pytest.mark.parametrize(
@@ -84,13 +76,6 @@ def test_peak_is_the_larger_possible_one(timed, apart, shown):
     assert peak == pytest.approx(shown) if shown else peak != peak
 
 
-def test_memory_does_not_become_italic_when_a_step_waits():
-    rows = [step("ddp", 50, host_ms=50), profiled("ddp", 55)]
-    page = planted.page("distributed", evidence(*rows))
-    cells = {c.header: c.cells[0] for t in page.tables if t.id == "D2" for c in t.columns}
-    assert cells["step (ms)"].waits and not cells["peak of a rank (GiB)"].waits
-
-
 def test_ledger_shows_how_much_longer_profiled_steps_are():
     rows = [step("ddp", 100), profiled("ddp", 150, hidden=0.4)]
     line = table(planted.page("distributed", evidence(*rows)), "D3")[None]
@@ -114,11 +99,6 @@ def test_profiled_step_tells_if_it_is_like_the_timed_one(values, tells):
     assert bool(section("distributed", of).ledger.frame["tells"].iloc[0]) is tells
 
 
-def test_profiled_step_of_a_waiting_one_does_not_tell():
-    of = evidence(step("ddp", 100, host_ms=95), profiled("ddp", 100))
-    assert not section("distributed", of).ledger.frame["tells"].any()
-
-
 def test_figure_shows_both_timelines_and_what_hooks_hide():
     rows = [step("overlapped", 100), profiled("overlapped", 100, hidden=0.8)]
     for name in ("flat", "overlapped"):
@@ -130,30 +110,12 @@ def test_figure_shows_both_timelines_and_what_hooks_hide():
     assert len(bars) == 4
 
 
-def test_figure_is_left_out_without_timelines():
-    rows = [step("overlapped", 100), profiled("overlapped", 100)]
-    assert not planted.page("distributed", evidence(*rows)).figures
-
-
-def test_buckets_have_a_table_of_their_own():
-    rows = [step(name, 50) for name in ("bucket_1", "bucket_1000", "ddp")]
-    lines = table(planted.page("distributed", evidence(*rows)), "D4")
-    assert [*lines] == ["buckets of 1 MB", "buckets of 1000 MB"]
-
-
 def test_memory_is_predicted_beside_measured():
     parts = {"parameters_mib": 12996.0, "gradients_mib": 0, "optimizer_mib": 0, "other_mib": 9}
     page = planted.page("distributed", evidence(memory("overlapped", "init", 12.7, **parts)))
     line = next(iter(table(page, "D5").values()))
     assert line["parameters (MiB)"] == "12,996 / 12,996"
     assert line["difference"] == "+0.1 %"
-
-
-def test_memory_of_a_users_strategy_has_no_prediction():
-    page = planted.page("distributed", evidence(memory("mine", "peak", 12.7)))
-    line = next(iter(table(page, "D5").values()))
-    assert line["measured in all (MiB)"] == "13,005"
-    assert "predicted in all (MiB)" not in line
 
 
 @pytest.mark.parametrize(
@@ -171,33 +133,11 @@ def test_bus_bandwidth_counts_as_nccl_tests_do(operation, ranks, factor):
     assert section("collectives", of).every.frame["bus"].iloc[0] == pytest.approx(1000 * factor)
 
 
-@pytest.mark.parametrize(("ms", "well"), [(1 / 0.76, True), (1 / 0.74, False)])
-def test_link_is_used_well_near_the_rate_of_a_copy(ms, well):
-    of = evidence(collective("copy", 1e9, 1.0), collective("all_reduce", 1e9, ms))
-    assert section("collectives", of).uses_link_well is well
-
-
 def test_start_of_a_call_is_the_time_of_a_tiny_message():
     of = evidence(collective("all_reduce", 1000, 0.01), collective("all_reduce", 1e9, 4.0))
     links = section("collectives", of)
     assert links.start_us == pytest.approx(10)
     assert links.small_bytes == 2.5e6
-
-
-def test_start_of_a_call_is_unknown_if_bytes_count():
-    of = evidence(collective("all_reduce", 1e8, 0.5), collective("all_reduce", 1e9, 4.0))
-    with pytest.raises(NotMeasured):
-        _ = section("collectives", of).start_us
-
-
-@pytest.mark.parametrize(
-    "kept", ["distributed", "distributed_overlap", "distributed_memory", "collectives", ""]
-)
-def test_page_shows_what_was_measured_of_one_benchmark(kept):
-    rows = [step("ddp", 50), profiled("ddp", 50), memory("ddp", "peak", 60)]
-    rows += [collective("all_reduce", 1e9, 4.0)]
-    page = planted.page("distributed", evidence(*(row for row in rows if row["stem"] == kept)))
-    assert bool(page.tables) is bool(kept)
 
 
 def test_cell_of_the_first_table_is_the_largest_size_compiled():

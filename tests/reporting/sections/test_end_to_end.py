@@ -3,8 +3,6 @@
 import planted
 import pytest
 
-from lmperf.benchmark import numbers, texts
-from lmperf.benchmarks.end_to_end import EndToEnd
 from lmperf.reporting.sections import section
 from lmperf.reporting.words import NotMeasured
 
@@ -43,12 +41,16 @@ def test_sentence_on_compiling_follows_the_data(ms, spread, said):
     assert said in found if said else found is None
 
 
-def test_first_calls_are_paid_back_after_their_seconds():
-    found = section_of(step(100), step(50, "compiled_blocks", compile_s=5))
-    assert found.pay_back.low == pytest.approx(100)
-    assert "after 100 steps" in sentence(
-        page_of(step(100), step(50, "compiled_blocks", compile_s=5)), "A step"
-    )
+@pytest.mark.parametrize(("whole_s", "stands"), [(6, True), (4, False)])
+def test_first_calls_are_paid_back_after_their_seconds(whole_s, stands):
+    rows = [step(100), step(50, "compiled_blocks", compile_s=5)]
+    rows += [step(100, batch=8), step(200, "compiled_blocks", batch=8, compile_s=50)]
+    found = section_of(*rows)
+    assert found.seconds.high == 5 and found.pay_back.high == pytest.approx(100)
+    said = sentence(page_of(*rows, step(50, "compiled", compile_s=whole_s)), "A step")
+    assert "after 100 steps" in said and ("whole model" in said) is stands
+    with pytest.raises(NotMeasured):
+        section_of(*rows[2:]).pay_back  # noqa: B018
 
 
 @pytest.mark.parametrize(
@@ -62,48 +64,18 @@ def test_waiting_steps_are_paid_back_if_their_interval_is_above_1(spread, paid):
     assert (found.pay_back.low, found.pay_back.high) == pytest.approx(paid)
 
 
-def test_seconds_are_those_of_the_steps_that_are_paid_back():
-    rows = [step(100), step(50, "compiled_blocks", compile_s=5)]
-    rows += [step(100, batch=8), step(200, "compiled_blocks", batch=8, compile_s=50)]
-    found = section_of(*rows)
-    assert found.seconds.high == 5 and found.pay_back.high == pytest.approx(100)
-
-
-def test_slower_compiled_step_is_never_paid_back():
-    with pytest.raises(NotMeasured):
-        section_of(step(100), step(200, "compiled_blocks", compile_s=5)).pay_back  # noqa: B018
-
-
-@pytest.mark.parametrize(("whole_s", "stands"), [(6, True), (4, False)])
-def test_whole_model_is_named_if_it_compiles_longer(whole_s, stands):
-    rows = [
-        step(100),
-        step(50, "compiled_blocks", compile_s=5),
-        step(50, "compiled", compile_s=whole_s),
-    ]
-    said = sentence(page_of(*rows), "A step compiled by block")
-    assert ("whole model" in said) is stands
-
-
 def test_waiting_steps_are_left_out_of_sentences():
     waits = [step(100, size="0.13B"), step(50, "compiled_blocks", size="0.13B", host_ms=49)]
-    found = section_of(step(100), step(80, "compiled_blocks"), *waits)
+    rows = [step(100), step(80, "compiled_blocks"), *waits]
+    found = section_of(*rows)
     assert found.over("compiled_blocks", "eager").mean == pytest.approx(1.25)
     assert (found.waiting.k, found.waiting.n) == (1, 4)
-
-
-@pytest.mark.parametrize(("host_ms", "stands"), [(44, False), (46, True)])
-def test_steps_wait_from_nine_tenths_of_the_time_on(host_ms, stands):
-    page = page_of(step(100), step(50, "compiled_blocks", host_ms=host_ms))
-    assert (sentence(page, "1 of 2 train steps wait") is not None) is stands
+    assert sentence(page_of(*rows), "1 of 4 train steps wait")
 
 
 def test_cpu_has_no_waiting_steps_and_no_mfu():
     page = page_of(step(100, dtype="float32", host_ms=99), facts=planted.CPU)
-    assert "wait for the CPU" not in page.text
-    assert "MFU" not in page.text
-    assert "GPU" not in page.text
-    assert "CUDA" not in page.text
+    assert not any(word in page.text for word in ("wait for the CPU", "MFU", "GPU", "CUDA"))
 
 
 def autocast(*ratios, sizes=("0.13B", "0.42B", "0.97B"), **values):
@@ -122,8 +94,7 @@ def test_larger_models_gain_more_only_if_each_does(ratios, grows):
 
 
 @pytest.mark.parametrize(
-    ("ratios", "size"),
-    [((2, 2, 2), "small"), ((0.5, 2, 2), "medium"), ((2, 0.5, 2), "large"), ((2, 2, 0.5), None)],
+    ("ratios", "size"), [((2, 2, 2), "small"), ((2, 0.5, 2), "large"), ((2, 2, 0.5), None)]
 )
 def test_autocast_pays_from_the_size_after_the_last_slower_one(ratios, size):
     assert section_of(*autocast(*ratios)).pays == [(1024, size, "large")]
@@ -134,23 +105,15 @@ def test_cause_of_no_gain_needs_steps_that_wait(host_ms, waits):
     assert section_of(*autocast(0.5, host_ms=host_ms)).rest_waits is waits
 
 
-def test_without_a_slower_size_no_rest_waits():
-    assert not section_of(*autocast(2, 2, 2)).rest_waits
-
-
 @pytest.mark.parametrize(("compiled", "fuses"), [((90, 50), True), ((50, 90), False)])
 def test_fusion_explains_only_a_larger_gain_in_bf16(compiled, fuses):
-    eager = [step(100, dtype=dtype) for dtype in ("float32", AUTOCAST)]
-    ours = [
-        step(ms, "compiled_blocks", dtype)
-        for ms, dtype in zip(compiled, ("float32", AUTOCAST), strict=True)
-    ]
-    assert section_of(*eager, *ours).fuses is fuses
+    rows = [step(100, dtype=dtype) for dtype in ("float32", AUTOCAST)]
+    for ms, dtype in zip(compiled, ("float32", AUTOCAST), strict=True):
+        rows.append(step(ms, "compiled_blocks", dtype))
+    assert section_of(*rows).fuses is fuses
 
 
-@pytest.mark.parametrize(
-    ("backward", "doubles"), [(16, True), (24, True), (14, False), (26, False)]
-)
+@pytest.mark.parametrize(("backward", "doubles"), [(24, True), (26, False)])
 def test_backward_of_about_twice_the_forward_has_a_cause(backward, doubles):
     found = section_of(step(10, phase="forward"), step(backward, phase="backward"))
     assert found.backward_over_forward.low == pytest.approx(backward / 10)
@@ -176,45 +139,17 @@ def test_attention_saves_memory_if_every_peak_is_lower(peak, saves):
 
 
 def test_attention_is_compared_with_plain_of_the_same_model():
-    rows = [
-        step(100),
-        step(50, "sdpa"),
-        step(60, "compiled_blocks"),
-        step(20, "sdpa_compiled_blocks"),
-    ]
-    page = page_of(*rows)
-    cells = [
-        c.value
-        for t in page.tables
-        if t.id == "E7"
-        for col in t.columns
-        for c in col.cells
-        if c.base
-    ]
+    times = {"eager": 100, "sdpa": 50, "compiled_blocks": 60, "sdpa_compiled_blocks": 20}
+    page = page_of(*(step(ms, name) for name, ms in times.items()))
+    [table] = [table for table in page.tables if table.id == "E7"]
+    cells = [cell.value for column in table.columns for cell in column.cells if cell.base]
     assert sorted(cells) == pytest.approx([2, 3])
-
-
-def test_columns_of_the_device_show_once_a_row_has_them(monkeypatch):
-    before = page_of(step(100))
-    later = (*numbers("device_ms", "launches"), *texts("bound"))
-    monkeypatch.setattr(EndToEnd, "columns", EndToEnd.columns + later)
-    after = page_of(step(100, device_ms=90, launches=600, bound="device"))
-    heads = [{c.name for t in page.tables for c in t.columns} for page in (before, after)]
-    assert not {"device_ms", "launches", "bound"} & heads[0]
-    assert {"device_ms", "launches", "bound"} <= heads[1]
-
-
-def test_unsupported_dtype_is_not_compared():
-    row = step(None, status="unsupported", reason="no bf16 instructions")
-    page = page_of(step(100, dtype="float32"), row, facts=planted.CPU)
-    assert {table.id for table in page.tables} == {"E1"}
 
 
 def test_failed_step_shows_its_reason_once():
     failed = step(None, "compiled_blocks", status="oom", requested_bytes=2**31, free_bytes=2**30)
     [table, *_] = page_of(step(100), failed).tables
-    words = [cell.words for cell in table.lines[1]]
-    assert sum("OOM" in word for word in words) == 1
+    assert sum("OOM" in cell.words for cell in table.lines[1]) == 1
 
 
 def test_peak_of_a_graph_includes_its_pool():
@@ -228,14 +163,3 @@ def test_other_devices_show_the_steps_that_both_have():
     [table] = [table for table in page.tables if table.id == "E5"]
     assert [column.cells[0].value for column in table.columns[1:]] == [100, 200]
     assert sentence(page, "Steps that wait for no CPU take 2.00 times as long on NVIDIA H200")
-
-
-def test_without_shared_steps_there_is_no_table_of_devices():
-    page = page_of(step(100), others=(planted.evidence(step(1, "sdpa"), machine="other"),))
-    assert not [table for table in page.tables if table.id == "E5"]
-
-
-def test_page_of_a_machine_without_steps_is_empty():
-    page = page_of()
-    assert not page.tables
-    assert not page.said

@@ -5,7 +5,6 @@ import pytest
 
 from lmperf.reporting.render import Page
 from lmperf.reporting.sections import section
-from lmperf.reporting.words import NotMeasured
 
 ENTRY = {"implementations": {"lrpe.mine": "my.module:encode"}}
 
@@ -45,12 +44,6 @@ def test_sentence_follows_the_data(ms, words):
         assert "crash (it broke)" in page.said[0]
 
 
-def test_noisy_comparison_has_no_sentence():
-    page = render("lrpe", kernel(2, "triton"), kernel(2, rounds_ms="1;3;1;3;2;2;1;3"))
-    assert not page.said
-    assert page.tables
-
-
 def test_it_is_compared_with_the_fastest_of_the_others():
     one = compared("lrpe", kernel(2), kernel(4, "triton"), kernel(1, "compiled"))
     other, gain, judged = one.fastest
@@ -65,28 +58,6 @@ def test_other_in_fewer_than_half_of_the_cells_does_not_count():
     assert one.fastest[0] == "triton"
     two = compared("lrpe", *rows, *(kernel(1, "compiled", shape=shape) for shape in shapes[:2]))
     assert two.fastest[0] == "compiled"
-
-
-def test_external_ones_are_compared_with_each_other_if_alone():
-    found = section("external", planted.evidence(kernel(2), kernel(4, "theirs"))).of("lrpe")
-    assert [(one.name, one.fastest[0]) for one in found] == [("mine", "theirs"), ("theirs", "mine")]
-
-
-def test_alone_it_is_not_compared():
-    with pytest.raises(NotMeasured):
-        compared("lrpe", kernel(2)).fastest  # noqa: B018
-
-
-def test_whole_step_stands_for_all_phases():
-    rows = [
-        model(10),
-        model(20, "eager"),
-        model(1, phase="forward"),
-        model(9, "eager", phase="forward"),
-    ]
-    one = compared("end_to_end", *rows)
-    assert one.phases == ["train_step"]
-    assert one.fastest[1].mean == pytest.approx(2)
 
 
 def test_kernel_is_compared_by_phase():
@@ -117,11 +88,6 @@ def test_failed_check_shows_its_error_and_not_its_time():
     assert values["reason"] == "output differs"
 
 
-def test_ours_and_peers_that_are_known_are_not_external():
-    of = planted.evidence(kernel(2, "triton"), model(1, "fp8_rowwise", dtype="bfloat16"))
-    assert not section("external", of).of("lrpe", "end_to_end", "warmup")
-
-
 def test_name_comes_with_the_module_that_the_machine_recorded():
     assert compared("lrpe", kernel(1), facts=planted.H200 | ENTRY).entry == "my.module:encode"
     assert compared("lrpe", kernel(1)).entry == ""
@@ -132,8 +98,3 @@ def test_table_has_speed_ups_over_each_other_one():
     by_name = {column.name: column.cells[0].value for column in table.columns}
     assert by_name["mine.ms"] == 1
     assert by_name["mine.over.triton"] == pytest.approx(2)
-
-
-def test_unsupported_phase_has_no_table():
-    rows = [kernel(1), kernel(None, phase="backward", status="unsupported", reason="no gradient")]
-    assert len(render("lrpe", *rows).tables) == 1

@@ -5,9 +5,7 @@ import itertools
 import planted
 import pytest
 
-from lmperf.reporting.render import Page
 from lmperf.reporting.sections import section
-from lmperf.reporting.words import NotMeasured
 
 STEM, PART = "flash_attention", "report/kernels"
 PHASES = {"forward": 1.0, "backward": 2.5, "forward_backward": 3.5}
@@ -108,23 +106,6 @@ def test_first_page_follows_the_data(ours, said):
 
 
 @pytest.mark.parametrize(
-    ("ours", "said"),
-    [
-        (rows("triton", 0.5), "forward 2.00x, backward 2.00x."),
-        (rows("triton", 2.0), "forward 0.50x, backward 0.50x."),
-        (rows("triton"), "forward on par (1.00x), backward on par (1.00x)."),
-        (rows("triton", spread=150), None),
-        ([], None),
-    ],
-    ids=["fast", "slow", "equal", "noisy", "missing"],
-)
-def test_page_follows_the_data(ours, said):
-    page = planted.page(STEM, planted.evidence(*ours, *rows("sdpa_cudnn")))
-    found = [one for one in page.said if one.startswith("Speed-up of Triton over SDPA cuDNN")]
-    assert said in found[0] if said else not found
-
-
-@pytest.mark.parametrize(
     ("device", "triton", "expected"),
     [
         ("NVIDIA H100 80GB HBM3", "3.6.0", True),
@@ -140,25 +121,6 @@ def test_causes_need_the_gluon_kernels(device, triton, expected):
     assert ("softmax hides" in page.text) == expected
     assert ("because each tile" in page.text) == expected
     assert ("Gluon" in page.text) == expected
-
-
-def test_causes_need_a_filled_grid_in_16_bits():
-    assert not flash(*head("triton")).uses_gluon
-    assert not flash(*rows("triton", dtype="float32", flops=1e9)).uses_gluon
-
-
-@pytest.mark.parametrize(("shapes", "said"), [(3, False), (4, True)])
-def test_mean_over_shapes_needs_four(shapes, said):
-    cells = shapes * len(PHASES)
-    page = part(*rows("triton")[:cells], *rows("sdpa_cudnn")[:cells])
-    assert any(one.startswith(f"Over {shapes} shapes") for one in page.said) == said
-
-
-def test_lines_of_means_split_one_head_by_length():
-    made = [head(name, lengths=(1024, 2048, 4096)) for name in ("triton", "sdpa_cudnn")]
-    found = flash(*itertools.chain(*made)).means.frame
-    cells = found.groupby("work", sort=False)["cells"].first().to_dict()
-    assert cells == {"one head, from length 2048 on": 2, "one head, below length 2048": 1}
 
 
 @pytest.mark.parametrize(
@@ -184,33 +146,6 @@ def test_table_lists_ours_then_the_fastest():
     assert set(found["plain PyTorch"][1:]) == {"to measure"}
 
 
-def test_table_shows_measured_plain_pytorch_last():
-    found = lines(part(*rows("triton"), *rows("eager", 0.5)))
-    assert [*found] == [OURS, "plain PyTorch"]
-    assert found["plain PyTorch"][1] == "0.500"
-
-
-@pytest.mark.parametrize(("kernel", "said"), [("cudnn_generated_sdpa_sm90", True), ("gemm", False)])
-def test_choice_of_sdpa_is_read_from_the_profile(kernel, said):
-    profile = planted.row("profiles", implementation="sdpa", table="kernel", name=kernel)
-    page = part(*rows("triton"), *rows("sdpa_cudnn"), profile)
-    assert ("cuDNN (SDPA's choice)" in page.text) == said
-
-
-@pytest.mark.parametrize(("flops", "unit"), [(2e9, "TFLOP/s"), (5e8, "GFLOP/s")])
-def test_rates_below_one_tflops_are_in_gflops(flops, unit):
-    made = flash(*rows("triton", flops=flops), *rows("sdpa_cudnn", flops=flops))
-    assert made.unit == unit
-    rate = made.rate("forward", "triton")
-    assert rate == pytest.approx(made.first_curves["rate"].max())
-    assert rate == pytest.approx({"TFLOP/s": 2, "GFLOP/s": 500}[unit])
-
-
-def test_rows_with_a_check_are_counted_with_those_that_fail():
-    made = flash(*rows("triton", max_error=0.1, error_bound=0.2), *rows("sdpa_cudnn"))
-    assert made.failed_checks == (0, len(rows("triton")))
-
-
 def test_figure_has_the_causal_panels_of_the_widest_head():
     page = part(*rows("triton", 0.5), *rows("sdpa_cudnn"))
     figure = page.figures["flash_attention"]
@@ -218,13 +153,6 @@ def test_figure_has_the_causal_panels_of_the_widest_head():
         "Forward 800 TFLOP/s, cuDNN 400; backward 800, cuDNN 400 (d_head 128, causal, 16k)"
     )
     assert figure["facet"]["sort"] == [f"{p}, d_head 128, causal" for p in ("forward", "backward")]
-
-
-def test_page_has_the_other_panels():
-    page = planted.page(STEM, planted.evidence(*rows("triton", 0.5), *rows("sdpa_cudnn")))
-    figure = page.figures["flash_attention-all"]
-    assert len(figure["facet"]["sort"]) == 6
-    assert "forward 2.00x, backward 2.00x" in " ".join(figure["title"]["text"])
 
 
 @pytest.mark.parametrize(
@@ -238,12 +166,6 @@ def test_page_has_the_other_panels():
 def test_bound_follows_the_ceilings(tflops, gbps, said):
     made = [*rows("triton"), *ceilings(tflops, gbps)]
     assert any(one.startswith(said) for one in planted.page(STEM, planted.evidence(*made)).said)
-
-
-@pytest.mark.parametrize(("backward", "expected"), [(0.41, True), (0.39, False)])
-def test_backward_dominates_from_half_of_the_time(backward, expected):
-    ours = rows("triton", {"forward": 1.0, "backward": backward, "forward_backward": 1.0})
-    assert flash(*ours).backward_dominates == expected
 
 
 @pytest.mark.parametrize(("host_ms", "length"), [(0.25, 256), (0.15, 128), (0.05, None)])
@@ -290,12 +212,3 @@ def test_page_of_a_cpu_names_no_gpu():
         text = planted.page(name, evidence).text
         assert not any(word in text for word in ("GPU", "Triton", "CUDA", "cuDNN", "Hopper"))
         assert "tile" in text
-
-
-@pytest.mark.parametrize("made", [[], rows("triton", status="unsupported", ms=None)])
-def test_nothing_is_said_without_results(made):
-    page = Page(PART, planted.evidence(*made))
-    assert page.render().strip() == ""
-    assert not planted.page(STEM, planted.evidence(*made)).said
-    with pytest.raises(NotMeasured):
-        _ = flash(*made).dtype

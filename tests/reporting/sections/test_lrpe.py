@@ -6,7 +6,6 @@ import planted
 import pytest
 
 from lmperf.reporting.sections import section
-from lmperf.reporting.words import NotMeasured
 
 STEM, PART = "lrpe", "report/lrpe"
 # Times in ms of 32,768 positions, as on an H200.
@@ -61,16 +60,6 @@ def test_first_page_follows_the_data(made, said):
     assert said in text if said else "of a copy" not in text
 
 
-@pytest.mark.parametrize(("factor", "said"), [(1.04, True), (1.08, False)])
-def test_fusing_is_named_from_90_percent_of_a_copy(factor, said):
-    assert ("only fusing" in part(*everything(triton=factor)).text) == said
-
-
-@pytest.mark.parametrize(("factor", "said"), [(1.92, True), (1.9, False)])
-def test_bytes_do_not_limit_below_half_of_a_copy(factor, said):
-    assert ("bytes do not limit" in part(*everything(triton=factor)).text) == said
-
-
 def test_table_shows_the_largest_shape_with_fewest_axes():
     (table,) = part(*everything()).tables
     assert [column.header for column in table.columns] == [
@@ -84,33 +73,12 @@ def test_table_shows_the_largest_shape_with_fewest_axes():
 
 
 @pytest.mark.parametrize(
-    ("compiled", "said"),
-    [
-        (0.51, "Compiled code computes them for every sequence; probably arithmetic limits its"),
-        (0.49, "Compiled code computes them for every sequence."),
-        (0.2, None),
-        (None, None),
-    ],
-)
-def test_reason_of_compiled_code_needs_its_rows(compiled, said):
-    text = part(*everything(compiled=compiled)).text
-    assert "It computes the angles of a position once" in text
-    assert said in text if said else "Compiled code" not in text
-
-
-@pytest.mark.parametrize(
     ("cached", "said"),
     [(1.0, "which must then be read, is slower"), (0.7, "gains 25 %"), (1.05 / 1.2, None)],
 )
 def test_caching_is_judged_in_both_passes(cached, said):
     text = part(*everything(triton_cached=cached)).text
     assert f"{said}." in text if said else "Caching" not in text
-
-
-def test_caching_that_is_slower_in_one_pass_is_not_judged():
-    both = rows("triton_cached", phases=("forward",))
-    both += rows("triton_cached", 0.5, phases=("backward",))
-    assert "Caching" not in part(*everything(triton_cached=None), *both).text
 
 
 @pytest.mark.parametrize(
@@ -128,13 +96,6 @@ def test_page_says_what_bounds_it(factor, said):
     assert first.startswith(f"md_lrpe_cosine, Triton (bf16, from 8,192 positions): {said}")
 
 
-def test_speedups_are_split_by_extra_tokens():
-    page = planted.page(STEM, planted.evidence(*everything()))
-    assert page.said[1].startswith("Speed-up of Triton over compiled (from 8,192 positions):")
-    assert page.said[1].count("3.81x") == 4
-    assert page.said[1].count("with 10 extra tokens") == 2
-
-
 @pytest.mark.parametrize(
     ("host_ms", "said"),
     [(0.3, "Up to 8,192 positions forward"), (0.15, "Up to 256 positions forward")],
@@ -145,47 +106,8 @@ def test_launch_bound_shapes_take_longer_to_launch(host_ms, said):
     assert any(one.startswith(said) for one in page.said)
 
 
-def test_memory_of_cached_angles_is_measured():
-    made = [*everything(triton_cached=None), *rows("triton_cached", peak_mib=111.0)]
-    assert lrpe(*made).caching_memory.high == pytest.approx(0.11)
-
-
-@pytest.mark.parametrize(
-    ("shapes", "count"), [({"8192": 0.25, "32768": 1.0}, 1), ({"32768": 1}, 0)]
-)
-def test_figure_needs_several_numbers_of_positions(shapes, count):
-    made = [*rows("copy", shapes=shapes), *rows("triton", shapes=shapes)]
-    page = planted.page(STEM, planted.evidence(*made))
-    assert len(page.figures) == count
-
-
-def test_share_of_a_copy_is_that_of_its_cell():
-    frame = lrpe(*everything()).every.frame
-    shares = frame[frame["implementation"] == "triton"]["copy_percent"]
-    assert shares.tolist() == pytest.approx([100 / 1.05] * len(shares))
-    assert frame[frame["implementation"] == "copy"]["copy_percent"].isna().all()
-
-
-def test_failed_checks_are_counted():
-    checks = {"dtype": "float16", "error_out": 1e-3, "error_bound": 2e-3}
-    made = [
-        planted.row("lrpe_check", max_error=1e-3, implementation="triton", **checks),
-        planted.row("lrpe_check", max_error=4e-3, implementation="triton", **checks),
-    ]
-    found = lrpe(*made)
-    (line,) = found.errors(found.rows("lrpe_check")).frame.to_dict("records")
-    assert (line["passed"], line["bound"]) == ("1 of 2", 2.0)
-
-
 def test_cpu_is_told_of_compiled_code():
     made = [*rows("copy", dtype="float32"), *rows("compiled", dtype="float32")]
     text = part(*made, facts=planted.CPU).text
     assert "Compiled code runs at 25 %" in text
     assert "Our kernel" not in text
-
-
-def test_nothing_is_said_without_rows():
-    assert part().text.strip() == ""
-    assert not planted.page(STEM, planted.evidence()).said
-    with pytest.raises(NotMeasured):
-        _ = lrpe().lead

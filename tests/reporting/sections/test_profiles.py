@@ -1,13 +1,8 @@
 """Profiles: sums by class, the steps that the first page compares, and what a sentence needs."""
 
-import json
-from pathlib import Path
-
 import planted
 import pytest
 
-from lmperf.evidence.store import read_rows
-from lmperf.reporting.evidence import Evidence
 from lmperf.reporting.sections import section
 from lmperf.reporting.words import NotMeasured
 
@@ -65,15 +60,6 @@ def test_cases_sum_kernels_by_class():
     assert step["idle"] == pytest.approx(0.25) and step["matmul_share"] == 0.5
 
 
-def test_case_that_failed_keeps_its_state():
-    failed = planted.row("profiles", status="oom", phase="train_step", **LARGE)
-    profiles = of([failed], case(AUTOCAST, matmul=1))
-    assert profiles.cases.frame["state"].tolist() == ["oom", None]
-    page = planted.page("profiles", profiles.evidence)
-    (table,) = [table for table in page.tables if table.id == "P2"]
-    assert [cell.words for cell in table.columns[1].cells] == ["OOM", "1.00"]
-
-
 def test_longest_kernels_are_ranked_and_the_others_summed():
     names = [f"elementwise_kernel_{n}" for n in range(15)]
     shared = {**LARGE, "table": "kernel", "phase": "forward", "wall_ms": 200, "instances": 2}
@@ -92,19 +78,6 @@ def test_longest_kernels_are_ranked_and_the_others_summed():
 )
 def test_matmuls_are_faster_from_one_and_a_half(matmul, faster):
     assert steps(matmul, copy=600).matmuls_are_faster == faster
-
-
-def test_larger_share_of_matmuls_is_no_fall():
-    assert not steps(matmul=100, copy=1).matmuls_are_faster
-
-
-def test_missing_dtype_leaves_comparisons_out():
-    profiles = of(case(matmul=200, copy=50))
-    assert not profiles.moving_decides
-    with pytest.raises(NotMeasured):
-        profiles.matmuls_are_faster  # noqa: B018
-    page = planted.page("report/time", profiles.evidence)
-    assert "**Matmuls take 80 % of a step.**" in page.text and "bf16" not in page.text
 
 
 @pytest.mark.parametrize(("copy", "decides"), [(21, True), (19, False)])
@@ -166,18 +139,6 @@ def test_softmax_moves_scores_above_five_times_its_flops(share, moves):
     assert profiles.softmax["share"] == pytest.approx(share)
 
 
-@pytest.mark.parametrize("machine", ["nvidia-h200", "nvidia-h100-80gb-hbm3"])
-def test_adamw_on_our_gpus_is_not_faster_than_a_copy(machine):
-    folder = Path(__file__).parents[3] / "report" / machine
-    raw = {name: read_rows(folder / f"evidence/{name}.csv") for name in ("profiles", "ceilings")}
-    facts = json.loads((folder / "machine.json").read_text())
-    assert 0.30 <= section("profiles", Evidence(machine, facts, raw)).adamw_over_copy <= 1.05
-
-
-def test_softmax_in_float32_casts_nothing():
-    assert not of(attention(SINGLE, 0.5)).softmax_casts
-
-
 def timed(wall, timer):
     """A step of 100 ms of kernels with this wall time and time of the timer."""
     step = planted.row("end_to_end", timer, implementation="eager", dtype=SINGLE, **LARGE)
@@ -228,12 +189,6 @@ def test_first_page_shows_steps_and_a_panel_for_each_dtype():
         "compiling cuts the rest of a step from 60.0 to 15.0 ms"
     )
     assert next(bar["end"] for bar in bars if bar["end"]) == "250 ms busy"
-
-
-def test_pages_without_profiles_are_empty():
-    nothing = planted.evidence(planted.row("lrpe", 1.0))
-    assert planted.page("report/time", nothing).text.strip() == ""
-    assert not planted.page("profiles", nothing).tables
 
 
 def test_page_links_to_traces_that_are_there():

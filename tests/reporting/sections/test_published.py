@@ -32,10 +32,6 @@ def test_row_without_a_result_is_not_compared(change):
     assert lines(attention(256, 1.5, **change)) == {}
 
 
-def test_cell_that_nobody_published_has_no_line():
-    assert lines(attention(257, 1.5)) == {}
-
-
 def test_values_have_their_unit_and_seconds_become_ms():
     cell = {"size": "0.97B", "context_length": 256, "batch": 4, "dtype": "float32"}
     step = planted.row("end_to_end", 57.0, implementation="eager", phase="forward", **cell)
@@ -61,9 +57,3 @@ def test_all_sums_are_shown_as_they_have_no_size():
     table = next(table for table in page.tables if table.title == "Mixed precision")
     here = next(column for column in table.columns if column.name == "here")
     assert {cell.words for cell in here.cells} == {"10.0001", "9.9531"} and len(here.cells) == 4
-
-
-def test_page_without_rows_lists_sources():
-    page = planted.page("published", planted.evidence())
-    (table,) = page.tables
-    assert table.title == "Sources" and table.columns[0].cells[0].words == "write-up 000"

@@ -44,16 +44,6 @@ def test_kind_of_a_row(row, kind):
     assert (line.ratio, line.apart) == pytest.approx((1.1, 0.1))
 
 
-def test_step_that_waits_in_one_run_alone_waits():
-    (line,) = made(twice(a_step(), 1.1, host_ms="52")).pairs.itertuples()
-    assert line.noise_kind == WAITING
-
-
-def test_failed_row_has_no_pair():
-    with pytest.raises(NotMeasured):
-        _ = made(twice(a_step(), 1.1, status="oom")).by_kind.frame["kind"]
-
-
 def test_difference_is_that_of_its_kind():
     steps = [twice(a_step(), factor) for factor in (1.01, 0.95, 1.02)]
     found = made(*steps, twice(kernel(1.0), 2.0))
@@ -78,16 +68,6 @@ def test_two_gpus_are_compared_at_the_power_limit(watts, limited):
         _ = found.at_the_limit
 
 
-def test_one_gpu_is_not_compared_with_itself():
-    with pytest.raises(NotMeasured):
-        _ = made(twice(kernel(1.0, power_w=690.0), 1.05)).at_the_limit
-
-
-def test_table_has_a_line_a_kind():
-    found = made(twice(a_step(), 1.1), twice(kernel(1.0), 1.2)).by_kind.frame
-    assert [*found["kind"]] == [KERNEL, STEP] and [*found["rows"]] == [1, 1]
-
-
 def burst(calls, ms, **values):
     """A matmul under load: a round of so many calls."""
     known = {"operation": "matmul", "dtype": "tf32", "load": "sustained", "calls": calls}
@@ -103,23 +83,11 @@ def test_bursts_of_different_lengths_are_compared_by_their_calls():
     assert found.at_the_limit["apart"] == pytest.approx(0.02)
 
 
-@pytest.mark.parametrize(("phase", "phases"), [("forward", True), ("train_step", False)])
-def test_phases_of_steps_are_told_from_whole_ones(phase, phases):
-    found = made(twice(a_step(phase=phase), 1.1), twice(a_step(context_length=512), 1.1))
-    assert found.has_phases(STEP) is phases
-
-
 def test_row_that_waits_once_is_italic_and_no_busy_step():
     busy = [twice(a_step(batch=n), 1.01) for n in (1, 2, 3)]
     found = made(*busy, twice(a_step(), 1.2, host_ms="59"))
     assert found.apart(STEP).high == pytest.approx(0.01)
     assert sorted(found.lines.frame["waits"]) == [False, False, False, True]
-
-
-def test_row_that_the_host_marked_counts_unless_it_waits():
-    busy = [twice(a_step(batch=n), 1.01) for n in (1, 2)]
-    found = made(*busy, twice(a_step(), 1.2, marks="host"))
-    assert found.apart(STEP).high == pytest.approx(0.2)
 
 
 def test_first_page_says_phases_where_they_are_no_whole_steps():

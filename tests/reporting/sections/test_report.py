@@ -53,19 +53,9 @@ def test_versions_of_two_environments_are_both_named():
     assert section("report", evidence).versions("torch") == "2.10.0 and 2.11.0"
 
 
-def test_missing_facts_are_left_out():
-    made = page(ok(), facts={"kind": "cuda", "device": "NVIDIA X"})
-    assert "\nNVIDIA X · 26 November 2026.\n" in made.text
-
-
 @pytest.mark.parametrize(("cpu", "lacks"), [("AVX2", 3), ("AVX-512", 2), ("AMX BF16", 0), ("?", 0)])
 def test_processor_names_what_it_lacks(cpu, lacks):
     assert len(report(facts=planted.CPU | {"cpu_model": f"CPU, {cpu}"}).lacks) == lacks
-
-
-def test_checks_that_pass_are_counted():
-    made = page(ok(max_error=0.1, error_bound=0.2), rung("tf32", 50.0))
-    assert "All 1 checked rows agree with float64" in made.text
 
 
 def test_failed_check_is_named():
@@ -83,12 +73,6 @@ def test_mfu_is_a_share_of_the_data_sheet(device, words):
     assert words in made.text
 
 
-def test_peak_is_spelled_alike_on_both_pages():
-    page_of_method = planted.page("method", planted.evidence(ok()))
-    [column] = [c for t in page_of_method.tables for c in t.columns if c.name == "bfloat16_tflops"]
-    assert [cell.words for cell in column.cells] == ["989"]
-
-
 def test_mfu_without_data_sheet_is_a_share_of_the_matmul():
     matmul = planted.row(
         "ceilings", 1.0, operation="matmul", dtype="bfloat16", flops=8e11, tflops=800
@@ -97,22 +81,7 @@ def test_mfu_without_data_sheet_is_a_share_of_the_matmul():
     assert "share of 800 TFLOP/s, the fastest bf16 matmul measured here" in made.text
 
 
-@pytest.mark.parametrize(("waits", "shown"), [(True, True), (False, False)])
-def test_italic_is_explained_once_where_it_stands(waits, shown):
-    assert page(ok(waits=waits)).text.count("*Italic:") == shown
-
-
-def test_single_calls_are_not_said_to_be_back_to_back():
-    made = page(step("0.97B", "autocast_bfloat16", "sdpa_compiled_blocks", 9.0, n=None))
-    assert "Times are medians, with" in made.text
-
-
 # How far to trust this.
-
-
-@pytest.mark.parametrize(("marks", "shared"), [("loaded", True), ("capped", False)])
-def test_host_is_shared_if_other_work_slowed_rows(marks, shared):
-    assert report(ok(marks=marks)).is_shared is shared
 
 
 def test_gpus_are_counted_with_those_of_second_times():
@@ -150,17 +119,6 @@ def test_damaged_files_and_rows_published_anyway_are_named():
 # The frame.
 
 
-def test_machine_without_evidence_has_a_page():
-    assert "# Transformer language models" in page().text
-
-
-def test_several_gpus_alone_have_their_own_page():
-    several = planted.row("distributed", 1.0, ranks=2, implementation="overlapped")
-    assert report(several).only_several
-    assert not report(planted.row("distributed", 1.0, ranks=1)).only_several
-    assert not report(planted.row("distributed", 1.0), ok()).only_several
-
-
 def test_cpu_links_to_machines_with_a_gpu():
     gpu = planted.evidence(ok(), machine="nvidia-h200")
     made = page(ok(), facts=planted.CPU, others=[gpu])
@@ -176,9 +134,3 @@ def test_first_page_links_to_tables_that_exist():
         for table in re.findall(r"\b[A-Z]\d\b", call)
     }
     assert len(named) > 10 and named <= {*section("questions", planted.evidence()).places}
-
-
-def test_page_links_to_the_other_pages_of_its_machine():
-    made = planted.page("report", planted.evidence(ok()))
-    text = made.render(pages={"end_to_end": "End to end", "method": "Method"})
-    assert "Every table: [End to end](end_to_end.md) · [Method](method.md)\n" in text

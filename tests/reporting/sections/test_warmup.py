@@ -2,7 +2,6 @@
 
 import planted
 import pytest
-from planted_steps import step
 
 from lmperf.reporting.sections import section
 from lmperf.reporting.words import NotMeasured
@@ -45,15 +44,6 @@ def test_mean_leaves_out_the_steps_of_the_warm_up():
     assert row["after_1_std"] == pytest.approx(0)
 
 
-@pytest.mark.parametrize("waits", [True, False])
-def test_process_waits_where_its_timed_step_does(waits):
-    process = {"dtype": "float32", "implementation": "eager"}
-    timed = step("0.13B", ms=20.0, waits=waits, **process)
-    cell = {"context_length": 1024, "batch": 4, **process}
-    [row] = warmup_of(timed, *series(**cell)).processes.frame.to_dict("records")
-    assert row["waits"] is waits
-
-
 @pytest.mark.parametrize(("forward", "part"), [(25.2, "forward"), (24.8, None)])
 def test_part_explains_the_cost_from_half_of_it_on(forward, part):
     found = warmup_of(*series(first=(forward, 30.0, 10.0)))
@@ -62,13 +52,6 @@ def test_part_explains_the_cost_from_half_of_it_on(forward, part):
     else:
         with pytest.raises(NotMeasured):
             found.part  # noqa: B018
-
-
-@pytest.mark.parametrize(("larger", "of_process"), [(300.0, True), (500.0, False)])
-def test_cost_is_of_the_process_if_it_grows_less_than_the_model(larger, of_process):
-    found = warmup_of(*series(), *series(first=(larger, 20.0, 5.0), size="2.0B"))
-    assert found.growth == pytest.approx(15.5, abs=0.1)
-    assert found.is_of_the_process is of_process
 
 
 @pytest.mark.parametrize(("forward", "stands"), [(11.0, True), (9.0, False)])
@@ -88,8 +71,3 @@ def test_crashed_process_has_its_status_and_no_series():
     assert list(found.processes.frame["size"]) == ["small"]
     page = planted.page("end_to_end", planted.evidence(*series(), crashed))
     assert "- crash" in page.text
-
-
-def test_one_step_alone_costs_nothing_known():
-    with pytest.raises(NotMeasured):
-        warmup_of(*series(steps=1)).cost  # noqa: B018

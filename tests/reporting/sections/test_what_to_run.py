@@ -9,7 +9,6 @@ from planted_steps import AUTOCAST, loss, rung, step
 from lmperf.reporting.sections import section
 from lmperf.reporting.sections.steps import GRAPH, SDPA
 from lmperf.reporting.sections.ways import Way
-from lmperf.reporting.words import NotMeasured
 from lmperf.transformer.sizes import ModelSize
 
 SMALL, LARGE = "0.13B", "0.97B"
@@ -44,14 +43,6 @@ def test_recipe_is_graph_within_two_percent_of_fastest(ms, is_graph):
     assert run(sdpa(100.0), graph(ms)).is_graph is is_graph
 
 
-def test_graph_with_bf16_weights_counts_as_graph():
-    assert run(sdpa(100.0), graph(50.0, dtype="bfloat16")).recipe == GRAPH
-
-
-def test_other_steps_with_bf16_weights_are_no_recipe():
-    assert run(sdpa(100.0), step(LARGE, "bfloat16", "fused_blocks", 50.0)).recipe == SDPA
-
-
 def test_graph_with_float32_weights_is_owed_until_measured():
     narrow = graph(50.0, dtype="bfloat16")
     assert run(sdpa(100.0), narrow).owes_graph
@@ -70,10 +61,6 @@ def test_recipe_is_undecided_within_the_noise_floor(ms, undecided):
     assert ("**Use eager float32.**" in said) is not undecided
 
 
-def test_recipe_without_exceptions_is_decided():
-    assert not run(step("tiny", "float32", "eager", 100.0), facts=planted.CPU).is_undecided
-
-
 def test_cpu_shows_the_peak_of_the_fastest_step_that_has_one():
     rows = [step(SMALL, "float32", "eager", 100.0, peak_mib=2048.0)]
     rows += [step(SMALL, "float32", "compiled", 50.0, peak_mib=None)]
@@ -88,18 +75,9 @@ def test_recipe_is_that_of_most_sizes():
     assert made.exceptions == [("small", GRAPH)]
 
 
-def test_simplest_of_equally_good_recipes_wins():
-    assert run(step(LARGE, "float32", "eager", 100.0), sdpa(100.0)).recipe == EAGER
-
-
 @pytest.mark.parametrize(("ms", "beside"), [(100.1, EAGER), (105.0, None)])
 def test_simpler_step_within_interval_is_named(ms, beside):
     assert run(step(LARGE, "float32", "eager", ms), sdpa(100.0)).as_fast("large") == beside
-
-
-def test_machine_without_steps_has_no_recipe():
-    with pytest.raises(NotMeasured):
-        _ = run().recipe
 
 
 # The first table.
@@ -110,18 +88,6 @@ def test_every_measured_size_has_a_line():
     assert "10.0 (" in line(made, "small") and "5.00 (" in line(made, "small")
     assert line(made, "3.4B").count("to measure") == 2
     assert "at 3.4B to bf16 autocast, fused blocks (90.0 ms)" in made.text
-
-
-def test_missing_graph_is_to_be_measured():
-    made = page(sdpa(100.0))
-    assert line(made, "large").count("to measure") == 1
-    assert "the fastest measured step of the line" in made.text
-
-
-def test_measured_graph_owns_the_line():
-    made = page(sdpa(100.0), graph(50.0))
-    assert "81,900" in line(made, "large")  # 4,096 tokens in 50 ms
-    assert "belong to the CUDA graph" in made.text
 
 
 def test_waiting_step_is_italic_but_its_memory_is_not():
@@ -137,11 +103,6 @@ def test_larger_batch_shows_best_step_of_any_way():
     assert "Larger batches ran fused, without a graph." in made.text
 
 
-def test_step_that_ran_out_of_memory_says_so():
-    made = page(sdpa(None), graph(50.0), sdpa(10.0, SMALL), graph(10.0, SMALL))
-    assert "OOM" in line(made, "large")
-
-
 def test_different_cells_are_named_in_the_lines():
     made = page(sdpa(10.0, SMALL), sdpa(100.0, batch=2))
     assert line(made, "small (0.13B), batch 4") and line(made, "large (0.97B), batch 2")
@@ -153,17 +114,6 @@ def test_different_cells_are_named_in_the_lines():
 
 def on_cpu(*rows):
     return page(*rows, facts=planted.CPU)
-
-
-def test_cpu_shows_its_ways_side_by_side():
-    made = on_cpu(
-        step("tiny", "float32", "eager", 300.0), step("tiny", "float32", "compiled", 200.0)
-    )
-    assert (
-        "| size | eager float32 (ms) | float32, compiled (ms) | tokens/s | peak (GiB) |"
-        in made.text
-    )
-    assert "**Use float32, compiled.**" in made.text
 
 
 def test_cpu_sees_no_words_of_gpus():
@@ -186,12 +136,6 @@ def test_bf16_on_a_cpu_is_judged_by_matmuls(tflops, slower):
     rows = matmul("float32", 1.0), matmul("bfloat16", tflops)
     made = on_cpu(step("tiny", "float32", "eager", 300.0, flops=1e9), *rows)
     assert ("so leave bf16 out" in made.text) is slower
-
-
-def test_cpu_without_bf16_says_so():
-    rows = matmul("float32", 1.0), matmul("bfloat16", status="unsupported")
-    made = on_cpu(step("tiny", "float32", "eager", 300.0, flops=1e9), *rows)
-    assert "no instructions for bf16 matmuls" in made.text
 
 
 # The code.
@@ -224,7 +168,3 @@ def test_code_trains_on_a_gpu(dtype):
     exec(code(graph(1.0, SMALL)).replace("autocast_bfloat16", dtype), names)
     losses = [names["step"]().item() for _ in range(20)]
     assert losses[-1] < losses[0]
-
-
-def test_cpu_has_no_code():
-    assert "```" not in on_cpu(step("tiny", "float32", "eager", 300.0)).text
