@@ -82,24 +82,6 @@ def test_first_page_says_whether_compiling_pays(compiled, spread, pays):
     assert ("halves the peak" in page.text) == bool(compiled)
 
 
-def test_compiling_pays_if_more_than_nine_tenths_are_faster():
-    lengths = [256 * 2**n for n in range(6)]
-    rows = calls(0.5, lengths=lengths)
-    assert plain(*rows).compiling_pays
-    slow = [call(n, "forward", 2.0, "compiled") for n in lengths[:2]]
-    others = [row for row in rows if row["implementation"] == "eager" or int(row["seq_len"]) > 512]
-    behind = [call(n, "backward", 0.5, "compiled") for n in lengths[:2]]
-    assert not plain(*others, *slow, *behind).compiling_pays
-
-
-@pytest.mark.parametrize("compiled, mean", [(0.5, 2.0), (2.0, 0.5)])
-def test_page_says_the_mean_of_compiling(compiled, mean):
-    page = planted.page("attention", planted.evidence(*calls(compiled)))
-    (said,) = (text for text in page.said if "Compiled attention" in text)
-    assert f"forward {mean:.2f}x" in said
-    assert f"in {6 if mean > 1 else 0} of 6 cells" in said
-
-
 @pytest.mark.parametrize("held, number", [(4.11, "4"), (4.13, "4.1"), (3.0, "3"), (2.87, "2.9")])
 def test_matrices_near_a_whole_number_are_it(held, number):
     assert str(memory(*calls(held=held)).held("backward")) == number
@@ -123,22 +105,6 @@ def test_peak_grows_with_the_square(growth, square):
     assert ("of plain attention grows with the square of the length.**" in page.text) == square
 
 
-@pytest.mark.parametrize(
-    "share, halves", [(0.46, True), (0.44, False), (0.54, True), (0.56, False)]
-)
-def test_compiling_halves_the_peak(share, halves):
-    rows = [
-        call(16384, "backward", peak_mib=1000),
-        call(16384, "backward", 0.5, "compiled", peak_mib=1000 * share),
-    ]
-    assert memory(*rows).compiling_halves == halves
-
-
-def test_lengths_are_each_four_times_the_one_before():
-    assert plain(*calls(lengths=(64, 256, 1024, 4096, 8192, 16384))).lengths == [1024, 4096, 16384]
-    assert plain(*calls(lengths=(256, 512, 1024))).lengths == [256, 1024]
-
-
 def test_length_without_room_ends_the_short_table():
     evidence = planted.evidence(*calls(), limit())
     (table,) = planted.page("report/plain_attention", evidence).tables
@@ -153,11 +119,6 @@ def test_length_that_was_not_run_says_so():
     assert table.lines[-1][1].words == "not run"
     with pytest.raises(NotMeasured):
         _ = section("attention_memory", evidence).ended
-
-
-@pytest.mark.parametrize("before, name", [(0, "first"), (1, "second"), (5, "")])
-def test_matrix_that_does_not_fit_is_counted(before, name):
-    assert memory(*calls(), limit(before=before)).ended.matrix == name
 
 
 def ceilings(tflops=1.0, gbps=1000.0):
@@ -178,29 +139,6 @@ def test_neither_bounds_if_both_explain_less_than_half(ms, bound):
     assert found["compute"] == pytest.approx(2 / ms)
 
 
-def test_bytes_bound_if_they_take_longer():
-    rows = [*ceilings(100), call(16384, "forward", 60), call(16384, "backward")]
-    wide = call(16384, "forward", 60, d_head=128, flops=1e13)
-    found = plain(*rows, wide)
-    assert found.longest_bounds["bound"].iloc[0] == "memory"
-    assert found.other_bounds == [("compute", [128])]
-
-
-def test_without_ceilings_there_is_no_bound():
-    with pytest.raises(NotMeasured):
-        _ = plain(*calls()).longest_bounds
-
-
-@pytest.mark.parametrize("half, pays", [(0.5, True), (2.0, False), (1.0, False)])
-def test_lower_precision_over_float32(half, pays):
-    rows = [call(16384, p, half, dtype="bfloat16") for p in ("forward", "backward")]
-    found = plain(*calls(), *rows)
-    ((dtype, gain),) = found.numerics("forward")
-    assert (dtype, round(gain.mean, 3)) == ("bfloat16", 1 / half)
-    assert found.lower_precision_pays == pays
-    assert not found.widest_gains_most
-
-
 def test_a4_has_what_is_left_after_the_backward():
     row = memory(*calls(0.5, lengths=(4096,))).steps.one
     assert row["after_mib"] == 7 * tensor(4096)
@@ -213,9 +151,3 @@ def test_failed_backward_says_why_in_a1():
     page = planted.page("attention", planted.evidence(*calls(), failed))
     a1 = next(table for table in page.tables if table.id == "A1")
     assert a1.columns[-1].cells[-1].words == "OOM (asked 128.0 GiB, free 8.0 GiB)"
-
-
-@pytest.mark.parametrize("name", ["attention", "report/plain_attention"])
-def test_page_without_rows_says_nothing(name):
-    page = planted.page(name, planted.evidence())
-    assert not page.said and not page.tables and not page.figures

@@ -1,7 +1,7 @@
 """Rows are judged once, when they are read."""
 
 import pytest
-from planted import CPU, evidence, row
+from planted import evidence, row
 
 from lmperf.benchmark import COMMON_COLUMNS
 from lmperf.benchmarks import load, stems
@@ -90,20 +90,10 @@ def test_step_waits_if_the_host_takes_its_time(values, waits):
     assert frame(step).iloc[0]["waits"] == waits
 
 
-def test_step_on_a_cpu_never_waits_for_it():
-    step = row("end_to_end", 10.0, phase="train_step", host_ms=10.0)
-    assert not frame(step, facts=CPU).iloc[0]["waits"]
-
-
 def test_signs_are_capped_loaded_and_stale():
     marks = row("end_to_end", 10.0, marks="settings;loaded;capped", key="k")
     one = frame(marks, stale=frozenset(["k"])).iloc[0]
     assert one["signs"] == ("capped", "loaded", "stale") and not one["holds"]
-
-
-def test_row_without_a_gpu_shares_one_with_its_process():
-    one = frame(row("end_to_end", 10.0, gpus=None, together="t1")).iloc[0]
-    assert one["gpus"] == "t1"
 
 
 @pytest.mark.parametrize(("pairs", "floor"), [(3, 0.12), (2, ASSUMED_FLOORS[KERNEL])])
@@ -124,12 +114,6 @@ def test_step_that_waits_once_tells_the_floor_of_waiting_ones():
     floors = found.rows("end_to_end").set_index("key")["floor"]
     assert floors[waiting["key"]] == pytest.approx(0.4)
     assert floors[rows[0]["key"]] == ASSUMED_FLOORS[STEP]
-
-
-def test_row_that_fails_in_one_process_tells_no_floor():
-    rows = [row("lrpe", 1.0) for _ in range(3)]
-    again = [row("lrpe", 2.0, key=one["key"], status="failed_check") for one in rows]
-    assert evidence(*rows, again={"lrpe": again}).floors == ASSUMED_FLOORS
 
 
 def test_rows_are_in_reading_order():

@@ -7,7 +7,6 @@ import planted
 import pytest
 from html_page import HtmlPage
 
-from lmperf.errors import UserError
 from lmperf.reporting import export
 
 EVIL = "<script>alert(1)</script> \\input{x} 50 % & [y] *z*"
@@ -101,9 +100,3 @@ def test_document_is_printed_as_pdf(document):
     if not any(map(shutil.which, export.BROWSERS)):
         pytest.skip("chromium is not installed")
     assert export.pdf(document).startswith(b"%PDF")
-
-
-def test_pdf_without_a_browser_is_an_error(monkeypatch):
-    monkeypatch.setattr(shutil, "which", lambda name: None)
-    with pytest.raises(UserError, match="PDF needs Chromium"):
-        export.pdf("")

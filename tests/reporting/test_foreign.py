@@ -76,25 +76,11 @@ def test_markdown_text_reads_back_unchanged(text):
 
 
 @given(texts)
-@example("&lt AT&T &copy")
-def test_text_is_not_changed_but_for_invisible_characters(text):
-    visible = " ".join(text.split())
-    if visible.isascii() and visible.isprintable() and len(visible) <= foreign.LONGEST:
-        assert as_seen(text) == visible
-
-
-@given(texts)
 def test_text_at_line_start_opens_no_block(text):
     written = foreign.taken(text)
     if as_seen(text).strip():
         types = [token.type for token in commonmark.PARSER.parse(written)]
         assert types == ["paragraph_open", "inline", "paragraph_close"] or written[0].isdigit()
-
-
-@given(texts)
-def test_code_span_holds_the_whole_text(text):
-    (block,) = commonmark.blocks(f"x {foreign.code(foreign.taken(text))} y")
-    assert [token.type for token in block] == ["text", "code_inline", "text"] or not as_seen(text)
 
 
 @given(texts)
@@ -111,13 +97,6 @@ def test_markdown_table_keeps_its_cells(texts):
     assert not commonmark.ragged(text) and not commonmark.foreign_tags(text)
     opened = [token for token in commonmark.tokens(text) if token.type == "td_open"]
     assert len(opened) == len(texts) and not commonmark.targets(text)
-
-
-@given(texts)
-def test_title_of_a_folded_table_adds_no_tag(text):
-    cells = tuple(Cell(str(n), n) for n in range(20))
-    made = formats.markdown(Table(foreign.taken(text), (Column("n", "n", cells),)))
-    assert commonmark.REPORT_TAGS.sub("", made).count("<") == 0
 
 
 @given(texts)

@@ -58,11 +58,6 @@ def test_failed_check_withholds_the_speed_up():
     assert rows["ratio"].isna().all() and {*rows["why"]} == {"withheld"}
 
 
-def test_rows_that_were_not_timed_together_are_not_compared():
-    rows = found(kernels(2.0, together="another"))
-    assert rows["ratio"].isna().all() and {*rows["why"]} == {"not compared"}
-
-
 def steps(*pairs_of):
     made = []
     for implementation, values in pairs_of:
@@ -92,8 +87,3 @@ def test_gain_counts_and_orders_its_cells():
     assert gain.faster_from("seq_len") == 1024
     assert [value for value, _ in gain.by("seq_len")] == [*LENGTHS]
     assert gain > 1.5 and not gain < 1
-
-
-def test_gain_of_rows_that_do_not_hold_is_not_measured():
-    with pytest.raises(NotMeasured):
-        Gain(found(kernels(2.0, marks="loaded")))

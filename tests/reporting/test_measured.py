@@ -55,9 +55,3 @@ def test_failed_check_has_its_reason_and_no_time():
         failures(evidence.rows(STEM))
         == "- gate failed, withheld, Triton (1 row): error 1.0e+00, bound 1.0e-01"
     )
-
-
-def test_observations_show_their_results():
-    evidence = planted.evidence(planted.row("memory", peak_mib=123.0))
-    (table,) = tables(evidence, load("memory"))
-    assert "123" in [cell.words for cell in table.cells]

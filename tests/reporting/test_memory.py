@@ -3,9 +3,7 @@
 import planted
 import pytest
 
-from lmperf.errors import UserError
 from lmperf.reporting.sections import section
-from lmperf.reporting.words import NotMeasured, Range
 
 SINGLE, HALF = "float32", "autocast_bfloat16"
 
@@ -45,23 +43,6 @@ def test_autocast_of_the_largest_size_is_in_gib():
     assert found.change == pytest.approx((-0.1, -0.075, -0.05))
 
 
-@pytest.mark.parametrize("rows", [(), both(9000)[:1], [peak(None, HALF, status="oom")]])
-def test_autocast_without_both_dtypes_is_not_measured(rows):
-    with pytest.raises(NotMeasured):
-        peaks(*rows).autocast(512)
-
-
-@pytest.mark.parametrize("low, is_little", [(-0.099, True), (-0.101, False), (0.101, False)])
-def test_change_up_to_a_tenth_is_little(low, is_little):
-    assert peaks().is_little(Range(*sorted((low, 0, 0.01)))) == is_little
-
-
-def test_changes_within_one_percent_neither_fall_nor_rise():
-    rows = [both(half, size=f"{n}B") for n, half in enumerate((9_890, 9_910, 10_090, 10_110), 1)]
-    found = peaks(*(row for pair in rows for row in pair))
-    assert str(found.changed(-1)) == "1 of 4" == str(found.changed(1))
-
-
 @pytest.mark.parametrize("state, turns", [(0.51, True), (0.49, False)])
 def test_the_model_turns_from_most_of_the_peak_to_little(state, turns):
     short = peak(1000, context=128, parameters=1000 * state, activations=100)
@@ -69,20 +50,6 @@ def test_the_model_turns_from_most_of_the_peak_to_little(state, turns):
     found = peaks(short, long)
     assert found.state_yields == turns and found.activations_grow
     assert not peaks(long, peak(1000, context=128, activations=500)).activations_grow
-
-
-def test_share_with_gradients_is_named_so():
-    parts = {"parameters": 200, "gradients": 200, "optimizer": 400}
-    rows = [peak(1000, context=n, activations=10 * n, **parts) for n in (128, 512)]
-    page = planted.page("memory", planted.evidence(*rows))
-    assert any("weights, gradients and moments are 80.0 % of" in said for said in page.said)
-    [column] = [c for c in page.tables[0].columns if c.name == "float32.state_share"]
-    assert "weights, gradients, moments" in column.header and column.cells[0].words == "80.0 %"
-
-
-def test_one_context_shows_no_growth():
-    with pytest.raises(NotMeasured):
-        _ = peaks(peak(1000, activations=1), peak(900, HALF, activations=1)).contexts
 
 
 @pytest.mark.parametrize("off, within", [(1.049, 10), (1.051, 9)])
@@ -93,24 +60,10 @@ def test_predictions_within_five_percent_count(off, within):
     assert found.holds_for_all is (within == 10)
 
 
-def test_prediction_is_not_close_with_two_of_ten_outside():
-    rows = [peak(1000, context=n) for n in range(8)]
-    outside = [peak(1100, context=n, predicted=1000) for n in (10, 11)]
-    assert not peaks(*rows, *outside).prediction.is_close
-
-
 @pytest.mark.parametrize("more, is_workspace", [(50, True), (250, False)])
 def test_one_more_workspace_explains_an_excess(more, is_workspace):
     rows = [peak(1000, workspace=32), peak(500 + more, predicted=500, workspace=32, context=128)]
     assert peaks(*rows).prediction.is_workspace == is_workspace
-
-
-def test_loaded_and_capped_machines_change_no_peak():
-    rows = [peak(1000), peak(1000, context=128)]
-    marked = [row | {"marks": "loaded;capped"} for row in rows]
-    page = planted.page("memory", planted.evidence(*marked))
-    assert "ᶜ" not in page.text and "ˡ" not in page.text
-    assert "All 2 peaks are within 0.0 %" in page.text
 
 
 def test_failed_step_keeps_its_place_in_y1():
@@ -149,21 +102,6 @@ def test_peak_at_the_beginning_of_the_backward(at, gradients, begins):
     assert peak_of.owner == "activations"
 
 
-def test_figure_begins_with_the_call():
-    spec = section("memory_timeline", planted.evidence(*step())).chart
-    values = spec["data"]["values"]
-    assert min(row["x"] for row in values if "x" in row) == 0
-    assert [row["end"] for row in values if "end" in row] == ["forward", "backward", "optimizer"]
-    assert not any(row.get("name") == "inputs" for row in values)
-
-
-def test_equal_tensors_share_a_line_with_their_number():
-    one = {"tensor": "float32[2]", "size_mib": 1, "name": "parameters"}
-    rows = [point("block", rank, **one) for rank in (1, 2)]
-    frame = section("memory_timeline", planted.evidence(*rows)).blocks.frame
-    assert frame[["rank", "number", "made_in"]].values.tolist() == [[1, 2, "before"]]
-
-
 def test_copies_of_weights_are_temporary_in_a_forward():
     parts = [("activations", 0, 40), ("temporary", 50, 10)]
     rows = [
@@ -172,19 +110,3 @@ def test_copies_of_weights_are_temporary_in_a_forward():
     ]
     (row,) = section("memory_timeline", planted.evidence(*rows)).components.frame.to_dict("records")
     assert (row["temporary_predicted"], row["temporary_measured"]) == (50, 50)
-
-
-def test_residual_stream_has_four_bytes_an_element():
-    rows = [point("stream", size_mib=6, predicted_mib=6, tensor="float32[4, 512, 768]")]
-    assert section("memory_timeline", planted.evidence(*rows)).streams.one["bytes_each"] == 4
-
-
-@pytest.mark.parametrize("name", ["memory", "report/memory"])
-def test_page_without_rows_says_nothing(name):
-    page = planted.page(name, planted.evidence())
-    assert not page.said and not page.tables and not page.figures
-
-
-def test_misspelt_value_is_an_error():
-    with pytest.raises(UserError, match="no rows with dtype=bf16"):
-        peaks(peak(1000)).every.where(dtype="bf16")

@@ -4,7 +4,6 @@ import planted
 import pytest
 
 from lmperf.reporting.sections import section
-from lmperf.reporting.words import NotMeasured
 from lmperf.transformer.rungs import RUNGS
 
 WORDS = {"autocast": "autocast", "compiled_blocks": "compiled", "flash_attention": "flash"}
@@ -40,21 +39,6 @@ def test_technique_saves_more_than_a_tenth(flash, saves):
     assert found.savers(WORDS) == ["compiled"] + ["flash"] * saves
 
 
-def test_technique_must_save_at_every_size():
-    small = rungs(SAVING | {"compiled_blocks": 9900}, "0.13B")
-    assert ladder(*rungs(SAVING), *small).savers(WORDS) == ["flash"]
-
-
-@pytest.mark.parametrize("half, nothing", [(10_290, True), (10_310, False), (9690, False)])
-def test_autocast_within_three_percent_saves_nothing(half, nothing):
-    assert ladder(*rungs(SAVING | {"autocast": half})).autocast_saves_nothing == nothing
-
-
-def test_lead_names_what_saves():
-    page = planted.page("report/memory", planted.evidence(*rungs(SAVING)))
-    assert "**Compiling by block and flash attention save memory, autocast does not.**" in page.text
-
-
 def test_nothing_saves_without_a_lead():
     page = planted.page("report/memory", planted.evidence(*rungs(dict.fromkeys(SAVING, 10_000))))
     assert "**" not in page.text and page.tables
@@ -66,35 +50,11 @@ def test_pool_of_a_graph_counts():
     assert found.every.frame["weights_gib"].tolist() == [12.0, 12.0]
 
 
-def test_three_of_five_sizes_are_shown():
-    rows = [
-        row for size in ("0.13B", "0.42B", "0.97B", "2.0B", "3.4B") for row in rungs(SAVING, size)
-    ]
-    assert ladder(*rows).every.values("size") == ["small", "large", "3.4B"]
-
-
-def test_context_with_most_rungs_is_shown():
-    short = rungs(SAVING, context_length=256)[:2]
-    assert ladder(*short, *rungs(SAVING)).context == 1024
-
-
 def test_title_is_of_the_largest_size_with_float32():
     found = ladder(*rungs(SAVING, "0.97B"), *rungs(SAVING | {"float32": None}))
     assert found.largest == ("large", {k: v / 1024 for k, v in SAVING.items()})
     words = found.every.where(size="3.4B", implementation="float32").frame["words"]
     assert words.tolist() == ["OOM"]
-
-
-def test_one_rung_is_no_ladder():
-    found = ladder(*rungs({"float32": 4096}))
-    assert not found.is_measured and not found.has_float32
-    with pytest.raises(NotMeasured):
-        _ = found.every
-
-
-def test_peak_of_a_step_that_waits_is_upright():
-    page = planted.page("report/memory", planted.evidence(*rungs(SAVING, bound="host", host_ms=9)))
-    assert not any(cell.waits for table in page.tables for cell in table.cells)
 
 
 def checkpoints(each=1.4, spread=1.0, size="0.97B", **none):
@@ -117,13 +77,6 @@ def saved(*rows):
 OOM = {"ms": None, "peak_mib": None, "status": "oom"}
 
 
-def test_least_peak_is_found():
-    found = saved(*checkpoints()).saved()
-    assert (found.implementation, found.layers, found.compared) == ("checkpoint_1", 1, 2)
-    assert (found.none, found.with_them, found.fits) == (20_000 / 1024, 4.0, True)
-    assert not found.nested_saves
-
-
 def test_step_that_does_not_fit_has_its_predicted_peak():
     found = saved(*checkpoints(**OOM))
     assert not found.saved().fits
@@ -137,24 +90,6 @@ def test_cost_is_that_of_a_forward(times, forward):
     size, longer = made.cost("checkpoint_1")
     assert (size, longer) == ("large", pytest.approx(times - 1))
     assert made.is_a_forward(longer) == forward
-
-
-@pytest.mark.parametrize(
-    "rows",
-    [
-        checkpoints(0.5),
-        checkpoints(1.0),
-        checkpoints(1.4, spread=200),
-        checkpoints(**OOM),
-    ],
-    ids=["faster", "equal", "noisy", "missing"],
-)
-def test_without_a_slower_step_there_is_no_cost(rows):
-    with pytest.raises(NotMeasured):
-        saved(*rows).cost("checkpoint_1")
-    page = planted.page("memory", planted.evidence(*rows))
-    (said,) = (text for text in page.said if "Y6" in text)
-    assert "A step then takes" not in said
 
 
 def test_slower_step_is_said_with_its_speed_up():

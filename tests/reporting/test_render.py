@@ -100,31 +100,11 @@ def test_templates_that_init_writes_render(here, tmp_path):
     assert "Train steps take 40.0 to 100 ms." in page("our_question", here, own=tmp_path).text
 
 
-def test_title_of_a_page_needs_no_evidence(tmp_path):
-    (tmp_path / "mine.md.j2").write_text("{% block question %}{{ machine.device }}{% endblock %}")
-    assert report.title("mine", tmp_path) == "Mine"
-    (tmp_path / "wrong.md.j2").write_text("{% block question %}{{ 1 + }}{% endblock %}")
-    with pytest.raises(UserError, match=r"wrong\.md\.j2:1: "):
-        report.title("wrong", tmp_path)
-
-
 def test_every_page_renders_without_evidence():
     nothing = evidence()
     for name in report.page_names(None, evidence(*map(row, ("end_to_end", "lrpe")))):
         if name != "selftest":
             assert Page(name, nothing).render(pages={}, overview=False).startswith("# ")
-
-
-def test_pages_render_without_facts_of_the_machine():
-    bare = evidence(*(row(stem, 1.0) for stem in ("end_to_end", "distributed")), facts={})
-    for name in ("report", *report.page_names(None, bare)):
-        assert "here" in page(name, bare).text
-    alone = evidence(row("distributed", 1.0), facts={})
-    assert page("report", alone).text.startswith("# Transformer language models on here")
-
-
-def test_same_evidence_renders_to_the_same_bytes(here):
-    assert page("method", here).text == page("method", here).text
 
 
 @pytest.mark.parametrize(("last", "label"), [(96.0, 100.5), (90.0, 100.0)])
@@ -133,13 +113,6 @@ def test_labels_of_lines_do_not_overlap(last, label):
     frame = pd.DataFrame(rows, columns=["implementation", "x", "y"])
     values = figures.line_chart("", frame, "x", "y", ("x", "y"))["data"]["values"]
     assert [one["label"] for one in values if one["end"]] == [last - 1, label]
-
-
-def test_stacked_bars_have_one_legend():
-    bars = [{"panel": "", "line": "a", "name": name, "y": 1.0} for name in ("b", "c")]
-    chart = figures.bar_chart("", bars, {"b": "blue", "c": "grey"}, "ms")
-    encoding = chart["layer"][0]["encoding"]
-    assert encoding["color"]["legend"] and encoding["stroke"]["legend"] is None
 
 
 def test_figure_has_the_same_bytes_after_another_one():

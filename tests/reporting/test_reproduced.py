@@ -5,7 +5,6 @@ import pytest
 
 from lmperf.benchmarks import load
 from lmperf.errors import UserError
-from lmperf.reporting import formats
 from lmperf.reporting.evidence import ASSUMED_FLOORS, KERNEL
 from lmperf.reporting.reproduced import (
     DIFFERS,
@@ -14,7 +13,6 @@ from lmperf.reporting.reproduced import (
     RESULTS,
     judgements,
     require_comparable,
-    table,
 )
 
 HERE = {"measured_at": "later"}
@@ -73,20 +71,6 @@ def test_reason_is_given_if_it_cannot_be_judged(changes, why):
     assert one.verdict == NOT_JUDGED and one.words == f"cannot be judged: {why}"
 
 
-def test_other_device_of_one_kind_is_not_judged():
-    one = judged(kernel(13.0, **HERE), device="NVIDIA H100")
-    assert one.words == "cannot be judged: other device (NVIDIA H200, here NVIDIA H100)"
-    assert one.here == pytest.approx(13)
-
-
-def test_capped_steps_are_judged():
-    row = planted.row("end_to_end", 10.0, phase="train_step")
-    then = planted.evidence(row, machine="there")
-    now = planted.evidence({**row, "marks": "capped", "measured_at": "later"})
-    (one,) = judgements(then, now, load("end_to_end"))
-    assert one.verdict == REPRODUCED and one.here == pytest.approx(10)
-
-
 def test_status_is_compared_where_there_is_no_time():
     oom = kernel(None, status="oom", seq_len=99)
     assert judged(oom, oom).words == "reproduced: out of memory again"
@@ -127,9 +111,3 @@ def test_evidence_of_another_kind_of_device_is_refused():
         require_comparable(there, "attention", "cpu")
     with pytest.raises(UserError, match="has no rows of lrpe"):
         require_comparable(there, "lrpe", "cuda")
-
-
-def test_table_names_a_single_row_in_its_caption():
-    text = formats.terminal(table([judged(kernel(**HERE))], "there"))
-    assert text.startswith("Against there: batch=") and text.endswith("reproduced within 0.1 %")
-    assert text.count("reproduced") == 1

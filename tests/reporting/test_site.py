@@ -8,13 +8,10 @@ import planted
 import pytest
 from html_page import HtmlPage
 
-from lmperf.errors import UserError
 from lmperf.reporting import figures, formats, site
-from lmperf.reporting.foreign import taken
-from lmperf.reporting.html import target, to_html
-from lmperf.reporting.pages import pages_of
+from lmperf.reporting.html import target
 from lmperf.reporting.results import AXIS, TIME, Cell, Column, Table
-from lmperf.reporting.sections.machines import compared, ratios, shared
+from lmperf.reporting.sections.machines import compared, ratios
 
 EVIL = "</script><script>alert(1)</script>"
 POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:;"
@@ -171,11 +168,6 @@ def test_navigation_has_the_pages_of_the_machine(found):
     assert 'href="evidence/attention.csv"' in found["one/mine.html"]
 
 
-def test_only_the_first_page_of_the_site_lists_other_machines(pages):
-    assert "Other machines" in pages["index.html"].text
-    assert "Other machines" not in pages["one/index.html"].text
-
-
 def test_build_replaces_what_it_wrote_before(made, tmp_path):
     folder = tmp_path / "site"
     (folder / "gone").mkdir(parents=True)
@@ -185,17 +177,6 @@ def test_build_replaces_what_it_wrote_before(made, tmp_path):
     assert (folder / "machines.html").exists() and (folder / "assets" / "site.js").exists()
     assert not (folder / "gone" / "index.html").exists() and (folder / "CNAME").exists()
     assert not [*folder.rglob("*.tmp")]
-
-
-def test_site_without_evidence_is_an_error(tmp_path):
-    with pytest.raises(UserError, match="run make report first"):
-        site.build(site.Site([], tmp_path), tmp_path / "site")
-
-
-def test_page_with_values_of_its_own_is_part_of_a_machine(made):
-    (made.own / "history.md.j2").write_text("# History\n\n{{ steps }} steps\n")
-    page = pages_of(made.machines[0], made.own, values={"history": {"steps": 3}})["history"]
-    assert "3 steps" in page.text
 
 
 def html_table(*cells):
@@ -216,17 +197,6 @@ def test_cell_has_its_unrounded_number_and_interval():
     assert "data-axis" in page.all("th")[0] and "data-axis" not in page.all("th")[1]
 
 
-def test_cell_without_a_number_has_none_to_sort_by():
-    page = html_table(Cell("OOM", state="oom"), Cell(taken("[x](y)"), taken("[x](y)")))
-    assert all("data-value" not in of for of in page.all("td"))
-    assert page.all("a") == [] and page.cells[-1] == "[x](y)"
-
-
-def test_link_in_a_cell_is_a_link_and_a_waiting_step_italic():
-    page = html_table(Cell("[trace](traces/a.json.gz)", "a"), Cell("2.0", 2.0, waits=True))
-    assert page.all("a") == [{"href": "traces/a.json.gz"}] and len(page.all("em")) > 0
-
-
 @pytest.mark.parametrize(
     ("link", "there"),
     [
@@ -241,11 +211,6 @@ def test_links_between_pages_lead_to_their_html(link, there):
     assert target(link) == there
 
 
-def test_repeated_headings_have_anchors_of_their_own():
-    html = to_html("## Times\n\n## Memory\n\n## Times\n\n### Times\n")
-    assert re.findall('id="([^"]*)"', html) == ["times", "memory", "times-1", "times-2"]
-
-
 def test_ratio_of_machines_puts_the_faster_one_first(machines):
     (line,) = ratios(machines)
     assert line["machines"] == "one over other" and line["cells"] == 2
@@ -257,18 +222,6 @@ def test_ratio_of_machines_puts_the_faster_one_first(machines):
 def test_cells_under_load_are_not_compared(machines):
     loaded = planted.evidence(at(256, 3.0, marks="loaded"), at(1024, 3.0))
     assert [*compared(machines[0], loaded, "attention")["ratio"]] == [1.5]
-
-
-def test_steps_that_wait_for_the_cpu_are_not_compared():
-    cells = [{"size": size, "implementation": "eager"} for size in ("small", "large")]
-    one, other = (
-        planted.evidence(
-            planted.row("end_to_end", ms, **cells[0], host_ms=host),
-            planted.row("end_to_end", ms, **cells[1]),
-        )
-        for ms, host in ((10.0, None), (20.0, 19.0))
-    )
-    assert [*compared(one, other, "end_to_end")["size"]] == ["large"]
 
 
 @pytest.mark.parametrize(
@@ -293,19 +246,3 @@ def test_bound_of_a_row_decides_which_data_sheet_counts(flops, bytes_, bound, ex
     (found,) = compared(one, other, "attention").to_dict("records")
     assert found["bound"] == bound
     assert found["sheets"] == pytest.approx(expected or float("nan"), nan_ok=True)
-
-
-def test_cells_of_one_machine_are_not_shared(machines):
-    assert {*shared(machines, "attention")["seq_len"]} == {256, 1024}
-
-
-def test_page_of_machines_shows_steps_side_by_side():
-    cell = {"size": "small", "implementation": "eager", "dtype": "float32"}
-    one, other = (
-        planted.evidence(planted.row("end_to_end", ms, **cell), machine=name)
-        for ms, name in ((10.0, "one"), (20.0, "other"))
-    )
-    one.others = [other]
-    page = planted.page("machines", one)
-    steps = next(table for table in page.tables if table.id == "E5")
-    assert [column.cells[0].value for column in steps.columns[-2:]] == [10.0, 20.0]

@@ -1,6 +1,5 @@
 """Tables: lines, columns, captions and notes from judged rows."""
 
-import pandas as pd
 import pytest
 from planted import evidence, row
 
@@ -10,12 +9,10 @@ from lmperf.reporting.tables import (
     across,
     beside,
     made,
-    mean,
     number,
     over,
     rate,
     status,
-    text,
     time,
 )
 
@@ -64,11 +61,6 @@ def test_column_in_which_nothing_ran_is_left_out(here):
     assert tables(here, "seq_len", [time("flex")]) == []
 
 
-def test_missing_row_has_the_words_of_the_table(here):
-    (table,) = tables(here, "seq_len d_head", [time("sdpa_cudnn")], empty="to measure")
-    assert shown(table)[-1][-1] == "to measure"
-
-
 def test_columns_are_repeated_across_an_axis(here):
     (table,) = tables(here, "seq_len", across("d_head", [64, 128], time("triton", brief=True)))
     assert [c.header for c in table.columns] == ["length", "64, Triton (ms)", "128, Triton (ms)"]
@@ -91,19 +83,6 @@ def test_expressions_and_second_numbers_make_columns(here):
     (table,) = tables(here, "implementation seq_len d_head", columns)
     assert shown(table)[0][3:] == ["1,000", "1.0 of 1,024", "ok"]
     assert table.columns[3].header == "time (us)"
-
-
-def test_lines_that_are_no_evidence_keep_their_order(here):
-    frame = pd.DataFrame({"what": ["z", "a"], "n": [1.0, 2.0]})
-    (table,) = made(here, frame, ["what"], [number("n", "n"), text("what", "again")])
-    assert [line[0] for line in shown(table)] == ["z", "a"]
-
-
-def test_means_over_cells_say_their_range(here):
-    gain = Rows.of(here, "flash_attention").where(implementation="triton").over("sdpa_cudnn")
-    frame = pd.DataFrame([{"work": "all", "implementation": "sdpa_cudnn", "gain": gain}])
-    (table,) = made(here, frame, ["work"], [mean("sdpa_cudnn")])
-    assert shown(table) == [["all", "2.00x (2.00-2.00)"]]
 
 
 @pytest.fixture(scope="module")
@@ -141,13 +120,6 @@ def test_csv_and_json_have_unrounded_numbers(table):
     assert lines[3].split(",")[5] == "oom"
     cells = formats.document(table)["columns"][1]["cells"]
     assert cells[0]["value"] == 10.0 and cells[0]["waits"] and "value" not in cells[2]
-
-
-def test_html_sorts_by_numbers_and_escapes(table):
-    shown = formats.html(table)
-    assert 'aria-label="Steps | of &lt;us&gt;"' in shown and "<us>" not in shown
-    assert 'data-value="10.0"' in shown and "<em>10.0 (9.98-10.0)</em>" in shown
-    assert "\n\n" not in shown
 
 
 def test_latex_and_terminal_show_the_same_words(table):

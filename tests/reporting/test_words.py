@@ -28,17 +28,6 @@ def test_significant_digits_keep_the_integer_part(value, text):
 
 
 @pytest.mark.parametrize(
-    ("rate", "text"), [(989.5, "989"), (494.7, "495"), (19.5, "19.5"), (4800, "4,800"), (None, "–")]
-)
-def test_halves_of_a_data_sheet_are_rounded_down(rate, text):
-    assert words.sheet(rate) == text
-
-
-def test_rounded_numbers_have_three_digits():
-    assert [words.rounded(v) for v in (1324, 62_612, 8.604)] == ["1,320", "62,600", "8.60"]
-
-
-@pytest.mark.parametrize(
     ("value", "text"), [(1.0, "1.00"), (1.003, "1.003"), (0.9996, "0.9996"), (12.34, "12.3")]
 )
 def test_end_of_an_interval_differs_from_one(value, text):
