@@ -4,7 +4,6 @@ import planted
 import pytest
 
 from lmperf.reporting.sections import section
-from lmperf.reporting.words import NotMeasured
 
 LENGTHS = (1024, 4096, 16384)
 BATCH, WIDTH = 8, 64
@@ -82,11 +81,6 @@ def test_first_page_says_whether_compiling_pays(compiled, spread, pays):
     assert ("halves the peak" in page.text) == bool(compiled)
 
 
-@pytest.mark.parametrize("held, number", [(4.11, "4"), (4.13, "4.1"), (3.0, "3"), (2.87, "2.9")])
-def test_matrices_near_a_whole_number_are_it(held, number):
-    assert str(memory(*calls(held=held)).held("backward")) == number
-
-
 def test_matrices_exclude_inputs_and_outputs():
     found = memory(*calls())
     assert (str(found.held("forward")), str(found.kept)) == ("2", "1")
@@ -113,14 +107,6 @@ def test_length_without_room_ends_the_short_table():
     assert [column.header for column in table.columns][-1] == "4 matrices (GiB)"
 
 
-def test_length_that_was_not_run_says_so():
-    evidence = planted.evidence(*calls(), limit(outcome="not run: too large", requested_mib=None))
-    (table,) = planted.page("report/plain_attention", evidence).tables
-    assert table.lines[-1][1].words == "not run"
-    with pytest.raises(NotMeasured):
-        _ = section("attention_memory", evidence).ended
-
-
 def ceilings(tflops=1.0, gbps=1000.0):
     matmul = {"operation": "matmul", "tflops": tflops, "flops": 1e9 * tflops, "bytes": 0}
     copy = {"operation": "copy", "bandwidth_gbps": gbps, "flops": 0, "bytes": 1e6 * gbps}
@@ -144,10 +130,3 @@ def test_a4_has_what_is_left_after_the_backward():
     assert row["after_mib"] == 7 * tensor(4096)
     assert row["change_mib"] == row["after_mib"] - row["saved_mib"]
     assert row["compiled_peak_mib"] == row["peak_mib"] - 2 * matrix(4096)
-
-
-def test_failed_backward_says_why_in_a1():
-    failed = call(65536, "backward", None, status="oom", requested_bytes=2**37, free_bytes=2**33)
-    page = planted.page("attention", planted.evidence(*calls(), failed))
-    a1 = next(table for table in page.tables if table.id == "A1")
-    assert a1.columns[-1].cells[-1].words == "OOM (asked 128.0 GiB, free 8.0 GiB)"

@@ -62,11 +62,6 @@ def test_interval_mean_and_rates_follow_from_the_stretches():
     assert one["peak_gib"] == 2.0
 
 
-def test_interval_of_an_earlier_method_is_that_of_its_rounds():
-    one = frame(row("end_to_end", 10.0, low_ms=None, high_ms=None)).iloc[0]
-    assert (one["low_ms"], one["high_ms"]) == pytest.approx((9.98, 10.02))
-
-
 def test_columns_of_benchmarks_are_not_replaced():
     declared = {name for stem in stems() for name in load(stem).kinds}
     judged = [{*evidence().rows(stem)} - {*load(stem).kinds} for stem in stems()]

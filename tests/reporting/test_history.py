@@ -76,16 +76,6 @@ def test_slower_code_is_attributed_to_the_code(checkout):
     assert step.commit.subject == "Rewrite the kernel"
 
 
-def test_another_torch_is_named_and_code_only_if_it_may_differ(checkout):
-    checkout.environments["e2"] = {**planted.H200, "torch": "2.13.0", "triton": "3.7.1"}
-    new = {"environment": "e2", "key": "k"}
-    checkout.measure(0.5, slice(5), **new)
-    checkout.measure(0.5, slice(5, 10), **new, commit="bbbbbbbbbbbb").commit("Upgrade torch")
-    (step,) = checkout.steps()
-    software = "torch 2.11.0 to 2.13.0, Triton 3.6.0 to 3.7.1"
-    assert causes(step) == {software, f"{software}, perhaps code (aaaaaaa to bbbbbbb)"}
-
-
 def test_noise_and_rewritten_keys_are_no_change(checkout):
     for row in checkout.rows:
         row["key"] = "another"

@@ -37,12 +37,6 @@ def test_autocast_saves_if_activations_shrink_by_more(copies, saves):
     assert peaks(*both(9000, copies, saved=1000)).autocast(512).saves == saves
 
 
-def test_autocast_of_the_largest_size_is_in_gib():
-    found = peaks(*both(9000), *both(9500, 2048, 4096, size="3.4B")).autocast(512)
-    assert (found.size, found.copies, found.saved) == ("3.4B", 2.0, 4.0)
-    assert found.change == pytest.approx((-0.1, -0.075, -0.05))
-
-
 @pytest.mark.parametrize("state, turns", [(0.51, True), (0.49, False)])
 def test_the_model_turns_from_most_of_the_peak_to_little(state, turns):
     short = peak(1000, context=128, parameters=1000 * state, activations=100)
@@ -58,12 +52,6 @@ def test_predictions_within_five_percent_count(off, within):
     found = peaks(*rows, peak(1000 * off, predicted=1000)).prediction
     assert (found.within.k, found.within.n, found.is_close) == (within, 10, True)
     assert found.holds_for_all is (within == 10)
-
-
-@pytest.mark.parametrize("more, is_workspace", [(50, True), (250, False)])
-def test_one_more_workspace_explains_an_excess(more, is_workspace):
-    rows = [peak(1000, workspace=32), peak(500 + more, predicted=500, workspace=32, context=128)]
-    assert peaks(*rows).prediction.is_workspace == is_workspace
 
 
 def test_failed_step_keeps_its_place_in_y1():
@@ -100,13 +88,3 @@ def test_peak_at_the_beginning_of_the_backward(at, gradients, begins):
     peak_of = section("memory_timeline", planted.evidence(*step(at, gradients))).peak
     assert peak_of.begins_backward == begins
     assert peak_of.owner == "activations"
-
-
-def test_copies_of_weights_are_temporary_in_a_forward():
-    parts = [("activations", 0, 40), ("temporary", 50, 10)]
-    rows = [
-        point("category", n, name=name, size_mib=size, predicted_mib=predicted, phase="forward")
-        for n, (name, size, predicted) in enumerate(parts)
-    ]
-    (row,) = section("memory_timeline", planted.evidence(*rows)).components.frame.to_dict("records")
-    assert (row["temporary_predicted"], row["temporary_measured"]) == (50, 50)

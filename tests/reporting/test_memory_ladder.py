@@ -39,22 +39,10 @@ def test_technique_saves_more_than_a_tenth(flash, saves):
     assert found.savers(WORDS) == ["compiled"] + ["flash"] * saves
 
 
-def test_nothing_saves_without_a_lead():
-    page = planted.page("report/memory", planted.evidence(*rungs(dict.fromkeys(SAVING, 10_000))))
-    assert "**" not in page.text and page.tables
-
-
 def test_pool_of_a_graph_counts():
     found = ladder(*rungs({"float32": 4096, "bf16_graph": 1024}, pool_mib=1024))
     assert found.peaks.loc["3.4B", "bf16_graph"] == 2.0
     assert found.every.frame["weights_gib"].tolist() == [12.0, 12.0]
-
-
-def test_title_is_of_the_largest_size_with_float32():
-    found = ladder(*rungs(SAVING, "0.97B"), *rungs(SAVING | {"float32": None}))
-    assert found.largest == ("large", {k: v / 1024 for k, v in SAVING.items()})
-    words = found.every.where(size="3.4B", implementation="float32").frame["words"]
-    assert words.tolist() == ["OOM"]
 
 
 def checkpoints(each=1.4, spread=1.0, size="0.97B", **none):
@@ -99,14 +87,3 @@ def test_slower_step_is_said_with_its_speed_up():
         c for t in page.tables for one in t.columns if one.name == "over.none" for c in one.cells
     ]
     assert [cell.value and round(cell.value, 3) for cell in cells] == [None, 0.5, 0.5, 0.5]
-
-
-def test_leaderboard_step_recomputes_every_block():
-    steps = [
-        planted.row("leaderboard", ms=ms, implementation=name, parameters=8e9, peak_mib=1024)
-        for name, ms in (("recompute_all", 9000), ("keep_attention", 8000))
-    ]
-    found = saved(*steps, *checkpoints()).largest_model
-    assert found["implementation"] == "recompute_all"
-    page = planted.page("report/memory", planted.evidence(*steps, *checkpoints(), *rungs(SAVING)))
-    assert any("9.00 s a step in 1.00 GiB" in text for text in page.said)

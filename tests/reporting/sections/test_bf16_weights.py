@@ -31,16 +31,6 @@ def test_verdict_over_sdpa_follows_times(ms, verdict, gains):
     assert made.gains is gains
 
 
-def test_only_sizes_beyond_those_that_wait_are_compared():
-    rows = wide(10.0, SMALL, waits=True), graph(5.0, SMALL), wide(100.0), graph(50.0)
-    assert [*narrow(*rows).over_sdpa["size"]] == ["large"]
-
-
-def test_steps_without_a_graph_stand_in_for_it():
-    made = narrow(wide(100.0), step(LARGE, "bfloat16", "fused_blocks", 50.0))
-    assert not made.is_graph and made.gains
-
-
 @pytest.mark.parametrize(
     ("peak", "halves"), [(0.41, True), (0.39, False), (0.59, True), (0.61, False)]
 )

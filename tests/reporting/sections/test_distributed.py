@@ -5,14 +5,12 @@ from __future__ import annotations
 import planted
 import pytest
 from planted_ranks import (
-    CELL,
     GIB,
     PARAMETERS,
     collective,
     evidence,
     memory,
     profiled,
-    span,
     step,
 )
 
@@ -99,25 +97,6 @@ def test_profiled_step_tells_if_it_is_like_the_timed_one(values, tells):
     assert bool(section("distributed", of).ledger.frame["tells"].iloc[0]) is tells
 
 
-def test_figure_shows_both_timelines_and_what_hooks_hide():
-    rows = [step("overlapped", 100), profiled("overlapped", 100, hidden=0.8)]
-    for name in ("flat", "overlapped"):
-        rows += [span(name, "computation", 0, 80), span(name, "communication", 30, 90)]
-    page = planted.page("distributed", evidence(*rows))
-    figure = page.figures["distributed"]
-    assert "40.0 of 50.0 ms" in " ".join(figure["title"]["text"])
-    bars = {(one["panel"], one["name"]) for one in figure["data"]["values"]}
-    assert len(bars) == 4
-
-
-def test_memory_is_predicted_beside_measured():
-    parts = {"parameters_mib": 12996.0, "gradients_mib": 0, "optimizer_mib": 0, "other_mib": 9}
-    page = planted.page("distributed", evidence(memory("overlapped", "init", 12.7, **parts)))
-    line = next(iter(table(page, "D5").values()))
-    assert line["parameters (MiB)"] == "12,996 / 12,996"
-    assert line["difference"] == "+0.1 %"
-
-
 @pytest.mark.parametrize(
     ("operation", "ranks", "factor"),
     [
@@ -138,10 +117,3 @@ def test_start_of_a_call_is_the_time_of_a_tiny_message():
     links = section("collectives", of)
     assert links.start_us == pytest.approx(10)
     assert links.small_bytes == 2.5e6
-
-
-def test_cell_of_the_first_table_is_the_largest_size_compiled():
-    rows = [step("ddp", 50), step("ddp_compiled", 40), step("ddp", 30, size="0.97B")]
-    found = section("distributed", evidence(*rows))
-    assert found.cell["size"] == CELL["size"]
-    assert [*found.head.frame["implementation"]] == ["ddp_compiled"]

@@ -53,17 +53,6 @@ def test_first_calls_are_paid_back_after_their_seconds(whole_s, stands):
         section_of(*rows[2:]).pay_back  # noqa: B018
 
 
-@pytest.mark.parametrize(
-    ("spread", "paid"), [(1, (20, 100)), (100, (20, 20))], ids=["faster", "as fast"]
-)
-def test_waiting_steps_are_paid_back_if_their_interval_is_above_1(spread, paid):
-    rows = [step(100), step(50, "compiled_blocks", compile_s=1)]
-    small = {"size": "0.13B", "host_ms": 99, "spread": spread}
-    rows += [step(100, **small), step(90, "compiled_blocks", compile_s=1, **small)]
-    found = section_of(*rows)
-    assert (found.pay_back.low, found.pay_back.high) == pytest.approx(paid)
-
-
 def test_waiting_steps_are_left_out_of_sentences():
     waits = [step(100, size="0.13B"), step(50, "compiled_blocks", size="0.13B", host_ms=49)]
     rows = [step(100), step(80, "compiled_blocks"), *waits]
@@ -100,33 +89,6 @@ def test_autocast_pays_from_the_size_after_the_last_slower_one(ratios, size):
     assert section_of(*autocast(*ratios)).pays == [(1024, size, "large")]
 
 
-@pytest.mark.parametrize(("host_ms", "waits"), [(0.1, False), (199, True)])
-def test_cause_of_no_gain_needs_steps_that_wait(host_ms, waits):
-    assert section_of(*autocast(0.5, host_ms=host_ms)).rest_waits is waits
-
-
-@pytest.mark.parametrize(("compiled", "fuses"), [((90, 50), True), ((50, 90), False)])
-def test_fusion_explains_only_a_larger_gain_in_bf16(compiled, fuses):
-    rows = [step(100, dtype=dtype) for dtype in ("float32", AUTOCAST)]
-    for ms, dtype in zip(compiled, ("float32", AUTOCAST), strict=True):
-        rows.append(step(ms, "compiled_blocks", dtype))
-    assert section_of(*rows).fuses is fuses
-
-
-@pytest.mark.parametrize(("backward", "doubles"), [(24, True), (26, False)])
-def test_backward_of_about_twice_the_forward_has_a_cause(backward, doubles):
-    found = section_of(step(10, phase="forward"), step(backward, phase="backward"))
-    assert found.backward_over_forward.low == pytest.approx(backward / 10)
-    assert found.doubles is doubles
-
-
-@pytest.mark.parametrize(("ms", "falls"), [(90, True), (5, False)])
-def test_share_of_faster_arithmetic_falls_or_the_sentence_goes(ms, falls):
-    found = section_of(step(100, dtype="float32"), step(ms))
-    assert found.mfu_falls is falls
-    assert [dtype for dtype, _ in found.best_mfu] == ["float32", AUTOCAST]
-
-
 @pytest.mark.parametrize(("peak", "saves"), [(1024, True), (2048, False)])
 def test_attention_saves_memory_if_every_peak_is_lower(peak, saves):
     found = section_of(
@@ -136,20 +98,6 @@ def test_attention_saves_memory_if_every_peak_is_lower(peak, saves):
     assert (name, gain.mean) == ("sdpa", pytest.approx(2))
     assert saved.low == pytest.approx(1 - peak / 2048)
     assert found.saves_memory is saves
-
-
-def test_attention_is_compared_with_plain_of_the_same_model():
-    times = {"eager": 100, "sdpa": 50, "compiled_blocks": 60, "sdpa_compiled_blocks": 20}
-    page = page_of(*(step(ms, name) for name, ms in times.items()))
-    columns = [c for table in page.tables if table.id == "E7" for c in table.columns]
-    cells = [cell.value for column in columns for cell in column.cells if cell.base]
-    assert sorted(cells) == pytest.approx([2, 3])
-
-
-def test_failed_step_shows_its_reason_once():
-    failed = step(None, "compiled_blocks", status="oom", requested_bytes=2**31, free_bytes=2**30)
-    [table, *_] = page_of(step(100), failed).tables
-    assert sum("OOM" in cell.words for cell in table.lines[1]) == 1
 
 
 def test_peak_of_a_graph_includes_its_pool():

@@ -6,8 +6,6 @@ import pytest
 from lmperf.reporting.render import Page
 from lmperf.reporting.sections import section
 
-ENTRY = {"implementations": {"lrpe.mine": "my.module:encode"}}
-
 
 def kernel(ms, implementation="mine", **values):
     known = {"phase": "forward", "shape": "32768", "max_error": 1e-3, "error_bound": 2e-3}
@@ -76,25 +74,3 @@ def test_another_number_of_parameters_is_another_model(parameters, other):
     rows = [model(10, parameters=parameters, flops=8e11), model(20, "eager")]
     page = render("end_to_end", *rows)
     assert any("80.0 % of the FLOPs" in said for said in page.said) is other
-
-
-def test_failed_check_shows_its_error_and_not_its_time():
-    failed = kernel(1, status="failed_check", max_error=0.5, reason="output differs")
-    page = render("lrpe", kernel(2, "triton"), kernel(1, shape="256"), failed)
-    assert any("failed its check in 1 of 2 rows" in said for said in page.said)
-    table = page.tables[-1]
-    values = {column.name: column.cells[0].value for column in table.columns}
-    assert values["max_error"] == 0.5
-    assert values["reason"] == "output differs"
-
-
-def test_name_comes_with_the_module_that_the_machine_recorded():
-    assert compared("lrpe", kernel(1), facts=planted.H200 | ENTRY).entry == "my.module:encode"
-    assert compared("lrpe", kernel(1)).entry == ""
-
-
-def test_table_has_speed_ups_over_each_other_one():
-    [table] = render("lrpe", kernel(1), kernel(2, "triton")).tables
-    by_name = {column.name: column.cells[0].value for column in table.columns}
-    assert by_name["mine.ms"] == 1
-    assert by_name["mine.over.triton"] == pytest.approx(2)

@@ -65,12 +65,6 @@ def flash(*made, **more):
     return section(STEM, planted.evidence(*made, **more))
 
 
-def lines(page):
-    """First cell of each line of the first table -> all cells."""
-    return {cells[0].words: [cell.words for cell in cells] for cells in page.tables[0].lines}
-
-
-OURS = "ours (Triton)"
 FAST = (
     "Our forward is 2.00 times as fast as cuDNN's; in it, one warp group",
     "softmax hides behind matmuls. Our backward is 2.00 times as fast as cuDNN's.",
@@ -124,38 +118,6 @@ def test_causes_need_the_gluon_kernels(device, triton, expected):
 
 
 @pytest.mark.parametrize(
-    ("plain_ms", "plain_mib", "said"),
-    [
-        (2.0, 40.0, "takes 1.00 instead of plain PyTorch's 2.00 ms for both passes, and 10.0"),
-        (2.0, 10.0, "takes 1.00 instead of plain PyTorch's 2.00 ms for both passes ("),
-        (1.0, 40.0, "takes 10.0 instead of plain PyTorch's 40.0 MiB for both passes ("),
-        (0.5, 10.0, None),
-    ],
-)
-def test_one_head_says_what_it_saves(plain_ms, plain_mib, said):
-    page = part(*rows("triton"), *head("triton"), *head("eager", plain_ms, plain_mib))
-    found = [one for one in page.said if one.startswith("One head")]
-    assert said in found[0] if said else not found
-
-
-def test_table_lists_ours_then_the_fastest():
-    made = [*rows("triton", 3.0), *rows("sdpa_flash", 2.0), *rows("sdpa_cudnn")]
-    found = lines(part(*made))
-    assert [*found] == [OURS, "cuDNN", "SDPA flash (FlashAttention-2)", "plain PyTorch"]
-    assert found[OURS][1:3] == ["3.00", "133"]
-    assert set(found["plain PyTorch"][1:]) == {"to measure"}
-
-
-def test_figure_has_the_causal_panels_of_the_widest_head():
-    page = part(*rows("triton", 0.5), *rows("sdpa_cudnn"))
-    figure = page.figures["flash_attention"]
-    assert " ".join(figure["title"]["text"]) == (
-        "Forward 800 TFLOP/s, cuDNN 400; backward 800, cuDNN 400 (d_head 128, causal, 16k)"
-    )
-    assert figure["facet"]["sort"] == [f"{p}, d_head 128, causal" for p in ("forward", "backward")]
-
-
-@pytest.mark.parametrize(
     ("tflops", "gbps", "said"),
     [
         (790, 2000, "Compute-bound (filled grid, bf16): at least 400 FLOPs per byte"),
@@ -189,15 +151,6 @@ def test_float32_is_better_if_faster_and_no_less_exact(factor, times, expected):
     made = rows("triton", dtype="float32", **exact)
     made += rows("triton", factor, dtype="tf32", **rough)
     assert flash(*made).float32_is_better == expected
-
-
-def test_fastest_backend_needs_all_backends():
-    half = {"lengths": (1024,), "widths": (64,)}
-    noisy = rows("sdpa_flash", 0.8, spread=150, **half) + rows("sdpa_flash", 0.8, lengths=(4096,))
-    made = flash(*rows("triton"), *rows("sdpa_cudnn", 2.0), *noisy).means.frame
-    of = made[(made["implementation"] == "the fastest SDPA backend") & (made["phase"] == "forward")]
-    gain = of.set_index("work").loc["filled grid", "gain"]
-    assert gain.mean == pytest.approx((0.8**4 * 2**6) ** 0.1, rel=0.01)
 
 
 def test_page_of_a_cpu_names_no_gpu():

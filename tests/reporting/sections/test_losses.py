@@ -2,7 +2,7 @@
 
 import planted
 import pytest
-from planted_steps import loss, step
+from planted_steps import loss
 
 from lmperf.reporting.sections import section
 
@@ -45,12 +45,6 @@ def test_bf16_hurts_if_every_run_ends_higher(exact, autocast, half, hurts):
     assert bool(len(made.above)) is not (half == 1.7)
 
 
-@pytest.mark.parametrize(("value", "worse"), [(2.11, True), (2.09, False)])
-def test_loss_is_worse_beyond_five_percent_of_float32(value, worse):
-    rows = runs(value, exact=(2.0, 2.5))
-    assert [*losses(*rows).worse.index] == ["large"] * worse
-
-
 def test_page_says_near_and_far_losses_by_size():
     rows = [*runs(2.1, size=SMALL), *runs(4.2, size=MEDIUM), *runs(1.0)]
     page = planted.page("mixed_precision", planted.evidence(*rows, mixed()))
@@ -64,10 +58,3 @@ def test_page_says_near_and_far_losses_by_size():
 
 def mixed():
     return planted.row("mixed_precision", experiment="dtypes", status="crash")
-
-
-def test_all_pages_state_the_same_bound():
-    graph = step(LARGE, "bfloat16", "graph", 50.0)
-    of = planted.evidence(graph, *runs(2.1 * 1.00107), mixed())
-    for name in ("report", "end_to_end", "mixed_precision"):
-        assert "within 0.2 % of" in planted.page(name, of).text

@@ -60,18 +60,6 @@ def test_first_page_follows_the_data(made, said):
     assert said in text if said else "of a copy" not in text
 
 
-def test_table_shows_the_largest_shape_with_fewest_axes():
-    (table,) = part(*everything()).tables
-    assert [column.header for column in table.columns] == [
-        *("pass", "copy (ms)", "ours (ms)", "ours, cached angles (ms)", "compiled (ms)"),
-        *("PyTorch (ms)", "ours, of a copy (%)"),
-    ]
-    assert [[cell.words for cell in line] for line in table.lines] == [
-        ["forward", "1.00", "1.05", "1.20", "4.00", "10.0", "95"],
-        ["backward", "1.00", "1.05", "1.20", "4.00", "10.0", "95"],
-    ]
-
-
 @pytest.mark.parametrize(
     ("cached", "said"),
     [(1.0, "which must then be read, is slower"), (0.7, "gains 25 %"), (1.05 / 1.2, None)],
@@ -94,20 +82,3 @@ def test_caching_is_judged_in_both_passes(cached, said):
 def test_page_says_what_bounds_it(factor, said):
     first = planted.page(STEM, planted.evidence(*everything(triton=factor))).said[0]
     assert first.startswith(f"md_lrpe_cosine, Triton (bf16, from 8,192 positions): {said}")
-
-
-@pytest.mark.parametrize(
-    ("host_ms", "said"),
-    [(0.3, "Up to 8,192 positions forward"), (0.15, "Up to 256 positions forward")],
-)
-def test_launch_bound_shapes_take_longer_to_launch(host_ms, said):
-    ours = rows("triton", host_ms=host_ms)
-    page = planted.page(STEM, planted.evidence(*everything(triton=None), *ours))
-    assert any(one.startswith(said) for one in page.said)
-
-
-def test_cpu_is_told_of_compiled_code():
-    made = [*rows("copy", dtype="float32"), *rows("compiled", dtype="float32")]
-    text = part(*made, facts=planted.CPU).text
-    assert "Compiled code runs at 25 %" in text
-    assert "Our kernel" not in text

@@ -68,13 +68,6 @@ def test_each_sum_has_its_reason_in_reading_order():
         assert part in reason
 
 
-def test_sum_that_the_simulation_misses_has_no_reason():
-    rows = sums(float16_float16=9.96)
-    (table,) = first_page(*rows).tables
-    assert [cell.value is None for cell in table.columns[2].cells] == [False, True, *[False] * 3]
-    assert table.columns[1].cells[1].words == "9.9600"
-
-
 @pytest.mark.parametrize(
     ("half", "single", "only"),
     [(4.0, 10.0, True), (9.95, 10.0, False), (9.85, 10.05, True), (4.0, 10.2, False)],
@@ -83,20 +76,6 @@ def test_only_adding_needs_float32_beyond_one_percent(half, single, only):
     rows = sums(bfloat16_bfloat16=half, float32_bfloat16=single)
     assert of(*rows).only_adding_needs_float32 == only
     assert ("Multiply in bf16" in first_page(*rows).text) == only
-
-
-def test_missing_sum_leaves_only_its_sentence_out():
-    rows = [row for row in sums() if row["subject"] != "float32 + bfloat16"]
-    text = first_page(*rows).text
-    assert "10.0001" in text and "**" not in text
-    assert first_page().text.strip() == ""
-
-
-def test_usual_dtypes_of_a_block_are_said_as_such():
-    precision = of(*dtypes(), *dtypes(implementation="compiled"))
-    assert precision.block_is_usual and precision.norms_are_float32
-    assert precision.training_is_float32
-    assert precision.outputs_in_float32 == ["attention_norm", "block"]
 
 
 @pytest.mark.parametrize(
@@ -123,14 +102,3 @@ def test_tensor_whose_dtype_differs_between_runs_is_in_neither_list():
     precision = of(*(row for rows in runs for row in rows))
     named = precision.kept_in("float32") + precision.kept_in("bfloat16")
     assert "loss" not in named and not precision.training_is_float32
-
-
-def test_dtypes_have_the_order_in_which_they_were_recorded():
-    rows = [*dtypes(), *dtypes(implementation="compiled"), *dtypes(dtype="float16")]
-    page = planted.page(STEM, planted.evidence(*rows))
-    (table,) = [table for table in page.tables if table.id == "M2"]
-    assert [cell.words for cell in table.columns[1].cells] == [
-        *("attention.qkv.weight", "attention_norm", "attention.qkv", "feed_forward.down"),
-        *("block", "loss", "attention.qkv.weight.grad"),
-    ]
-    assert len(table.columns) == 5

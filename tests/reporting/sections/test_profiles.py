@@ -4,7 +4,6 @@ import planted
 import pytest
 
 from lmperf.reporting.sections import section
-from lmperf.reporting.words import NotMeasured
 
 KERNELS = {
     "matmul": "nvjet_sm90_tst",
@@ -90,11 +89,6 @@ def test_fusion_helps_by_more_than_five_points(copy, helps):
     assert steps(20, 60, last={"matmul": 20, "copy": copy}).fusion_helps == helps
 
 
-@pytest.mark.parametrize(("copy", "shortens"), [(59, True), (61, False)])
-def test_fusion_shortens_all_but_matmuls(copy, shortens):
-    assert steps(20, 60, last={"matmul": 20, "copy": copy}).fusion_shortens == shortens
-
-
 @pytest.mark.parametrize(
     ("forward", "optimizer", "dilutes"),
     [(54, 10, True), (52, 10, False), (56, 4, False)],
@@ -120,23 +114,6 @@ def adamw(fraction, others=0.0):
 def test_adamw_is_compared_with_a_copy(fraction):
     profiles = adamw(fraction)
     assert profiles.adamw_over_copy == pytest.approx(fraction) and profiles.adamw_bytes == 28
-
-
-@pytest.mark.parametrize(
-    ("fraction", "others"),
-    [(0.29, 0), (1.06, 0), (0.76, 0.02)],
-    ids=["slow", "fast", "two kernels"],
-)
-def test_adamw_that_is_no_copy_is_left_out(fraction, others):
-    with pytest.raises(NotMeasured):
-        adamw(fraction, others).adamw_over_copy  # noqa: B018
-
-
-@pytest.mark.parametrize(("share", "moves"), [(0.11, True), (0.09, False)])
-def test_softmax_moves_scores_above_five_times_its_flops(share, moves):
-    profiles = of(attention(SINGLE, 0.01), attention(AUTOCAST, share))
-    assert profiles.softmax_only_moves == moves and profiles.softmax_casts
-    assert profiles.softmax["share"] == pytest.approx(share)
 
 
 def timed(wall, timer):
@@ -173,35 +150,3 @@ def test_first_page_of_a_cpu_shows_phases_of_operators():
     (table,) = page.tables
     assert [cell.words for cell in table.columns[0].cells] == ["forward", "backward", "train step"]
     assert "GPU" not in page.text and "kernel" not in page.text.lower()
-
-
-def test_first_page_shows_steps_and_a_panel_for_each_dtype():
-    page = planted.page("report/time", steps(last={"matmul": 15, "copy": 15}).evidence)
-    (table,) = page.tables
-    assert [cell.value for cell in table.columns[1].cells] == [200, 20, 15]
-    bars = page.figures["profiles"]["data"]["values"]
-    assert {bar["panel"]: bar["line"] for bar in bars} == {
-        "float32": "eager",
-        "bf16 autocast": "compiled",
-    }
-    assert " ".join(page.figures["profiles"]["title"]["text"]) == (
-        "bf16 makes matmuls 10.0 times as fast; "
-        "compiling cuts the rest of a step from 60.0 to 15.0 ms"
-    )
-    assert next(bar["end"] for bar in bars if bar["end"]) == "250 ms busy"
-
-
-def test_page_links_to_traces_that_are_there():
-    rows = [row | {"trace": "here.json.gz"} for row in case(matmul=1)]
-    rows += [row | {"trace": "there.json.gz"} for row in case(AUTOCAST, matmul=1)]
-    page = planted.page("profiles", planted.evidence(*rows, traces=frozenset({"here.json.gz"})))
-    assert "(traces/here.json.gz)" in page.text and "(traces/there.json.gz)" not in page.text
-    assert "nsys profile" in page.text
-
-
-@pytest.mark.parametrize(("copy", "less"), [(59, True), (61, False)])
-def test_compiling_that_leaves_matmuls_moves_less(copy, less):
-    profiles = of(
-        case(AUTOCAST, matmul=20, copy=60), case(AUTOCAST, "compiled_blocks", matmul=21, copy=copy)
-    )
-    assert profiles.compiling_moves_less == less

@@ -5,7 +5,7 @@ import pytest
 from planted_steps import step
 
 from lmperf.reporting.sections import section
-from lmperf.reporting.sections.repeatability import KERNEL, LEAST, STEP, WAITING
+from lmperf.reporting.sections.repeatability import KERNEL, STEP, WAITING
 from lmperf.reporting.words import NotMeasured
 
 
@@ -51,13 +51,6 @@ def test_difference_is_that_of_its_kind():
     assert found.has_steps
 
 
-def test_few_rows_say_nothing():
-    found = made(*[twice(a_step(), 1.01)] * (LEAST - 1))
-    assert not found.has_steps
-    with pytest.raises(NotMeasured):
-        found.apart(STEP)
-
-
 @pytest.mark.parametrize(("watts", "limited"), [(690.0, True), (650.0, False)])
 def test_two_gpus_are_compared_at_the_power_limit(watts, limited):
     found = made(twice(kernel(1.0, power_w=watts), 1.05, gpus="GPU-2"))
@@ -81,17 +74,3 @@ def test_bursts_of_different_lengths_are_compared_by_their_calls():
     (line,) = found.pairs.itertuples()
     assert (line.first, line.second, line.apart) == pytest.approx((25.0, 25.5, 0.02))
     assert found.at_the_limit["apart"] == pytest.approx(0.02)
-
-
-def test_row_that_waits_once_is_italic_and_no_busy_step():
-    busy = [twice(a_step(batch=n), 1.01) for n in (1, 2, 3)]
-    found = made(*busy, twice(a_step(), 1.2, host_ms="59"))
-    assert found.apart(STEP).high == pytest.approx(0.01)
-    assert sorted(found.lines.frame["waits"]) == [False, False, False, True]
-
-
-def test_first_page_says_phases_where_they_are_no_whole_steps():
-    pairs = [twice(a_step(batch=n, phase="forward"), 1.01) for n in (1, 2, 3)]
-    rows, again = zip(*pairs, strict=True)
-    page = planted.page("report", planted.evidence(*rows, again={"end_to_end": again}))
-    assert "phases of steps that keep the GPU busy both times differ by at most 1.0 %" in page.text

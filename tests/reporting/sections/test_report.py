@@ -40,37 +40,9 @@ def test_dates_name_what_differs(first, last, words):
     assert report(*rows).dates == words
 
 
-def test_title_names_the_device():
-    made = page(ok())
-    assert made.text.startswith("# Transformer language models on one NVIDIA H200\n")
-    assert "PyTorch 2.11.0, CUDA 13.0, cuDNN 9.19 · Triton 3.6.0" in made.text
-
-
-def test_versions_of_two_environments_are_both_named():
-    evidence = planted.evidence(ok())
-    old = planted.H200 | {"torch": "2.10.0+cu130", "measured_at": "2026-01-01T00:00:00+00:00"}
-    evidence.facts["environments"]["e0"] = old
-    assert section("report", evidence).versions("torch") == "2.10.0 and 2.11.0"
-
-
 @pytest.mark.parametrize(("cpu", "lacks"), [("AVX2", 3), ("AVX-512", 2), ("AMX BF16", 0), ("?", 0)])
 def test_processor_names_what_it_lacks(cpu, lacks):
     assert len(report(facts=planted.CPU | {"cpu_model": f"CPU, {cpu}"}).lacks) == lacks
-
-
-def test_failed_check_is_named():
-    rows = [ok(max_error=0.1, error_bound=0.2), rung("tf32", 9.0, max_error=0.3, error_bound=0.2)]
-    made = page(*rows)
-    assert "1 of 2 checks failed:" in made.text and "end_to_end, PyTorch (1)." in made.text
-
-
-@pytest.mark.parametrize(
-    ("device", "words"), [("NVIDIA H200", "data sheet's 989"), ("NVIDIA X", "")]
-)
-def test_mfu_is_a_share_of_the_data_sheet(device, words):
-    made = page(ok(), facts=planted.H200 | {"device": device})
-    assert ("MFU is the share of" in made.text) is bool(words)
-    assert words in made.text
 
 
 def test_mfu_without_data_sheet_is_a_share_of_the_matmul():
@@ -101,19 +73,6 @@ def test_throttled_step_is_slow_at_the_power_limit(watts, mhz, throttled):
         return
     with pytest.raises(NotMeasured):
         _ = made.throttled
-
-
-def test_loaded_and_stale_rows_are_counted():
-    rows = ok(marks="loaded"), ok()
-    made = page(*rows, stale=frozenset([rows[1]["key"]]))
-    assert "1 of 2 rows were timed while other processes" in made.text
-    assert "1 of 2 rows are older than the code" in made.text
-
-
-def test_damaged_files_and_rows_published_anyway_are_named():
-    made = page(ok(), damaged={"lrpe": "cut off"}, anyway="3 rows fail: a rented host")
-    assert "Damaged, so not used: lrpe (cut off)." in made.text
-    assert "Published all the same: 3 rows fail: a rented host." in made.text
 
 
 # The frame.

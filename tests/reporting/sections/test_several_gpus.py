@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import planted
 import pytest
-from planted_ranks import CELL, TWO_H200, collective, evidence, memory, profiled, step
+from planted_ranks import TWO_H200, collective, evidence, memory, profiled, step
 
 from lmperf.reporting.evidence import Evidence
 from lmperf.reporting.sections import section
 from lmperf.reporting.sections.several_gpus import SeveralGpus
-from lmperf.reporting.words import NotMeasured
 
 ONE, OTHERS = {"one_rank": 100}, {"overlapped": 60, "ddp": 62}
 
@@ -161,19 +160,6 @@ def test_profiler_lengthens_each_batch_by_its_own_most():
     assert "at most 45 % longer at batch 4, 2 % at batch 16." in page.text
 
 
-def test_steps_measured_again_are_a_limit():
-    rows = [step("ddp", 100, batch=n) for n in (4, 8, 16)]
-    again = [step("ddp", 105, batch=int(row["batch"]), key=row["key"]) for row in rows]
-    page = first_page(evidence(*rows, again={"distributed": again}))
-    assert "both times differ by up to 5.0 %" in page.text
-
-
-def test_small_memory_needs_more_gpus():
-    rows = [step("overlapped", 50), memory("fully_sharded", "peak", 27.0)]
-    found = sections(*rows, facts=TWO_H200 | {"device_memory_gib": 80.0})
-    assert found.gpus_needed("fully_sharded") == 3
-
-
 @pytest.mark.parametrize(("facts", "said"), [({}, True), ({"device": "NVIDIA B200"}, False)])
 def test_leaderboard_is_compared_with_one_gpu_of_the_same_kind(facts, said):
     board = {"size": "8.1B", "context_length": 32768, "batch": 2, "dtype": "bfloat16"}
@@ -183,11 +169,6 @@ def test_leaderboard_is_compared_with_one_gpu_of_the_same_kind(facts, said):
     page = first_page(evidence(step("ddp", 50), row, others=[other]))
     assert "takes 4.50 s a step" in page.text
     assert ("2.0 times as fast as on one NVIDIA H200" in page.text) is said
-
-
-def test_failed_checks_are_counted():
-    page = first_page(evidence(step("ddp", 50), step("overlapped", 50, status="failed_check")))
-    assert "1 of 2" in page.text
 
 
 def test_several_gpus_alone_are_a_whole_page():
@@ -211,10 +192,3 @@ def test_processes_of_a_cpu_have_no_gpu_words():
     assert first_page(of).text.startswith("## Two processes\n")
     for page in (first_page(of), planted.page("distributed", of)):
         assert not any(word in page.text for word in ("GPU", "NCCL", "CUDA", "NVLink"))
-
-
-def test_batch_of_the_small_table_is_that_of_the_cell():
-    found = sections(*batches(1.3, 1.8))
-    assert (found.few, found.many, found.ranks) == (CELL["batch"], 16, 2)
-    with pytest.raises(NotMeasured):
-        found.peak("ddp")

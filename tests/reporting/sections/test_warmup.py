@@ -58,16 +58,3 @@ def test_part_explains_the_cost_from_half_of_it_on(forward, part):
 def test_sentence_needs_a_longer_first_step(forward, stands):
     page = planted.page("end_to_end", planted.evidence(*series(first=(forward, 20.0, 5.0))))
     assert any(said.startswith("The first step") for said in page.said) is stands
-
-
-@pytest.mark.parametrize(("reserved", "last"), [((100, 40), 2), ((100, 0, 8), 3), ((), None)])
-def test_last_step_that_reserved_memory(reserved, last):
-    assert warmup_of(*series(reserved=reserved)).reserving == last
-
-
-def test_crashed_process_has_its_status_and_no_series():
-    crashed = planted.row("warmup", size="2.0B", status="crash", step=None)
-    found = warmup_of(*series(), crashed)
-    assert list(found.processes.frame["size"]) == ["small"]
-    page = planted.page("end_to_end", planted.evidence(*series(), crashed))
-    assert "- crash" in page.text

@@ -83,32 +83,6 @@ def test_simpler_step_within_interval_is_named(ms, beside):
 # The first table.
 
 
-def test_every_measured_size_has_a_line():
-    made = page(sdpa(10.0, SMALL), graph(5.0, SMALL), step("3.4B", AUTOCAST, "fused_blocks", 90.0))
-    assert "10.0 (" in line(made, "small") and "5.00 (" in line(made, "small")
-    assert line(made, "3.4B").count("to measure") == 2
-    assert "at 3.4B to bf16 autocast, fused blocks (90.0 ms)" in made.text
-
-
-def test_waiting_step_is_italic_but_its_memory_is_not():
-    cells = line(page(sdpa(100.0, waits=True)), "large").strip(" |").split(" | ")
-    assert cells[1].startswith("*100 (") and cells[3] == "*41,000*" and cells[5] == "1.00"
-
-
-def test_larger_batch_shows_best_step_of_any_way():
-    further = [step(LARGE, AUTOCAST, "fused_loss", 200.0, batch=16, tokens=16384)]
-    further += [step(LARGE, AUTOCAST, "fused_blocks", 160.0, batch=16, tokens=16384)]
-    made = page(sdpa(100.0), graph(50.0), *further)
-    assert "102,000 (batch 16)" in line(made, "large")
-    assert "Larger batches ran fused, without a graph." in made.text
-
-
-def test_different_cells_are_named_in_the_lines():
-    made = page(sdpa(10.0, SMALL), sdpa(100.0, batch=2))
-    assert line(made, "small (0.13B), batch 4") and line(made, "large (0.97B), batch 2")
-    assert "sequences of" not in made.text
-
-
 # A machine without a GPU.
 
 
