@@ -34,9 +34,3 @@ def test_timeline_is_that_of_the_step_in_the_middle():
         ("communication", 6, pytest.approx(10)),
     ]
     assert [span["position"] for span in spans] == [0, 1]
-
-
-def test_cases_leave_the_single_rank_out():
-    cases = load("distributed_overlap").cases("cpu")
-    assert {case.axes["ranks"] for case in cases} == {2}
-    assert not any(case.implementation.startswith("one_rank") for case in cases)

@@ -1,13 +1,13 @@
 """Tests of the arguments that peers (other projects' code) are called with, and their gates."""
 
 import sys
-from dataclasses import replace
 from types import ModuleType
 
 import pytest
 import torch
 from torch.nn import functional as F
 
+from lmperf.attention.problem import AttentionProblem
 from lmperf.benchmark import Case
 from lmperf.benchmarks import load
 from lmperf.config import Config
@@ -23,27 +23,21 @@ def benchmark(stem):
     return load(stem, Config().external(stem))
 
 
-def passes(found, axes, name):
-    workload = found.prepare(Case(tuple(axes.items()), name), "cpu", 1, {})
-    return workload.gate(list(found.phases)).passed
-
-
 @pytest.mark.parametrize("causal", [True, False])
-def test_flash_attn_gets_positions_before_heads(packages, monkeypatch, causal):
+def test_flash_attn_gets_positions_before_heads(packages, causal):
     packages.install("flash-attn", "2.8.3")
-    found = benchmark("flash_attention")
-    known = found.known["flash_attn"]
-    monkeypatch.setitem(found.known, "flash_attn", replace(known, needs_cuda=False))
-    axes = {"batch": 2, "heads": 3, "seq_len": 64, "d_head": 16, "dtype": "bfloat16"}
-    axes |= {"causal": causal, "cuda_graph": False}
-    assert passes(found, axes, "flash_attn")
+    attention = benchmark("flash_attention").callable_of("flash_attn")
+    problem = AttentionProblem((2, 3, 64, 16), "bfloat16", causal, "cpu", seed=1)
+    phases = ("forward", "backward")
+    assert problem.workload(attention, phases).gate(phases).passed
 
 
 def test_gpt2_is_built_from_a_size_and_passes_its_gate(packages):
     packages.install("transformers", "5.0")
     axes = {"size": "tiny", "context_length": 16, "batch": 1, "dtype": "float32"}
-    assert passes(benchmark("end_to_end"), axes, "gpt2_hf")
-    (row,) = benchmark("memory").observe(Case(tuple(axes.items()), "gpt2_hf"), "forward", "cpu", 1)
+    case, found = Case(tuple(axes.items()), "gpt2_hf"), benchmark("end_to_end")
+    assert found.prepare(case, "cpu", 1, {}).gate(list(found.phases)).passed
+    (row,) = benchmark("memory").observe(case, "forward", "cpu", 1)
     assert row["peak_mib"] > 0
 
 

@@ -26,11 +26,6 @@ def names(benchmark, preset):
     return {case.implementation for case in benchmark.cases(preset)}
 
 
-def test_peers_that_are_not_installed_have_no_cases(packages):
-    config = configured()
-    assert config.peer_versions() == {} and not any(map(config.external, stems()))
-
-
 def test_installed_peers_have_cases_they_support(packages):
     for package in ("flash-attn", "transformers", "liger-kernel"):
         packages.install(package, "1.0")

@@ -9,7 +9,6 @@ from lmperf.attention.triton import arguments
 from lmperf.transformer import checkpointing
 from lmperf.transformer.checkpointing import ATTENTION, INPUT, MATMULS, Segments, selective_blocks
 from lmperf.transformer.implementations import triton
-from lmperf.transformer.leaderboard import kept_by_block
 from lmperf.transformer.model import TransformerLM, cross_entropy
 
 
@@ -30,11 +29,6 @@ def test_checkpoints_change_no_loss_and_no_gradient(model, layers, nested):
     expected = results(model, model)
     for got, same in zip(results(model, Segments(model, layers, nested)), expected, strict=True):
         torch.testing.assert_close(got, same, rtol=0, atol=0)
-
-
-def test_nested_checkpoints_need_segments(model):
-    with pytest.raises(ValueError, match="segments of 0 layers"):
-        Segments(model, 0, nested=True)
 
 
 @pytest.mark.slow
@@ -96,8 +90,3 @@ def _source(node):
     while "getitem" in str(node.target):
         node = node.args[0]
     return node
-
-
-def test_the_last_blocks_keep_their_matmuls():
-    assert kept_by_block(4, ATTENTION, 1) == [ATTENTION, ATTENTION, ATTENTION, MATMULS]
-    assert kept_by_block(2, INPUT, 0) == [INPUT, INPUT]

@@ -122,12 +122,6 @@ def makes_no_step(model, optimizer, tokens, targets):
     return loss
 
 
-def clears_afterwards(model, optimizer, tokens, targets):
-    loss = train_step(model, optimizer, tokens, targets)
-    optimizer.zero_grad()
-    return loss
-
-
 def returns_a_number(model, optimizer, tokens, targets):
     return train_step(model, optimizer, tokens, targets).item()
 
@@ -136,7 +130,6 @@ def returns_a_number(model, optimizer, tokens, targets):
     ("step", "words"),
     [
         (makes_no_step, "the optimizer did not step"),
-        (clears_afterwards, "has no gradient"),
         (returns_a_number, "the loss: a float"),
     ],
 )
@@ -166,9 +159,3 @@ def test_train_step_is_recognised_by_its_signature():
     assert not is_step(torch.relu) and not is_step(3)
     with pytest.raises(Unsupported, match="timed in the benchmark end_to_end only"):
         runnable(train_step, None)
-
-
-def test_train_step_has_only_the_train_step_phase(problem_of):
-    benchmark = load("end_to_end", {"mine": "examples.student_step:train_step"})
-    case = next(case for case in benchmark.cases("cpu") if case.implementation == "mine")
-    assert set(benchmark.prepare(case, "cpu", 1, {}).phases) == {"train_step"}

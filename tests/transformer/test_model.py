@@ -1,5 +1,4 @@
 import copy
-import math
 
 import pytest
 import torch
@@ -60,11 +59,6 @@ def test_logits_do_not_depend_on_later_tokens():
     assert not torch.allclose(before[:, 10], after[:, 10])
 
 
-def test_new_model_predicts_a_uniform_distribution():
-    loss = cross_entropy(small_model()(some_tokens()), some_tokens(seq_len=24))
-    assert loss.item() == pytest.approx(math.log(VOCAB), rel=0.02)
-
-
 def test_autocast_uses_low_precision_and_stays_close():
     model, tokens = small_model(), some_tokens()
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -84,18 +78,6 @@ def test_compiles_into_one_graph_with_gradients():
             cross_entropy(run(tokens), tokens).backward()
         gradients.append(torch.cat([p.grad.flatten() for p in run.parameters()]))
     torch.testing.assert_close(*gradients, rtol=2e-2, atol=2e-3)
-
-
-def test_attention_can_be_replaced():
-    calls = []
-
-    def sdpa(q, k, v, causal=True):
-        calls.append((tuple(q.shape), causal))
-        return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
-
-    tokens = some_tokens()
-    torch.testing.assert_close(small_model(attention=sdpa)(tokens), small_model()(tokens))
-    assert calls == [((2, 4, 24, 8), True)] * 2
 
 
 def test_sequence_beyond_the_context_is_refused():

@@ -58,25 +58,6 @@ def test_gradient_flows_through_the_logsumexp():
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
 
 
-def test_results_are_bitwise_reproducible():
-    def run():
-        torch.manual_seed(3)
-        leaves = [normal(1, 1, 100, 16, grad=True) for _ in range(3)]
-        out = flash_attention(*leaves, True)
-        out.backward(torch.ones_like(out))
-        return [out, *(t.grad for t in leaves)]
-
-    assert all(torch.equal(a, b) for a, b in zip(run(), run(), strict=True))
-
-
-def test_output_layout_follows_the_inputs():
-    q = normal(1, 30, 2, 16).transpose(1, 2)
-    k, v = (normal(1, 1, 30, 16).expand(1, 2, 30, 16) for _ in range(2))
-    out = flash_attention(q, k, v, True)
-    assert out.stride() == q.stride()
-    torch.testing.assert_close(out, attention(q, k, v, True), rtol=1e-4, atol=1e-5)
-
-
 def test_strides_beyond_32_bit_offsets_are_copied():
     x = normal(1, 1, 20, 16)
     far = x.as_strided(x.shape, (0, 0, 16, 1))

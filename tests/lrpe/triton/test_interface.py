@@ -26,13 +26,6 @@ def test_backward_saves_either_theta_or_angles():
     assert saved == [(2, 3, 12, 16)]
 
 
-def test_expanded_dout_is_supported():
-    x, theta = inputs(grad=True)
-    (got,) = torch.autograd.grad(lrpe_cosine(x, theta, SHAPE).sum(), x)
-    (expected,) = torch.autograd.grad(plain(x, theta, SHAPE).sum(), x)
-    torch.testing.assert_close(got, expected)
-
-
 @pytest.mark.parametrize(
     "view",
     [
