@@ -185,7 +185,9 @@ CLASSES = """
 import torch
 
 class Kernel(torch.autograd.Function):
-    pass
+    @staticmethod
+    def forward(ctx, *inputs):
+        return inputs[0].clone()
 
 class Model(torch.nn.Module):
     pass

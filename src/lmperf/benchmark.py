@@ -27,6 +27,7 @@ from types import MappingProxyType
 from typing import Any
 
 from lmperf.gate import Gate
+from lmperf.signatures import fault_of
 
 Value = int | str | bool
 # The preset whose grids are those of `gpu` and further ones: the whole tables.
@@ -189,20 +190,6 @@ class Workload:
     columns: dict[str, Any] = field(default_factory=dict)
 
 
-# Kind of custom implementation that a benchmark takes -> its description for messages.
-TAKES = {
-    "attention": "a function of (q, k, v, causal=...), or an autograd.Function class",
-    "lrpe": "a function of (x, theta, shape, extra_tokens)",
-    "model": (
-        "a model class, a function that takes a model and gives back what is called, or a train"
-        " step (model, optimizer, tokens, targets)"
-    ),
-    "strategy": (
-        "a class or function of (module), of (module, compute_dtype=...) with a method"
-        " gather_full_params(), or of (params, optimizer_cls, **options)"
-    ),
-}
-
 # The tolerance of an implementation that rounds no more than its dtype requires.
 STRICT = "strict"
 
@@ -269,8 +256,8 @@ class Benchmark:
             `implementation` if the benchmark times nothing; it has all cases of the grid with
             these. It splits no group, since a group is measured as a whole.
         implementations: the project's own implementations.
-        takes: the kind of custom implementation that is accepted, a key of `TAKES`; None: no
-            custom implementation is accepted.
+        takes: the kind of custom implementation that is accepted, a key of `signatures.TAKES`;
+            None: no custom implementation is accepted.
         together: axes whose values are timed interleaved, like the implementations of one cell.
         phases: what is timed or observed of each case.
         index: further columns that distinguish the rows of one case and phase.
@@ -411,9 +398,15 @@ class Benchmark:
         return self.known[name]
 
     def callable_of(self, name: str) -> Callable:
-        """Import the function or class of an implementation and bind its options."""
+        """Import the function or class of an implementation and bind its options.
+
+        Raises:
+            Unsupported: a peer or custom implementation is not what the benchmark takes.
+        """
         implementation = self.implementation(name)
         called = resolve(implementation.entry)
+        if implementation.origin != "project" and (fault := fault_of(called, self.takes)):
+            raise Unsupported(f"{implementation.entry}: {fault}")
         return partial(called, **implementation.options) if implementation.options else called
 
     def tolerance_of(self, name: str) -> str | None:

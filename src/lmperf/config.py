@@ -159,8 +159,19 @@ def _text(pattern: str, longest: int, words: str) -> Any:
     return Annotated[str, AfterValidator(check), WithJsonSchema(schema)]
 
 
+def _not_a_path(value: Any) -> Any:
+    """Return the value unless it names a file instead of a module."""
+    if isinstance(value, str):
+        entry = value.removeprefix("./").replace(".py:", ":").replace("/", ".")
+        if entry != value and re.fullmatch(ENTRY, entry):
+            raise ValueError(f"is {shown(value)}; write {entry}")
+    return value
+
+
 _Name = _text(NAME, _LONGEST, "a word of a-z, 0-9 and _ that begins with a letter, not too long")
-_Entry = _text(ENTRY, 255, "a function as package.module:function")
+_Entry = Annotated[
+    _text(ENTRY, 255, "a function as package.module:function"), BeforeValidator(_not_a_path)
+]
 _Machine = Annotated[
     str,
     AfterValidator(_check_slug),
@@ -367,8 +378,13 @@ def load_config(path: Path, overrides: Mapping[str, Any] | None = None) -> Confi
         raise UserError(f"{path}: {words}") from None
     if not isinstance(content, dict):
         raise UserError(f"{path}: must be a mapping of keys to values; write {{}} for the defaults")
-    places = [key.split(".") for key in map(str, overrides or {})]
-    for place, value in zip(places, (overrides or {}).values(), strict=True):
+    return config_of(content, path, overrides or {})
+
+
+def config_of(content: dict, path: Path, overrides: Mapping[str, Any]) -> Config:
+    """Validate the content of a configuration file; arguments and errors as for `load_config`."""
+    places = [key.split(".") for key in map(str, overrides)]
+    for place, value in zip(places, overrides.values(), strict=True):
         _set(content, place, value)
     try:
         return Config.model_validate(content)

@@ -2,34 +2,27 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-import math
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
-from lmperf.benchmark import TAKES, Benchmark
-from lmperf.errors import UserError, described
+from lmperf.benchmark import Benchmark
+from lmperf.errors import UserError
 from lmperf.measuring.printable import one_line
 from lmperf.measuring.process import adopt_orphans, end_children, family
 from lmperf.sources import find
 
 _LIMIT_S = 30.0
-# What a benchmark takes (`Benchmark.takes`) -> the base classes, of which a custom class has one.
-_BASES = {
-    "attention": {"torch.autograd.function.Function"},
-    "model": {"torch.nn.modules.module.Module"},
-    "strategy": {"torch.nn.modules.module.Module", "torch.optim.optimizer.Optimizer"},
-}
 _CHILD = """
 import sys
 sys.path[:] = {path!r}
-from lmperf.custom import answer
-answer({entry!r}, {takes!r}, {limit_s!r})
+from lmperf.trial import answer
+answer({entry!r}, {takes!r}, {kind!r}, {limit_s!r})
 """
+_LONGEST = 600  # characters of a reason
 
 
 def check_names(benchmark: Benchmark) -> None:
@@ -63,15 +56,17 @@ def broken_ones(benchmark: Benchmark) -> dict[str, str]:
     return {name: problem for name, problem in found.items() if problem}
 
 
-def problem_of(entry: str, takes: str) -> str:
+def problem_of(entry: str, takes: str, kind: str = "") -> str:
     """Return why a function or class cannot be used as what a benchmark takes; "" if it can.
 
     A child process imports it, so that the import cannot print, exit or hang in this process.
     Processes that the import has started are ended, even in other sessions: this process adopts
     them if their parent ends.
+
+    kind: the kind of strategy that is meant, as of `signatures.kind_of`; empty: any.
     """
     path = [str(folder) for folder in sys.path]
-    child = _CHILD.format(path=path, entry=entry, takes=takes, limit_s=_LIMIT_S)
+    child = _CHILD.format(path=path, entry=entry, takes=takes, kind=kind, limit_s=_LIMIT_S)
     ours = family(os.getpid())
     adopt_orphans()
     process = subprocess.Popen(
@@ -96,54 +91,5 @@ def problem_of(entry: str, takes: str) -> str:
         # Do not wait for the end of the pipe: a process that left the group may hold it open.
         os.set_blocking(answers.fileno(), False)
         found = answers.read()
-    problem = json.loads(found) if found else end
-    return one_line(f"{entry}: {problem}") if problem else ""
-
-
-def answer(entry: str, takes: str, limit_s: float) -> None:
-    """Import an entry and print its problem as JSON; then end the process.
-
-    Runs in the child process. Output of the imported module is discarded.
-    """
-    signal.alarm(2 * math.ceil(limit_s))  # ends this process if the parent has died
-    with os.fdopen(os.dup(1), "w") as answers:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        print(json.dumps(_problem(entry, takes)), file=answers, flush=True)
-        os._exit(0)  # without waiting for threads that the import started
-
-
-def _problem(entry: str, takes: str) -> str:
-    module_name, _, name = entry.partition(":")
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        return f"it cannot be imported: {described(error)}{_installing(error)}"
-    except BaseException as error:
-        return f"it cannot be imported: {described(error)}"
-    try:
-        found = getattr(module, name)
-    except AttributeError:
-        return f"the module {module_name} has no {name}"
-    except BaseException as error:  # from the module's __getattr__
-        return f"it cannot be read: {described(error)}"
-    if isinstance(found, type):
-        return "" if _is_accepted(found, takes) else f"that is a class; it must be {TAKES[takes]}"
-    # A `transformer.steps.StepMaker` holds the way to run a model; importing it imports torch.
-    if callable(found) or callable(getattr(found, "way", None)):
-        return ""
-    return f"that is not a function; it must be {TAKES[takes]}"
-
-
-def _installing(error: ModuleNotFoundError) -> str:
-    """How to install what an import misses; "" if it is a module of a package that is there."""
-    package = (error.name or "").partition(".")[0]
-    return f"; pip install {package}" if package and find(package) is None else ""
-
-
-def _is_accepted(found: type, takes: str) -> bool:
-    """Whether a class has a base class that the benchmark requires.
-
-    The names of the classes are compared, so that torch need not be imported.
-    """
-    bases = {f"{base.__module__}.{base.__qualname__}" for base in found.__mro__}
-    return not bases.isdisjoint(_BASES.get(takes, ()))
+    problem = json.loads(found.splitlines()[-1]) if found else end
+    return one_line(f"{entry}: {problem}", _LONGEST) if problem else ""

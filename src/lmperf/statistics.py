@@ -37,7 +37,6 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
-from scipy import special
 
 CONFIDENCE = 0.95
 FALSE_DISCOVERY = 0.05
@@ -83,6 +82,8 @@ def order_statistics(rounds: int) -> tuple[int, int, float]:
 
     The ranks are those of the low and the high end among the n sorted values.
     """
+    from scipy import special  # slow to import, and every command imports this module
+
     tails = special.bdtr(np.arange(rounds), rounds, 0.5)
     rank = max(1, int(np.searchsorted(tails, (1 - CONFIDENCE) / 2, side="right")))
     return rank - 1, rounds - rank, float(max(0.0, 1 - 2 * tails[rank - 1]))
@@ -245,6 +246,8 @@ def _moments(logs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _p_paired(logs: np.ndarray) -> np.ndarray:
+    from scipy import special
+
     mean, deviation, counts = _moments(logs)
     with np.errstate(divide="ignore", invalid="ignore"):
         t = mean * np.sqrt(counts) / deviation

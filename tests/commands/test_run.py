@@ -51,6 +51,8 @@ def test_try_shows_errors_and_exits_with_1_if_a_function_is_wrong(folder, lmperf
             "there is no module my_absent",
         ),
         (["try", "no function", "--as", "attention"], "it must be a function as package.module"),
+        (["try", "my/styles.py:Flash", "--as", "attention"], "'; write my.styles:Flash"),
+        (["try", "my_functions:no_flag", "--as", "attention"], "it has no argument causal or is_"),
         (["try", "a:b", "--as", "ceilings"], "'ceilings' is not one of 'attention', 'lrpe'"),
         (
             ["try", "a:b", "--as", "lrpe", "--in", "memory"],
@@ -124,8 +126,12 @@ def on_two_devices(benchmark, cases, _):
 
 
 @pytest.mark.parametrize(
-    ("kind", "peer"),
-    [("ddp", "ddp"), ("fsdp", "fsdp2"), ("sharded_optimizer", "zero_redundancy")],
+    ("kind", "peer", "arguments"),
+    [
+        ("ddp", "ddp", "module"),
+        ("fsdp", "fsdp2", "module, compute_dtype=None"),
+        ("sharded_optimizer", "zero_redundancy", "params, optimizer_cls, **options"),
+    ],
 )
 @pytest.mark.parametrize(
     ("preset", "cell"),
@@ -135,9 +141,9 @@ def on_two_devices(benchmark, cases, _):
     ],
 )
 def test_try_of_a_strategy_measures_its_peer_only(
-    folder, lmperf, monkeypatch, kind, peer, preset, cell
+    folder, lmperf, monkeypatch, kind, peer, arguments, preset, cell
 ):
-    (folder / "my_strategy.py").write_text("def wrap(module):\n    return module\n")
+    (folder / "my_strategy.py").write_text(f"def wrap({arguments}):\n    pass\n")
     found = []
 
     def measured(project, chosen):

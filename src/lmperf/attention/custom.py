@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lmperf.signatures import autograd_function, causal_flag
+
 AttentionFunction = Callable[..., Tensor]
 
 
@@ -24,9 +26,10 @@ def fitted(given: Any) -> AttentionFunction:
     three dimensions that runs out of memory there does not fail with its complaint about four.
 
     Args:
-        given: a function, or an `autograd.Function` class with `apply(q, k, v, is_causal)`.
+        given: a function whose mask is switched on by an argument `causal`, `is_causal` or the
+            like, or an `autograd.Function` class with `apply(q, k, v, is_causal)`.
     """
-    function = _applied(given) if isinstance(given, type) else given
+    function = _called(given)
     chosen: list[AttentionFunction] = []
 
     def call(q: Tensor, k: Tensor, v: Tensor, causal: bool = False) -> Tensor:
@@ -65,11 +68,16 @@ def _reached(error: Exception) -> list[int]:
     return [frame.lineno or 0 for frame in frames if not frame.filename.startswith(ours)]
 
 
-def _applied(given: type[torch.autograd.Function]) -> AttentionFunction:
-    def apply(q: Tensor, k: Tensor, v: Tensor, causal: bool = False) -> Tensor:
-        return given.apply(q, k, v, causal)
+def _called(given: Any) -> AttentionFunction:
+    """What is given as a function of (q, k, v, causal=...)."""
+    function, flag = autograd_function(given), causal_flag(given)
+    if function is None and flag == "causal":
+        return given
 
-    return apply
+    def call(q: Tensor, k: Tensor, v: Tensor, causal: bool = False) -> Tensor:
+        return function.apply(q, k, v, causal) if function else given(q, k, v, **{flag: causal})
+
+    return call
 
 
 def _flat(function: AttentionFunction) -> AttentionFunction:

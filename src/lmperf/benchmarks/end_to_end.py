@@ -11,6 +11,7 @@ from lmperf.axes import model_axes
 from lmperf.benchmark import Case, Implementation, Phase, Timed, Value, Workload, grid, numbers
 from lmperf.dtypes import STEP_DTYPES, dtype_of
 from lmperf.gate import Gate
+from lmperf.signatures import is_step
 from lmperf.transformer.rungs import RUNGS, STEPS_ALONE
 from lmperf.transformer.sizes import SWEPT
 
@@ -222,7 +223,7 @@ class EndToEnd(Timed):
     def prepare(self, case: Case, device: str, seed: int, shared: dict) -> Workload:
         from lmperf.compiler import require_compiler
         from lmperf.precision import precision
-        from lmperf.transformer.custom import is_step, runnable
+        from lmperf.transformer.custom import runnable
         from lmperf.transformer.model import twin_of
         from lmperf.transformer.problem import ModelProblem
         from lmperf.transformer.steps import StepMaker, step_maker

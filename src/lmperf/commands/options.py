@@ -15,7 +15,7 @@ from string import Template
 import click
 
 from lmperf.benchmarks import stems
-from lmperf.config import Config, load_config, overrides_of, slug
+from lmperf.config import Config, config_of, load_config, overrides_of, slug
 from lmperf.errors import UserError, meant, nearest
 from lmperf.evidence.machine import commit_problem
 from lmperf.evidence.project import Project
@@ -31,18 +31,25 @@ class Settings:
     configfile: Path
     overrides: Sequence[str]
 
-    def config(self, more: Sequence[str]) -> Config:
-        """Load the configuration; `more`: further `KEY=VALUE` overrides."""
+    def config(self, more: Sequence[str], needs_file: bool = True) -> Config:
+        """Load the configuration.
+
+        more: further `KEY=VALUE` overrides. needs_file: whether `config/config.yaml` must exist;
+            without it each key has its default.
+        """
+        overrides = overrides_of([*self.overrides, *more])
         if self.configfile == CONFIG and not CONFIG.exists():
+            if not needs_file:
+                return config_of({}, CONFIG, overrides)
             raise UserError(
                 f"{CONFIG} does not exist; change into a repository that has it (-C DIR), or run"
                 " lmperf init in yours"
             )
-        return load_config(self.configfile, overrides_of([*self.overrides, *more]))
+        return load_config(self.configfile, overrides)
 
-    def project(self, more: Sequence[str]) -> Project:
-        """Load the project from the configuration; `more` as for `config`."""
-        return Project(self.config(more))
+    def project(self, more: Sequence[str], needs_file: bool = True) -> Project:
+        """Load the project from the configuration; arguments as for `config`."""
+        return Project(self.config(more, needs_file))
 
 
 def config_option(name: str = "overrides") -> Callable:

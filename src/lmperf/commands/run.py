@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from lmperf.benchmark import Case
 from lmperf.benchmarks import load, stems
 from lmperf.commands.options import (
     MACHINE,
@@ -27,12 +28,13 @@ from lmperf.commands.options import (
     say_without_commit,
     stem_argument,
 )
-from lmperf.custom import problem_of
+from lmperf.custom import check_names, problem_of
 from lmperf.errors import UserError, meant
 from lmperf.evidence.plan import Plan
 from lmperf.evidence.project import Project
 from lmperf.evidence.wanted import Chosen, Wanted, beyond_the_grid, select
 from lmperf.names import axis_words, implementation_words, value_words
+from lmperf.transformer.sizes import SIZES
 
 if TYPE_CHECKING:  # pandas is slow to import
     from lmperf.reporting.evidence import Evidence
@@ -198,14 +200,19 @@ def try_(
         phases = [STEP]
     declared = json.dumps({"use": use, **({"tolerance": tolerance} if tolerance else {})})
     overrides = [*overrides, f"implementations.{stem}.{MINE}={declared}"]
-    project = settings.project(overrides)
-    if project.preset != "cpu":
-        smaller = [(axis, value) for axis, value in tried.on_gpu if axis not in dict(only)]
-        cells = [f"grid.{stem}.{axis}=[{value}]" for axis, value in smaller]
-        project = settings.project([*cells, *overrides])
-    plan = _plan(project, stem)
-    if problem := problem_of(use, plan.benchmark.takes):
+    project = settings.project(overrides, needs_file=False)
+    benchmark = load(stem, project.config.external(stem))
+    check_names(benchmark)
+    is_strategy = benchmark.takes == load("distributed").takes
+    if problem := problem_of(use, benchmark.takes, kind if is_strategy else ""):
         raise UserError(problem)
+    smaller = [] if project.preset == "cpu" else [*tried.on_gpu]
+    peer = [("implementation", tried.peer)] if tried.peer and not implementations else []
+    cells = [(axis, value) for axis, value in (*smaller, *peer) if axis not in dict(only)]
+    if cells:
+        narrowed = [f"grid.{stem}.{axis}=[{value}]" for axis, value in cells]
+        project = settings.project([*narrowed, *overrides], needs_file=False)
+    plan = _plan(project, stem)
     only = [*only, *_smallest(plan, only)]
     names = implementations or _beside(plan, tried.peer)
     print(_measures(use, stem, names, only), flush=True)
@@ -238,14 +245,20 @@ def _plan(project: Project, stem: str) -> Plan:
 def _smallest(plan: Plan, only: Sequence[tuple[str, str]] = ()) -> list[tuple[str, str]]:
     """The other (axis, value) pairs of the custom implementation's smallest cell with `only`.
 
-    The smallest cell has the smallest product of the values of its integer axes.
+    The smallest cell has the smallest product of the values of its integer axes, and of the
+    model's parameters.
     """
     wanted = Wanted(only=only, implementations=[MINE])
     cases = select([Chosen(plan.benchmark, [*plan.cases])], wanted)[0].cases
-    numbers = [[v for v in case.axes.values() if type(v) is int] for case in cases]
-    case, _ = min(zip(cases, map(prod, numbers), strict=True), key=lambda pair: pair[1])
+    case = min(cases, key=_work)
     given = {axis for axis, _ in only}
     return [(axis, str(value)) for axis, value in case.cell if axis not in given]
+
+
+def _work(case: Case) -> int:
+    numbers = [value for value in case.axes.values() if type(value) is int]
+    size = SIZES.get(str(case.axes.get("size")))
+    return prod(numbers) * (size.parameters() if size else 1)
 
 
 def _beside(plan: Plan, peer: str) -> list[str]:

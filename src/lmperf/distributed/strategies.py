@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -21,6 +22,7 @@ from lmperf.benchmark import Unsupported
 from lmperf.distributed.data_parallel import DataParallel
 from lmperf.distributed.fully_sharded import FullySharded
 from lmperf.distributed.sharded_optimizer import ShardedOptimizer
+from lmperf.signatures import kind_of, wrapper_fault
 from lmperf.transformer.checkpointing import INPUT, SelectiveBlock
 from lmperf.transformer.implementations import compile_static
 from lmperf.transformer.model import TransformerLM
@@ -183,9 +185,7 @@ def fsdp2(setup: Setup, blocks: str = "eager") -> Training:
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
     model = setup.with_blocks(blocks)
-    mesh = init_device_mesh(
-        next(model.parameters()).device.type, (torch.distributed.get_world_size(),)
-    )
+    mesh = init_device_mesh(next(model.parameters()).device.type, (dist.get_world_size(),))
     casting = MixedPrecisionPolicy(
         param_dtype=setup.compute_dtype, reduce_dtype=torch.float32, cast_forward_inputs=False
     )
@@ -202,18 +202,6 @@ def fsdp2(setup: Setup, blocks: str = "eager") -> Training:
     )
 
 
-def kind_of(made: Callable) -> str:
-    """What a user's class or function is: `ddp`, `fsdp` or `sharded_optimizer`.
-
-    The last takes (parameters, optimizer_cls, **options); of those that take a module, `fsdp` has
-    an argument `compute_dtype`, as in the course's adapters.
-    """
-    names = list(inspect.signature(made).parameters)
-    if "optimizer_cls" in names or (isinstance(made, type) and issubclass(made, Optimizer)):
-        return "sharded_optimizer"
-    return "fsdp" if "compute_dtype" in names else "ddp"
-
-
 def custom(made: Callable, setup: Setup) -> Training:
     """Training with a user's class or function of one of the kinds of `kind_of`.
 
@@ -221,19 +209,26 @@ def custom(made: Callable, setup: Setup) -> Training:
     one. A fully sharded wrapper needs `gather_full_params()`, which returns name -> whole weight.
 
     Raises:
-        Unsupported: a fully sharded wrapper has no such method, or it lacks a weight.
+        Unsupported: a wrapper has such a method by another name; a fully sharded one has no
+            `gather_full_params()`, it lacks a weight, or every rank holds all weights.
     """
     kind = kind_of(made)
     if kind == "sharded_optimizer":
         model = DataParallel(setup.model)
         optimizer = made(model.parameters(), setup.optimizer_cls, **setup.options)
         return _replicated(setup, model, optimizer)
+    whole = _elements(setup.model)
+    dtype = {"compute_dtype": setup.compute_dtype} if kind == "fsdp" else {}
+    model = made(setup.model, **dtype)
+    if fault := wrapper_fault(type(model), kind):
+        raise Unsupported(fault)
     if kind == "ddp":
-        model = made(setup.model)
         return _replicated(setup, model, setup.optimizer(setup.model.parameters()))
-    model = made(setup.model, compute_dtype=setup.compute_dtype)
-    if not hasattr(model, "gather_full_params"):
-        raise Unsupported(f"{type(model).__name__} has no method gather_full_params()")
+    if dist.get_world_size() > 1 and _elements(model) >= whole:
+        raise Unsupported(
+            f"{type(model).__name__} shards nothing: parameters() of each rank has all {whole:,}"
+            " elements of the model; it must have this rank's shards"
+        )
 
     def weights() -> Iterator[tuple[str, Tensor]]:
         found = model.gather_full_params()
@@ -250,3 +245,9 @@ def custom(made: Callable, setup: Setup) -> Training:
         gradients=None,
         finish=getattr(model, "finish_gradient_synchronization", lambda: None),
     )
+
+
+def _elements(model: nn.Module) -> int:
+    """How many elements of parameters this rank holds."""
+    local = (getattr(one, "_local_tensor", one) for one in model.parameters())
+    return sum(one.numel() for one in local)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from lmperf.benchmark import Unsupported
+from lmperf.signatures import MODEL_ARGUMENTS, is_step
 from lmperf.transformer.model import twin_of
 from lmperf.transformer.sizes import ROPE_THETA, VOCAB_SIZE, ModelSize
 
@@ -23,48 +24,17 @@ def is_model(implementation: Any) -> bool:
     return isinstance(implementation, type) and issubclass(implementation, nn.Module)
 
 
-def is_step(implementation: Any) -> bool:
-    """Whether a custom implementation is a train step, recognised by four required parameters.
-
-    A train step is a function of (model, optimizer, tokens, targets).
-    """
-    try:
-        parameters = inspect.signature(implementation).parameters.values()
-    except (TypeError, ValueError):  # some C functions have no signature
-        return False
-    if isinstance(implementation, type):
-        return False
-    kinds = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
-    needed = [p for p in parameters if p.default is p.empty]
-    return len([p for p in needed if p.kind in kinds]) == 4
-
-
 def build(model_class: type[nn.Module], size: ModelSize, context_length: int) -> nn.Module:
     """Build a model of the given class and size, on the default device (see `torch.device`).
 
     Of vocab_size, context_length, d_model, num_layers, num_heads, d_ff and rope_theta, the
     constructor receives the arguments that it takes.
-
-    Raises:
-        Unsupported: the constructor requires other arguments.
     """
-    known = {
-        "vocab_size": VOCAB_SIZE,
-        "context_length": context_length,
-        "d_model": size.d_model,
-        "num_layers": size.num_layers,
-        "num_heads": size.num_heads,
-        "d_ff": size.d_ff,
-        "rope_theta": ROPE_THETA,
-    }
+    widths = size.d_model, size.num_layers, size.num_heads, size.d_ff
+    values = VOCAB_SIZE, context_length, *widths, ROPE_THETA
+    known = dict(zip(MODEL_ARGUMENTS, values, strict=True))
     parameters = inspect.signature(model_class).parameters.values()
     by_name = {p.name: p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
-    needed = [name for name, p in by_name.items() if p.default is p.empty and name not in known]
-    if needed:
-        raise Unsupported(
-            f"the constructor of {model_class.__name__} requires {', '.join(needed)}; it may take"
-            f" {', '.join(known)}"
-        )
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
         return model_class(**known)
     return model_class(**{name: value for name, value in known.items() if name in by_name})

@@ -1,0 +1,257 @@
+"""What a user's function or class must accept, and why one cannot be used, from its signature.
+
+Nothing is called, and classes of torch are recognised by name: torch is imported only if the
+user's module imports it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from typing import Any
+
+# Kind of custom implementation that a benchmark takes -> its description for messages.
+TAKES = {
+    "attention": "a function of (q, k, v, causal=...), or an autograd.Function class",
+    "lrpe": "a function of (x, theta, shape, extra_tokens)",
+    "model": (
+        "a model class, a function that takes a model and gives back what is called, or a train"
+        " step (model, optimizer, tokens, targets)"
+    ),
+    "strategy": (
+        "a class or function of (module), of (module, compute_dtype=...) with a method"
+        " gather_full_params(), or of (params, optimizer_cls, **options)"
+    ),
+}
+# The arguments that the constructor of a model class may have.
+MODEL_ARGUMENTS = (
+    *("vocab_size", "context_length", "d_model", "num_layers", "num_heads", "d_ff", "rope_theta"),
+)
+# The options with which a custom optimizer is made.
+OPTIMIZER_OPTIONS = ("lr", "eps", "fused", "capturable")
+# Kind of strategy -> the arguments with which it is called.
+_STRATEGIES = {
+    "ddp": "(module)",
+    "fsdp": "(module, compute_dtype)",
+    "sharded_optimizer": "(params, optimizer_cls, **options)",
+}
+_FUNCTION = "torch.autograd.function.Function"
+_MODULE = "torch.nn.modules.module.Module"
+_OPTIMIZER = "torch.optim.optimizer.Optimizer"
+# What a benchmark takes -> the base classes, of which a custom class has one.
+_BASES = {"attention": {_FUNCTION}, "model": {_MODULE}, "strategy": {_MODULE, _OPTIMIZER}}
+# Method of a wrapper that lmperf calls -> names of methods that may have been meant for it.
+_SIMILAR = {
+    "finish_gradient_synchronization": r"^(?!no_).*(sync|grad|reduce|finish|after_backward)",
+    "gather_full_params": r"gather|full|unshard|state_dict",
+}
+
+
+def fault_of(found: Any, takes: str, kind: str = "") -> str:
+    """Return why an object cannot be used as what a benchmark takes, and what to write; "" if none.
+
+    takes: a key of `TAKES`. kind: the kind of strategy that is meant, as of `kind_of`; empty: any.
+    """
+    if isinstance(found, type) and not _has_base(found, _BASES.get(takes, set())):
+        return f"that is a class; it must be {TAKES[takes]}"
+    # A `transformer.steps.StepMaker` holds the way to run a model; importing it imports torch.
+    if not callable(found) and not callable(getattr(found, "way", None)):
+        return f"that is not a function; it must be {TAKES[takes]}"
+    match takes:
+        case "attention":
+            return _attention_fault(found)
+        case "lrpe":
+            return _call_fault(found, "(x, theta, shape, extra_tokens)", 4)
+        case "model":
+            return _model_fault(found)
+        case "strategy":
+            return _strategy_fault(found, kind or kind_of(found))
+    return ""
+
+
+def autograd_function(given: Any) -> type | None:
+    """Return the `autograd.Function` class that is given, itself or by its method `apply`."""
+    owner = given.__self__ if getattr(given, "__name__", "") == "apply" else given
+    return owner if isinstance(owner, type) and _has_base(owner, {_FUNCTION}) else None
+
+
+def causal_flag(given: Any) -> str:
+    """Return the name of an attention's argument that switches the mask on; "" if it has none."""
+    signature = _signature_of(given)
+    if signature is None:
+        return "causal"
+    named = (name for name in _named(signature) if "causal" in name.lower())
+    takes_any = len(_named(signature)) < len(signature.parameters)
+    return next(named, "causal" if takes_any else "")
+
+
+def is_step(implementation: Any) -> bool:
+    """Whether a custom implementation is a train step, recognised by four required parameters.
+
+    A train step is a function of (model, optimizer, tokens, targets).
+    """
+    signature = None if isinstance(implementation, type) else _signature_of(implementation)
+    if signature is None:
+        return False
+    kinds = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+    needed = [p for p in signature.parameters.values() if p.default is p.empty]
+    return len([p for p in needed if p.kind in kinds]) == 4
+
+
+def kind_of(made: Callable) -> str:
+    """What a user's class or function is: `ddp`, `fsdp` or `sharded_optimizer`.
+
+    The last takes (parameters, optimizer_cls, **options); of those that take a module, `fsdp` has
+    an argument `compute_dtype`, as in the course's adapters.
+    """
+    signature = _signature_of(made)
+    names = _named(signature) if signature else []
+    if "optimizer_cls" in names or (isinstance(made, type) and _has_base(made, {_OPTIMIZER})):
+        return "sharded_optimizer"
+    return "fsdp" if "compute_dtype" in names else "ddp"
+
+
+def is_called_with_nothing(function: Any) -> bool:
+    """Whether a function has no arguments."""
+    signature = _signature_of(function)
+    return signature is not None and not signature.parameters
+
+
+def missing_method(wrapper: type, method: str) -> str:
+    """Return that a class lacks a method, and which of its methods may be meant; "" if it has it.
+
+    A wrapper may do without `finish_gradient_synchronization`, unless it has one by another name.
+    """
+    if hasattr(wrapper, method):
+        return ""
+    own = (base for base in wrapper.__mro__ if not base.__module__.startswith(("torch", "builtin")))
+    known = [name for base in own for name, one in vars(base).items() if _takes_nothing(one)]
+    meant = [n for n in known if not n.startswith("_") and re.search(_SIMILAR[method], n)]
+    if meant:
+        return f"{wrapper.__name__} has no {method}; it has {', '.join(meant)}: rename that"
+    is_needed = method == "gather_full_params"
+    return f"{wrapper.__name__} has no method {method}(); write one" if is_needed else ""
+
+
+def _takes_nothing(method: Any) -> bool:
+    """Whether an attribute of a class is a method that is called without arguments."""
+    return inspect.isfunction(method) and not _unbound(inspect.signature(method), 1)
+
+
+def _attention_fault(found: Any) -> str:
+    call, signature = "(q, k, v, causal)", _signature_of(found)
+    write = f"write a function of {call} that calls it"
+    if signature is None:
+        return ""
+    names = _named(signature)
+    letters = [name[0].lower() for name in names[:3]]
+    if letters != ["q", "k", "v"] and sorted(letters) == ["k", "q", "v"]:
+        return f"it takes {', '.join(names[:3])} in this order; {write}"
+    flag = causal_flag(found)
+    if not flag:
+        return f"it has no argument causal or is_causal; {write}"
+    if not autograd_function(found):
+        return _call_fault(found, call, 3, {flag})
+    if flag in names and names.index(flag) != 3:
+        return f"{flag} is not the fourth argument of apply; {write}"
+    return _call_fault(found, call, 4)
+
+
+def _model_fault(found: Any) -> str:
+    if isinstance(found, type):
+        return _constructor_fault(found) or _forward_fault(found)
+    if _has_base(type(found), {_MODULE}):
+        return f"that is a model; name its class, {type(found).__name__}"
+    if hasattr(found, "way") or is_step(found):
+        return ""
+    return _call_fault(found, "(model)", 1, write=f"it must be {TAKES['model']}")
+
+
+def _constructor_fault(model_class: type) -> str:
+    signature = _signature_of(model_class)
+    if signature is None:
+        return ""
+    parameters = signature.parameters.values()
+    given = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    needed = [p.name for p in given if p.default is p.empty and p.name not in MODEL_ARGUMENTS]
+    if not needed:
+        return ""
+    return (
+        f"the constructor of {model_class.__name__} requires {', '.join(needed)}; it may take"
+        f" {', '.join(MODEL_ARGUMENTS)}; write a subclass that takes these"
+    )
+
+
+def _forward_fault(model_class: type) -> str:
+    fault = _unbound(inspect.signature(model_class.forward), 2)
+    words = "cannot be called as (tokens)"
+    return f"its forward {words}: {fault}; write a subclass whose forward can" if fault else ""
+
+
+def _strategy_fault(found: Any, kind: str) -> str:
+    call, own = _STRATEGIES[kind], kind_of(found)
+    if own != kind:
+        write = f"write a function of {call} that calls it"
+        return f"by its arguments it is what --as {own} tries; try that, or {write}"
+    if kind == "sharded_optimizer":
+        if next(iter(_named(_signature_of(found))), "") == "optimizer_cls":
+            return f"it takes optimizer_cls first; write a function of {call} that calls it"
+        return _call_fault(found, call, 2, OPTIMIZER_OPTIONS)
+    fault = _call_fault(found, call, 1, {"compute_dtype"} if kind == "fsdp" else ())
+    if fault or not isinstance(found, type):
+        return fault
+    return wrapper_fault(found, kind)
+
+
+def wrapper_fault(wrapper: type, kind: str) -> str:
+    """Return which method the class of a wrapper lacks; "" if it has what its kind needs."""
+    methods = ["finish_gradient_synchronization"]
+    methods += ["gather_full_params"] if kind == "fsdp" else []
+    return next(filter(None, (missing_method(wrapper, one) for one in methods)), "")
+
+
+def _call_fault(found: Any, call: str, count: int, names: Any = (), write: str = "") -> str:
+    """Why an object cannot be called with so many positional arguments and those of these names."""
+    signature = _signature_of(found)
+    fault = _unbound(signature, count, names) if signature else ""
+    write = write or f"write a function of {call} that calls it"
+    return f"it cannot be called as {call}: {fault}; {write}" if fault else ""
+
+
+def _unbound(signature: inspect.Signature, count: int, names: Any = ()) -> str:
+    try:
+        signature.bind(*[None] * count, **dict.fromkeys(names))
+    except TypeError as error:
+        return str(error)
+    return ""
+
+
+def _signature_of(found: Any) -> inspect.Signature | None:
+    """The signature as which an object is called; None if it has none, as some C functions.
+
+    Of an `autograd.Function` it is that of `apply`, of a module that of `forward`.
+    """
+    function = autograd_function(found)
+    if function is None and not isinstance(found, type) and _has_base(type(found), {_MODULE}):
+        function = found
+    try:
+        signature = inspect.signature(function.forward if function is not None else found)
+    except (TypeError, ValueError):
+        return None
+    if isinstance(function, type) and function.setup_context.__module__.startswith("torch."):
+        ctx, *parameters = signature.parameters.values()
+        if ctx.kind is not ctx.VAR_POSITIONAL:
+            signature = signature.replace(parameters=parameters)
+    return signature
+
+
+def _named(signature: inspect.Signature) -> list[str]:
+    parameters = signature.parameters.values()
+    return [p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+
+
+def _has_base(found: type, names: set[str]) -> bool:
+    """Whether a class or one of its bases has one of these qualified names."""
+    bases = {f"{base.__module__}.{base.__qualname__}" for base in found.__mro__}
+    return not bases.isdisjoint(names)
