@@ -23,6 +23,7 @@ def run(rank: Rank) -> dict[str, Any]:
             for name, found in strategy_cases.gates(rank, dtype, names).items()
         },
         "planted": strategy_cases.planted(rank),
+        "refused": strategy_cases.refused(rank),
         # Last: these switch compilers off for good.
         "leaderboard": leaderboard_cases.gates(rank),
         "wrong": leaderboard_cases.wrong(rank),

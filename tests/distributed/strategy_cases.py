@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from lmperf.benchmark import Rank
+from lmperf.benchmark import Rank, Unsupported
 from lmperf.benchmarks import load
 from lmperf.distributed import strategies
 from lmperf.distributed.data_parallel import DataParallel
@@ -162,6 +162,32 @@ def planted(rank: Rank, dtype: str = AUTOCAST) -> dict[str, dict]:
         timed = Timed(problem, build)
         checked = timed.check(timed.run()).passed
         found[name] = gate.columns | {"checked": checked}
+    return found
+
+
+class NotSharded(DataParallel):
+    """Fully sharded by name: every rank holds every weight."""
+
+    def __init__(self, module: nn.Module, compute_dtype=None):
+        super().__init__(module)
+
+    def gather_full_params(self):
+        return dict(self.module.named_parameters())
+
+
+class OtherName(NoReduction):
+    def sync_gradients(self):
+        pass
+
+
+def refused(rank: Rank) -> dict[str, str]:
+    """Name of a user's strategy -> why it is refused when it is made."""
+    made = {"not_sharded": NotSharded, "other_name": lambda module: OtherName(module)}
+    found = {}
+    for name, one in made.items():
+        with pytest.raises(Unsupported) as error:
+            strategies.custom(one, problem_of(rank).setup())
+        found[name] = str(error.value)
     return found
 
 

@@ -42,6 +42,17 @@ def test_right_classes_pass_as_a_users(two_ranks, right):
         assert found["status"] == "ok" and found["checked"]
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("not_sharded", "NotSharded shards nothing: parameters() of each rank has all "),
+        ("other_name", "OtherName has no finish_gradient_synchronization; it has sync_gradients"),
+    ],
+)
+def test_strategy_that_does_not_do_what_it_claims_is_refused(two_ranks, name, words):
+    assert all(words in rank["refused"][name] for rank in two_ranks)
+
+
 def test_classes_equal_one_process_on_the_courses_toy_model(two_ranks):
     for course in (rank["course"] for rank in two_ranks):
         assert max(course["errors"].values()) <= 1e-6, course["errors"]

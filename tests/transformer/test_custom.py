@@ -51,6 +51,58 @@ def test_model_that_rounds_without_autocast_fails_the_gate(problem_of):
     assert not gate.passed and gate.errors["logits"] > 100 * gate.bounds["logits"]
 
 
+class Unused(LanguageModel):
+    def __init__(self, **sizes):
+        super().__init__(**sizes)
+        self.spare = nn.Linear(4, 4)
+
+
+class Frozen(LanguageModel):
+    def __init__(self, **sizes):
+        super().__init__(**sizes)
+        self.head.weight.requires_grad_(False)
+
+
+class Pair(LanguageModel):
+    def forward(self, tokens):
+        return super().forward(tokens), None
+
+
+@pytest.mark.parametrize(
+    ("model_class", "words"),
+    [
+        (Unused, r"the loss does not depend on spare\.weight, spare\.bias; leave these"),
+        (Frozen, r"the loss does not depend on head\.weight"),
+        (Pair, "the model returns a tuple; it must return the logits alone"),
+    ],
+)
+def test_refused_model_is_told_the_parameter_or_result(problem_of, model_class, words):
+    problem = problem_of(model_class)
+    with pytest.raises(WrongResult, match=words):
+        problem.gate(runnable(model_class, problem.model), "float32", PHASES)
+
+
+class TiedWithBuffers(LanguageModel):
+    """The embedding is the head, and there are buffers of all kinds of dtypes."""
+
+    def __init__(self, **sizes):
+        super().__init__(**sizes)
+        self.head.weight = self.embedding.weight
+        with torch.no_grad():
+            self.head.weight.mul_(0.02)
+        for dtype in (torch.int64, torch.bool, torch.complex64, torch.bfloat16):
+            self.register_buffer(str(dtype).replace(".", "_"), torch.ones(3, dtype=dtype))
+        self.register_buffer("count", torch.tensor(0))
+
+
+def test_tied_model_with_buffers_passes_the_gate(problem_of):
+    problem = problem_of(TiedWithBuffers)
+    model = runnable(TiedWithBuffers, problem.model)
+    assert problem.gate(model, "float32", PHASES).passed
+    step = problem.phases(model, "float32")["train_step"]
+    assert problem.check("float32", "train_step", step.run(step.before())).passed
+
+
 def test_flops_and_parameters_are_those_of_the_custom_model(problem_of):
     problem = problem_of(LanguageModel)
     expected = flops(SIZE, 32, 2, "forward", full=True)

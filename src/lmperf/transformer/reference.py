@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from lmperf.benchmark import WrongResult
 from lmperf.precision import precision
 from lmperf.transformer.model import TransformerLM, cross_entropy
 from lmperf.transformer.training import autocast
@@ -23,9 +24,16 @@ def checkpointed(model: nn.Module, tokens: Tensor) -> Tensor:
 
     It executes the same operations on the same values, in less memory and a third more time: the
     reference fits wherever the timed step fits. A custom model is called without checkpointing.
+
+    Raises:
+        WrongResult: the model returns something else than a tensor.
     """
     if not isinstance(model, TransformerLM):
-        return model(tokens)
+        logits = model(tokens)
+        if not isinstance(logits, Tensor):
+            kind = type(logits).__name__
+            raise WrongResult(f"the model returns a {kind}; it must return the logits alone")
+        return logits
     x = model.embedding(tokens)
     for block in model.blocks:
         x = checkpoint(block, x, use_reentrant=False, preserve_rng_state=False)
@@ -41,6 +49,9 @@ def float64_reference(model: nn.Module, tokens: Tensor, targets: Tensor) -> dict
     memory, because copying them for each comparison takes longer than everything else; otherwise
     each gradient moves to the host as soon as it is complete. Peak memory: a float64 copy of the
     weights, the results that stay on the device, and the activations of one block.
+
+    Raises:
+        WrongResult: the loss has no gradient for some parameter.
     """
     size = (4 + 8) * sum(parameter.numel() for parameter in model.parameters())
     place = tokens.device if _has_room(tokens.device, size) else torch.device("cpu")
@@ -52,10 +63,15 @@ def float64_reference(model: nn.Module, tokens: Tensor, targets: Tensor) -> dict
         parameter.grad = None
 
     for name, parameter in twin.named_parameters():
-        parameter.register_post_accumulate_grad_hook(partial(take, name))
+        if parameter.requires_grad:
+            parameter.register_post_accumulate_grad_hook(partial(take, name))
     logits = checkpointed(twin, tokens)
     loss = cross_entropy(logits, targets)
     loss.backward()
+    if unused := [name for name, _ in twin.named_parameters() if name not in found]:
+        more = f" and {len(unused) - 3} more" if len(unused) > 3 else ""
+        names = ", ".join(unused[:3]) + more
+        raise WrongResult(f"the loss does not depend on {names}; leave these parameters out")
     return {"logits": logits.detach().float().to(place), "loss": loss.detach().to(place), **found}
 
 
