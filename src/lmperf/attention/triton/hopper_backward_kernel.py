@@ -18,6 +18,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 # The layout that WGMMA reads: rows of 128 bytes, swizzled.
 LAYOUT = gl.NVMMASharedLayout(128, 16, 4)
 ROWS_LAYOUT = gl.NVMMASharedLayout(0, 32, 1)
+# Triton 3.7 has renamed it.
+barrier = gl.barrier if hasattr(gl, "barrier") else gl.thread_barrier
 # Double buffering of dS, and of P, in shared memory.
 BUFFERS = gl.constexpr(2)
 
@@ -187,12 +189,12 @@ def fused_kernel(
         mbarrier.init(rows_bars.index(j), count=1)
     mbarrier.init(k_bar, count=1)
     mbarrier.init(v_bar, count=1)
-    gl.thread_barrier()
+    barrier()
     mbarrier.expect(k_bar, BLOCK_N * BLOCK_D * 2)
     mbarrier.expect(v_bar, BLOCK_N * BLOCK_D * 2)
     for j in gl.static_range(STAGES - 1):
         _expect(bars, j, BLOCK_M, BLOCK_D, j < steps)
-    gl.thread_barrier()
+    barrier()
     tma.async_copy_global_to_shared(k, [batch, head, first_column, 0], k_bar, k_block)
     tma.async_copy_global_to_shared(v, [batch, head, first_column, 0], v_bar, v_block)
     for j in gl.static_range(STAGES - 1):
@@ -213,7 +215,7 @@ def fused_kernel(
     fence_async_shared()
     mbarrier.wait(k_bar, 0)
     mbarrier.wait(v_bar, 0)
-    gl.thread_barrier()
+    barrier()
     stage = 0
     phase = 0
     # The additions make the compiler treat these as two loop variables.
@@ -268,7 +270,7 @@ def fused_kernel(
         ahead = i + STAGES - 1
         free = gl.where(stage == 0, STAGES - 1, stage - 1)
         _expect(bars, free, BLOCK_M, BLOCK_D, ahead < steps)
-        gl.thread_barrier()
+        barrier()
         valid = ahead < steps
         ahead = first + ahead
         ahead = gl.where(ahead >= tiles, ahead - tiles, ahead)
@@ -284,11 +286,11 @@ def fused_kernel(
     dk_tile, dv_tile, dq_tile = warpgroup_mma_wait(0, [dk_tile, dv_tile, dq_tile])
     at = (sequence_tile + last_tile).to(gl.int64) * (BLOCK_M * BLOCK_D)
     _add_fragments(dq + at, dq_tile)
-    gl.thread_barrier()
+    barrier()
     k_tile.store((dk_tile * scale).to(dtype))
     v_tile.store(dv_tile.to(dtype))
     fence_async_shared()
-    gl.thread_barrier()
+    barrier()
     tma.async_copy_shared_to_global(dk, [batch, head, first_column, 0], k_block)
     tma.async_copy_shared_to_global(dv, [batch, head, first_column, 0], v_block)
     tma.store_wait(0)
