@@ -21,8 +21,10 @@ from lmperf.benchmark import (
     Workload,
     grid,
     numbers,
+    texts,
 )
 from lmperf.dtypes import PLAIN_DTYPES
+from lmperf.gate import Gate
 
 _SHAPE = ("batch", "heads", "seq_len", "d_head")
 _SDPA = "lmperf.attention.library:sdpa"
@@ -75,7 +77,10 @@ def _filled_grids(
 class FlashAttention(Timed):
     title = "FlashAttention-2"
     order = 50
-    columns = numbers("error_out", "error_dq", "error_dk", "error_dv")
+    columns = (
+        *numbers("error_out", "error_dq", "error_dk", "error_dv"),
+        *texts("gluon", "gluon_fault"),
+    )
     axes = (
         Axis("batch", int),
         Axis("heads", int),
@@ -175,10 +180,26 @@ class FlashAttention(Timed):
         function = self.callable_of(implementation.name)
         if implementation.origin != "project":
             function = fitted(function)
-        return problem.workload(
+        work = problem.workload(
             function,
             self.phases,
             implementation.compiles,
             implementation.tolerance,
             axes["cuda_graph"],
         )
+        return _with_gluon(work) if implementation.name == "triton" else work
+
+
+def _with_gluon(work: Workload) -> Workload:
+    """The workload; its gate adds which passes ran in Gluon, and why others did not."""
+    from lmperf.attention import gluon
+
+    gate, since = work.gate, gluon.CALLS.copy()
+
+    def counted(present: list[str]) -> Gate:
+        found = gate(present)
+        work.columns |= gluon.columns(since)
+        return found
+
+    work.gate = counted
+    return work

@@ -21,8 +21,9 @@ where it owns a tile of queries and loops over keys. Every sum has a fixed order
 atomics, so results are bitwise reproducible. This takes 7 matmuls where one fused kernel needs 5.
 
 On Hopper, float16 and bfloat16 have their own kernels, in Gluon: Triton's language with explicit
-layouts, barriers and warp roles. Gluon is experimental, so they are used only with Triton 3.6, with
-which they were tested. The forward kernel (`hopper_forward.py`) is used if there are enough tiles.
+layouts, barriers and warp roles. Gluon is experimental: if these kernels cannot be compiled or
+launched, those in Triton's own language run (`lmperf.attention.gluon`). They were tested with
+Triton 3.6 and 3.7. The forward kernel (`hopper_forward.py`) is used if there are enough tiles.
 It is warp-specialised: a producer warp loads by TMA, and the softmax of one warp group overlaps the
 matmuls of another. The backward kernel (`hopper_backward.py`) is used for many long sequences. It
 is fused and adds to dQ by atomics, so it is not used under torch.use_deterministic_algorithms,

@@ -4,16 +4,16 @@ The three kernels are bitwise reproducible. The fused kernel (`hopper_backward.p
 used where it is faster, unless deterministic algorithms are required.
 """
 
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import torch
 from torch import Tensor
 
+from lmperf.attention.gluon import Attempt
 from lmperf.attention.triton.arguments import scale_of
 from lmperf.attention.triton.hopper_backward import Fused
 from lmperf.attention.triton.key_gradients import KeyGradients
 from lmperf.attention.triton.launch import (
-    HAS_GLUON,
     MOST_PLANS,
     Form,
     addressable,
@@ -61,7 +61,7 @@ def plan(
     precision: str,
     deterministic: bool,
     has_grad_lse: bool,
-) -> "Backward | Fused | None":
+) -> "Backward | Attempt | None":
     """The launches for the forms of q, k, v, out and dO; None if a tensor must be copied first."""
     q, k, v, out, grad_out = forms = [Form(*each) for each in members]
     if not all(f.addressable for f in forms):
@@ -72,11 +72,13 @@ def plan(
     if d % 8 == 0 and tma_readable(q, k, v) and not tma_readable(q, k, v, grad_out):
         return None
     scale = scale_of(scale, d)
-    if HAS_GLUON and not deterministic and tma_readable(q, k, v, grad_out):
+    in_triton = partial(Backward, *forms, causal, scale, precision)
+    if not deterministic and tma_readable(q, k, v, grad_out):
         c = choose_fused(n, k.shape[2], d, batch * heads, q.device)
         if c is not None:
-            return Fused(q, k, out, grad_out, has_grad_lse, causal, scale, c)
-    return Backward(*forms, causal, scale, precision)
+            in_gluon = partial(Fused, q, k, out, grad_out, has_grad_lse, causal, scale, c)
+            return Attempt("backward", in_gluon, in_triton)
+    return in_triton()
 
 
 def _is_deterministic() -> bool:

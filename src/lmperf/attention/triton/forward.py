@@ -1,13 +1,14 @@
 """Forward pass: one program for each tile of queries, or for each chunk of the keys of a tile."""
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from lmperf.attention.gluon import Attempt
 from lmperf.attention.triton import hopper_forward
 from lmperf.attention.triton.arguments import check_arguments, scale_of
 from lmperf.attention.triton.autotune import Kernel
@@ -239,7 +240,7 @@ def plan(
     scale: float | None,
     precision: str,
     configuration: Configuration | None,
-) -> "Forward | hopper_forward.Forward | None":
+) -> "Forward | Attempt | None":
     """The launches for these forms; None if a tensor must be copied first.
 
     Raises TypeError or ValueError for unsupported arguments.
@@ -249,9 +250,11 @@ def plan(
     scale = scale_of(scale, forms[0].shape[-1])
     if not all(each.addressable for each in forms):
         return None
+    in_triton = partial(Forward, *forms, causal, scale, precision, configuration)
     if configuration is None and hopper_forward.takes(*forms):
-        return hopper_forward.Forward(*forms[:2], causal, scale)
-    return Forward(*forms, causal, scale, precision, configuration)
+        in_gluon = partial(hopper_forward.Forward, *forms[:2], causal, scale)
+        return Attempt("forward", in_gluon, in_triton)
+    return in_triton()
 
 
 class Forward:

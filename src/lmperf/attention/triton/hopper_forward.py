@@ -7,7 +7,7 @@ import triton
 from torch import Tensor
 
 from lmperf.attention.triton.configurations import device_facts
-from lmperf.attention.triton.launch import HAS_GLUON, Form, Launch, tma_readable
+from lmperf.attention.triton.launch import Form, Launch, tma_readable
 from lmperf.attention.triton.tiles import LOG2_E
 
 # The kernel is used from this length, number of sequences and total number of queries on. Below,
@@ -72,7 +72,7 @@ def takes(q: Form, k: Form, v: Form) -> bool:
     sequences = batch * heads
     if n < SHORTEST or sequences < SEQUENCES or sequences * n < QUERIES:
         return False
-    if not HAS_GLUON or d % 8 or not tma_readable(q, k, v):
+    if d % 8 or not tma_readable(q, k, v):
         return False
     hopper, _ = device_facts(q.device.index)
     return hopper

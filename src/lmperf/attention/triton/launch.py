@@ -18,9 +18,8 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from lmperf.attention.triton import cuda_driver
 from lmperf.attention.triton.tiles import INTERPRETED, padded
 
-# The launcher is private and Gluon is experimental: both were tested with this version of Triton.
-IS_KNOWN = triton.__version__.startswith("3.6.") and torch.version.hip is None
-HAS_GLUON = IS_KNOWN and not INTERPRETED
+# The layout of Triton's launcher is private: it was tested with these versions.
+IS_KNOWN = triton.__version__.startswith(("3.6.", "3.7.")) and torch.version.hip is None
 
 # Signatures cached per kernel.
 MOST_PLANS = 4096
@@ -210,7 +209,7 @@ class Encoded:
     """Encodes TMA descriptors of tensors of one `Form`, and caches them by address."""
 
     def __init__(self, describe: Callable[[Tensor], list], layout: dict[str, Any]):
-        # Used with Triton 3.6 only: other versions have it elsewhere.
+        # Known versions only: others have it elsewhere.
         from triton.backends.nvidia.driver import make_tensordesc_arg
 
         self._encode, self._layout = make_tensordesc_arg, layout

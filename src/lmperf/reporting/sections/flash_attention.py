@@ -201,15 +201,15 @@ class FlashAttention(Section):
 
     @cached_property
     def uses_gluon(self) -> bool:
-        """Whether long sequences in 16 bits ran our kernels in Gluon: Triton 3.6 on Hopper.
+        """Whether our kernels ran in Gluon, forward and backward, in the longest cells shown."""
+        ran = self.longest.where(implementation=self.ours).frame["gluon"]
+        return not ran.empty and ran.eq("forward, backward").all()
 
-        The longest cells of a filled grid have enough tiles for both of them, so that the
-        backward is the fused kernel.
-        """
-        device, triton = (str(self.evidence.environment.get(n)) for n in ("device", "triton"))
-        is_hopper = any(name in device for name in ("H100", "H200"))
-        long_and_many = self.kind == "grid" and self.dtype in ("float16", HALF)
-        return is_hopper and triton.startswith("3.6.") and long_and_many
+    @cached_property
+    def gluon_fault(self) -> str:
+        """Why our kernels in Gluon were tried but did not run; empty if they ran or need not."""
+        faults = self.every.where(implementation=self.ours).frame["gluon_fault"].dropna()
+        return next(filter(None, faults), "")
 
     @cached_property
     def sdpa_chooses_cudnn(self) -> bool:
