@@ -76,6 +76,10 @@ class Launch:
         options: num_warps and num_stages.
         descriptors: functions that make a TMA descriptor of the first arguments, one for each;
             empty if the kernel takes pointers.
+
+    Attributes:
+        kernel: the JIT function.
+        named: its constants and options by name.
     """
 
     def __init__(
@@ -86,9 +90,9 @@ class Launch:
         options: dict[str, int],
         descriptors: tuple[Callable[[Tensor], Any], ...] = (),
     ):
-        self._kernel, self._describe = kernel, descriptors
+        self.kernel, self._describe = kernel, descriptors
         self._grid = (*grid, 1, 1)[:3]
-        self._named = constants | options
+        self.named = constants | options
         names = kernel.arg_names[len(kernel.arg_names) - len(constants) :]
         self._constants = tuple(constants[name] for name in names)
         self._run: Callable | None = None
@@ -101,14 +105,22 @@ class Launch:
             self._run(*arguments)
 
     def _first(self, arguments: tuple) -> None:
-        descriptors = [make(x) for make, x in zip(self._describe, arguments, strict=False)]
-        rest = arguments[len(self._describe) :]
-        compiled = self._kernel[self._grid](*descriptors, *rest, **self._named)
+        descriptors, rest = self._described(arguments)
+        compiled = self.kernel[self._grid](*descriptors, *rest, **self.named)
         if INTERPRETED:
             return
         clones = [_clone_of(descriptor) for descriptor in descriptors]
         direct = IS_KNOWN and Direct.of(compiled, self._grid, arguments, clones)
         self._run = direct or self._by_triton(compiled[self._grid], clones)
+
+    def compiled(self, *arguments: Any) -> Any:
+        """The compiled kernel for these arguments, which may be tensors on the meta device."""
+        descriptors, rest = self._described(arguments)
+        return self.kernel.warmup(*descriptors, *rest, grid=self._grid, **self.named)
+
+    def _described(self, arguments: tuple) -> tuple[list, tuple]:
+        descriptors = [make(x) for make, x in zip(self._describe, arguments, strict=False)]
+        return descriptors, arguments[len(self._describe) :]
 
     def _by_triton(self, launch: Callable, clones: list[Callable]) -> Callable:
         def run(*arguments: Any) -> None:
