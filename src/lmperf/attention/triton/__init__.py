@@ -58,7 +58,6 @@ Every module imports only modules that stand below it:
     splits.py           kernels that combine the parts of a split loop
     halves.py           float32 operands as two float16 halves
     launch.py           launches that are planned once per signature
-    cuda_driver.py      calls of the CUDA driver
     tiles.py            tiles: loading, multiplying, storing
 """
 

@@ -5,41 +5,24 @@
 alignment) does that; later calls launch the compiled kernel that it returned.
 """
 
-import ctypes
 from collections.abc import Callable
 from threading import Lock
 from typing import Any, NamedTuple
 
 import torch
-import triton
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from lmperf.attention.triton import cuda_driver
 from lmperf.attention.triton.tiles import INTERPRETED, padded
-
-# The layout of Triton's launcher is private: it was tested with these versions.
-IS_KNOWN = triton.__version__.startswith(("3.6.", "3.7.")) and torch.version.hip is None
 
 # Signatures cached per kernel.
 MOST_PLANS = 4096
-# Addresses cached per descriptor.
-MOST_ADDRESSES = 32
 # Alignment of addresses in bytes: TMA needs it, and Triton specialises kernels for it.
 ALIGNMENT = 16
-# Where the CUtensorMap lies in Triton's Python object of a TMA descriptor.
-MAP_OFFSET = 128
 LARGEST_STRIDE = 2**22
 
 # With fewer scores, encoding TMA descriptors takes the host longer than they save.
 DESCRIBED_SCORES = 2**22
-
-
-_C_TYPES = {
-    "i1": ctypes.c_int8, "i8": ctypes.c_int8, "i32": ctypes.c_int32, "i64": ctypes.c_int64,
-    "u32": ctypes.c_uint32, "u64": ctypes.c_uint64, "fp32": ctypes.c_float,
-    "f32": ctypes.c_float, "fp64": ctypes.c_double,
-}  # fmt: skip
 
 
 def form(x: Tensor) -> tuple:
@@ -90,28 +73,36 @@ class Launch:
         options: dict[str, int],
         descriptors: tuple[Callable[[Tensor], Any], ...] = (),
     ):
-        self.kernel, self._describe = kernel, descriptors
-        self._grid = (*grid, 1, 1)[:3]
-        self.named = constants | options
+        self.kernel, self.named = kernel, constants | options
+        self._grid, self._describe = (*grid, 1, 1)[:3], descriptors
         names = kernel.arg_names[len(kernel.arg_names) - len(constants) :]
         self._constants = tuple(constants[name] for name in names)
+        self._descriptors, self._lock = [], Lock()
         self._run: Callable | None = None
 
     def __call__(self, *arguments: Any) -> None:
         """Launch with all arguments but the constants, in the order of the kernel's parameters."""
         if self._run is None:
             self._first(arguments)
-        else:
-            self._run(*arguments)
+            return
+        # A descriptor serves all tensors of the signature in turn, and keeps none of them alive.
+        with self._lock:
+            for descriptor, x in zip(self._descriptors, arguments, strict=False):
+                descriptor.base = x
+            rest = arguments[len(self._descriptors) :]
+            self._run(*self._descriptors, *rest, *self._constants)
+            for descriptor in self._descriptors:
+                descriptor.base = None
 
     def _first(self, arguments: tuple) -> None:
         descriptors, rest = self._described(arguments)
         compiled = self.kernel[self._grid](*descriptors, *rest, **self.named)
         if INTERPRETED:
             return
-        clones = [_clone_of(descriptor) for descriptor in descriptors]
-        direct = IS_KNOWN and Direct.of(compiled, self._grid, arguments, clones)
-        self._run = direct or self._by_triton(compiled[self._grid], clones)
+        for descriptor in descriptors:
+            descriptor.base = None
+        self._descriptors = descriptors
+        self._run = compiled[self._grid]
 
     def compiled(self, *arguments: Any) -> Any:
         """The compiled kernel for these arguments, which may be tensors on the meta device."""
@@ -121,139 +112,6 @@ class Launch:
     def _described(self, arguments: tuple) -> tuple[list, tuple]:
         descriptors = [make(x) for make, x in zip(self._describe, arguments, strict=False)]
         return descriptors, arguments[len(self._describe) :]
-
-    def _by_triton(self, launch: Callable, clones: list[Callable]) -> Callable:
-        def run(*arguments: Any) -> None:
-            described = [y for make, x in zip(clones, arguments, strict=False) for y in make(x)]
-            launch(*described, *arguments[len(clones) :], *self._constants)
-
-        return run
-
-
-class Direct:
-    """Launches a compiled kernel by the CUDA driver, in a third of the time of Triton's launcher.
-
-    The parameters of the kernel lie in memory that the driver reads. A launch writes the addresses
-    of its tensors there; all other arguments must equal those of the first launch.
-    """
-
-    def __init__(self, compiled: Any, grid: tuple, arguments: tuple, encoders: list):
-        signature = compiled.src.signature.values()
-        self._lock, self._memory = Lock(), []
-        self._pointers, self._nested, self._maps = [], [], []
-        encoders = iter(encoders)
-        for i, (kind, value) in enumerate(zip(signature, arguments, strict=False)):
-            if isinstance(kind, str) and kind.startswith("tensordesc"):
-                self._add_descriptor(i, next(encoders), value)
-            else:
-                self._add(kind, value, i)
-        # Scratch memory, which these kernels do not need.
-        self._memory += [ctypes.c_uint64(0), ctypes.c_uint64(0)]
-        self._parameters = (ctypes.c_void_p * len(self._memory))(
-            *(each if isinstance(each, int) else ctypes.addressof(each) for each in self._memory)
-        )
-        warps, _, shared = compiled.packed_metadata
-        self._start = cuda_driver.launcher()
-        self._launch = (compiled.function, *grid, 32 * warps, 1, 1, shared)
-        self._device, self._context = torch.cuda.current_device(), cuda_driver.current_context()
-
-    @classmethod
-    def of(
-        cls, compiled: Any, grid: tuple, arguments: tuple, descriptors: list[Callable]
-    ) -> "Direct | None":
-        """A direct launch of the compiled kernel; None for a kernel with other needs.
-
-        Args:
-            arguments: those of the first launch, tensors in place of their descriptors.
-            descriptors: functions that make the descriptors of the first arguments.
-        """
-        launcher = compiled.run
-        special = (
-            *(launcher.global_scratch_size, launcher.profile_scratch_size),
-            *(launcher.launch_cooperative_grid, launcher.launch_pdl, launcher.num_ctas != 1),
-        )
-        if any(special):
-            return None
-        layouts = compiled.metadata.tensordesc_meta if descriptors else ()
-        encoders = [Encoded(*each) for each in zip(descriptors, layouts, strict=True)]
-        return cls(compiled, grid, arguments, encoders)
-
-    def _add(self, kind: Any, value: Any, i: int, j: int | None = None) -> None:
-        """Add the parameters of argument i or, of a tuple, of its member j."""
-        if isinstance(kind, tuple):
-            for j, each in enumerate(zip(kind, value, strict=True)):
-                self._add(*each, i, j)
-        elif kind.startswith("*"):
-            self._memory.append(ctypes.c_uint64(value.data_ptr()))
-            if j is None:
-                self._pointers.append((self._memory[-1], i))
-            else:
-                self._nested.append((self._memory[-1], i, j))
-        elif kind != "constexpr":
-            self._memory.append(_C_TYPES[kind](value))
-
-    def _add_descriptor(self, i: int, encoder: "Encoded", x: Tensor) -> None:
-        self._maps.append((len(self._memory), encoder, i))
-        self._memory.append(encoder(x))
-        self._memory += [ctypes.c_int32(length) for length in x.shape]
-        self._memory += [ctypes.c_int64(stride) for stride in x.stride()]
-
-    def __call__(self, *arguments: Any) -> None:
-        stream = torch._C._cuda_getCurrentRawStream(self._device)
-        parameters = self._parameters
-        with self._lock:
-            for memory, i in self._pointers:
-                memory.value = arguments[i].data_ptr()
-            for memory, i, j in self._nested:
-                memory.value = arguments[i][j].data_ptr()
-            for at, encoder, i in self._maps:
-                parameters[at] = encoder(arguments[i])
-            status = self._start(*self._launch, stream, parameters, None)
-            if status == cuda_driver.NO_CONTEXT:
-                # A thread of autograd that has not called the driver yet.
-                cuda_driver.use_context(self._context)
-                status = self._start(*self._launch, stream, parameters, None)
-        if status:
-            raise RuntimeError(f"CUDA error {status} in the launch of a kernel")
-
-
-class Encoded:
-    """Encodes TMA descriptors of tensors of one `Form`, and caches them by address."""
-
-    def __init__(self, describe: Callable[[Tensor], list], layout: dict[str, Any]):
-        # Known versions only: others have it elsewhere.
-        from triton.backends.nvidia.driver import make_tensordesc_arg
-
-        self._encode, self._layout = make_tensordesc_arg, layout
-        self._describe, self._known = describe, {}
-
-    def __call__(self, x: Tensor) -> int:
-        """The address of the encoded descriptor; valid until MOST_ADDRESSES others were made."""
-        address = x.data_ptr()
-        found = self._known.get(address)
-        if found is None:
-            if len(self._known) == MOST_ADDRESSES:
-                self._known.clear()
-            (descriptor,) = self._describe(x)
-            # The encoded descriptor does not keep the tensor alive.
-            encoded, *_ = self._encode(descriptor, self._layout)
-            found = self._known[address] = (id(encoded) + MAP_OFFSET, encoded)
-        return found[0]
-
-
-def _clone_of(checked: Any) -> Callable[[Tensor], list]:
-    """A function that clones a validated TMA descriptor for another tensor of the same form.
-
-    The clone is not validated again.
-    """
-    kind, attributes = type(checked), vars(checked) | {"base": None}
-
-    def described(x: Tensor) -> list:
-        descriptor = object.__new__(kind)
-        descriptor.__dict__ = {**attributes, "base": x}
-        return [descriptor]
-
-    return described
 
 
 def tiles_of(*rows: int) -> tuple[Callable[[Tensor], TensorDescriptor], ...]:
