@@ -42,65 +42,6 @@ from lmperf.attention.triton.tiles import (
 )
 
 
-@triton.jit
-def _attend(
-    acc,
-    total,
-    maximum,
-    q_tile,
-    k,
-    v,
-    strides_k,
-    strides_v,
-    batch,
-    head,
-    batches,
-    first_row,
-    low,
-    high,
-    n_keys,
-    scale_log2,
-    D: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_D: tl.constexpr,
-    CAUSAL: tl.constexpr,
-    MASKED: tl.constexpr,
-    DESCRIBED: tl.constexpr,
-    PRODUCTS: tl.constexpr,
-    PRECISION: tl.constexpr,
-    P_SHIFT: tl.constexpr,
-):
-    """Online softmax over the keys low ... high (Dao 2023, algorithm 1, lines 6 to 10)."""
-    rows = first_row + tl.arange(0, BLOCK_M)
-    # On the diagonal the loop has one or two steps: a pipeline costs more than it hides.
-    stages: tl.constexpr = 1 if MASKED else None
-    for start in tl.range(low, high, BLOCK_N, num_stages=stages):
-        k_tile = load(
-            k, strides_k, batch, head, start, n_keys, batches,
-            D, BLOCK_N, BLOCK_D, MASKED, DESCRIBED, PRODUCTS,
-        )  # fmt: skip
-        scores = product(q_tile, transposed(k_tile, PRODUCTS), PRODUCTS, PRECISION)
-        if MASKED:
-            columns = start + tl.arange(0, BLOCK_N)
-            seen = (columns < n_keys)[None, :]
-            if CAUSAL:
-                seen = seen & (columns[None, :] <= rows[:, None])
-            scores = tl.where(seen, scores, float("-inf"))
-        new_maximum = tl.maximum(maximum, tl.max(scores, 1) * scale_log2)
-        p = tl.exp2(scores * scale_log2 - (new_maximum - P_SHIFT)[:, None])
-        correction = tl.exp2(maximum - new_maximum)
-        total = total * correction + tl.sum(p, 1)
-        acc = acc * correction[:, None]
-        v_tile = load(
-            v, strides_v, batch, head, start, n_keys, batches,
-            D, BLOCK_N, BLOCK_D, MASKED, DESCRIBED, PRODUCTS,
-        )  # fmt: skip
-        acc = add_product(acc, operand(p, v_tile, PRODUCTS), v_tile, PRODUCTS, PRECISION)
-        maximum = new_maximum
-    return acc, total, maximum
-
-
 @triton.jit(do_not_specialize=LENGTHS)
 def forward_kernel(
     q,
@@ -131,7 +72,9 @@ def forward_kernel(
     PRECISION: tl.constexpr,
     P_SHIFT: tl.constexpr,
 ):
-    """Compute output and logsumexp of one tile of queries; maximum and scores are in base 2.
+    """Compute output and logsumexp of one tile of queries by the online softmax.
+
+    Dao 2023, algorithm 1, lines 6 to 10; maximum and scores are in base 2.
 
     Tiles of keys that every row sees come first, without a mask; then those on the diagonal and, if
     the length is no multiple of the tile (TAIL), the last one. The first tile has a key that every
@@ -158,27 +101,38 @@ def forward_kernel(
     if PRODUCTS == 3:
         scale_log2 *= power_of_two(sizes) * power_of_two(sizes + 1)
 
-    q_tile = load(
-        q, strides_q, batch, head, first_row, n_queries, batches,
-        D, BLOCK_M, BLOCK_D, True, DESCRIBED, PRODUCTS,
-    )  # fmt: skip
+    queries = (q, strides_q, batch, head, n_queries, batches)
+    keys = (k, strides_k, batch, head, n_keys, batches)
+    values = (v, strides_v, batch, head, n_keys, batches)
+    rows = first_row + tl.arange(0, BLOCK_M)
+    q_tile = load(queries, first_row, D, BLOCK_M, BLOCK_D, True, DESCRIBED, PRODUCTS)
     acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
     total = tl.zeros([BLOCK_M], tl.float32)
     maximum = tl.full([BLOCK_M], float("-inf"), tl.float32)
     whole = high // BLOCK_N * BLOCK_N
     if CAUSAL:
         whole = tl.minimum(whole, first_row // BLOCK_N * BLOCK_N)
-    acc, total, maximum = _attend(
-        acc, total, maximum, q_tile, k, v, strides_k, strides_v, batch, head, batches,
-        first_row, low, whole, n_keys, scale_log2, D, BLOCK_M, BLOCK_N, BLOCK_D,
-        CAUSAL, False, DESCRIBED, PRODUCTS, PRECISION, P_SHIFT,
-    )  # fmt: skip
-    if CAUSAL or TAIL:
-        acc, total, maximum = _attend(
-            acc, total, maximum, q_tile, k, v, strides_k, strides_v, batch, head, batches,
-            first_row, tl.maximum(low, whole), high, n_keys, scale_log2, D, BLOCK_M, BLOCK_N,
-            BLOCK_D, CAUSAL, True, DESCRIBED, PRODUCTS, PRECISION, P_SHIFT,
-        )  # fmt: skip
+    for MASKED in tl.static_range(2 if CAUSAL or TAIL else 1):
+        first = tl.maximum(low, whole) if MASKED else low
+        last = high if MASKED else whole
+        # On the diagonal the loop has one or two steps: a pipeline costs more than it hides.
+        for start in tl.range(first, last, BLOCK_N, num_stages=1 if MASKED else None):
+            k_tile = load(keys, start, D, BLOCK_N, BLOCK_D, MASKED, DESCRIBED, PRODUCTS)
+            scores = product(q_tile, transposed(k_tile, PRODUCTS), PRODUCTS, PRECISION)
+            if MASKED:
+                columns = start + tl.arange(0, BLOCK_N)
+                seen = (columns < n_keys)[None, :]
+                if CAUSAL:
+                    seen = seen & (columns[None, :] <= rows[:, None])
+                scores = tl.where(seen, scores, float("-inf"))
+            new_maximum = tl.maximum(maximum, tl.max(scores, 1) * scale_log2)
+            p = tl.exp2(scores * scale_log2 - (new_maximum - P_SHIFT)[:, None])
+            correction = tl.exp2(maximum - new_maximum)
+            total = total * correction + tl.sum(p, 1)
+            acc = acc * correction[:, None]
+            v_tile = load(values, start, D, BLOCK_N, BLOCK_D, MASKED, DESCRIBED, PRODUCTS)
+            acc = add_product(acc, operand(p, v_tile, PRODUCTS), v_tile, PRODUCTS, PRECISION)
+            maximum = new_maximum
 
     acc = acc / total[:, None]
     if PRODUCTS == 3:
@@ -196,7 +150,6 @@ def forward_kernel(
             out, acc, first_row, strides_out[2], strides_out[3], n_queries, D, BLOCK_M, BLOCK_D
         )
         logsumexp *= LN_2
-    rows = first_row + tl.arange(0, BLOCK_M)
     tl.store(lse + rows, logsumexp, rows < n_queries)
 
 

@@ -31,68 +31,6 @@ from lmperf.attention.triton.tiles import (
 )
 
 
-@triton.jit
-def _accumulate_key_gradients(
-    dk,
-    dv,
-    k_tile,
-    v_tile,
-    q,
-    grad_out,
-    lse,
-    delta,
-    strides_q,
-    strides_grad,
-    batch,
-    head,
-    batches,
-    first_column,
-    low,
-    high,
-    n_queries,
-    scale_log2,
-    dp_unit,
-    D: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_D: tl.constexpr,
-    DIAGONAL: tl.constexpr,
-    TAIL: tl.constexpr,
-    DESCRIBED: tl.constexpr,
-    PRODUCTS: tl.constexpr,
-    PRECISION: tl.constexpr,
-    P_SHIFT: tl.constexpr,
-):
-    """Add the contribution of queries low ... high to dK / scale and dV of one tile of keys."""
-    for start in tl.range(low, high, BLOCK_M):
-        rows = start + tl.arange(0, BLOCK_M)
-        q_tile = load(
-            q, strides_q, batch, head, start, n_queries, batches,
-            D, BLOCK_M, BLOCK_D, TAIL, DESCRIBED, PRODUCTS,
-        )  # fmt: skip
-        # An infinite logsumexp makes P zero in rows beyond the last query.
-        if TAIL:
-            row_lse = tl.load(lse + rows, rows < n_queries, float("inf"))
-            row_delta = tl.load(delta + rows, rows < n_queries, 0.0)
-        else:
-            row_lse = tl.load(lse + rows)
-            row_delta = tl.load(delta + rows)
-        scores = product(k_tile, transposed(q_tile, PRODUCTS), PRODUCTS, PRECISION)
-        p = tl.exp2(scores * scale_log2 - (row_lse * LOG2_E - P_SHIFT)[None, :])
-        if DIAGONAL:
-            columns = first_column + tl.arange(0, BLOCK_N)
-            p = tl.where(columns[:, None] <= rows[None, :], p, 0.0)
-        do = load(
-            grad_out, strides_grad, batch, head, start, n_queries, batches,
-            D, BLOCK_M, BLOCK_D, TAIL, DESCRIBED, PRODUCTS,
-        )  # fmt: skip
-        dp = product(v_tile, transposed(do, PRODUCTS), PRODUCTS, PRECISION)
-        dv = add_product(dv, operand(p, do, PRODUCTS), do, PRODUCTS, PRECISION)
-        ds = p * (dp * dp_unit - row_delta[None, :])
-        dk = add_rows(dk, ds, q_tile, PRODUCTS, PRECISION)
-    return dk, dv
-
-
 @triton.jit(do_not_specialize=LENGTHS)
 def key_gradients_kernel(
     q,
@@ -150,31 +88,40 @@ def key_gradients_kernel(
     delta += tl.cast(sequence, tl.int64) * n_queries
     scale_log2, dp_unit = score_units(sizes, scale_log2, PRODUCTS)
 
-    k_tile = load(
-        k, strides_k, batch, head, first_column, n_keys, batches,
-        D, BLOCK_N, BLOCK_D, True, DESCRIBED, PRODUCTS,
-    )  # fmt: skip
-    v_tile = load(
-        v, strides_v, batch, head, first_column, n_keys, batches,
-        D, BLOCK_N, BLOCK_D, True, DESCRIBED, PRODUCTS,
-    )  # fmt: skip
+    queries = (q, strides_q, batch, head, n_queries, batches)
+    gradients = (grad_out, strides_grad, batch, head, n_queries, batches)
+    keys = (k, strides_k, batch, head, n_keys, batches)
+    values = (v, strides_v, batch, head, n_keys, batches)
+    columns = first_column + tl.arange(0, BLOCK_N)
+    k_tile = load(keys, first_column, D, BLOCK_N, BLOCK_D, True, DESCRIBED, PRODUCTS)
+    v_tile = load(values, first_column, D, BLOCK_N, BLOCK_D, True, DESCRIBED, PRODUCTS)
     dk_tile = tl.zeros([BLOCK_N, BLOCK_D], tl.float32)
     dv_tile = tl.zeros([BLOCK_N, BLOCK_D], tl.float32)
     if CAUSAL:
         diagonal = tl.maximum(low, first_column // BLOCK_M * BLOCK_M)
         low = tl.maximum(low, tl.cdiv(first_column + BLOCK_N, BLOCK_M) * BLOCK_M)
-        dk_tile, dv_tile = _accumulate_key_gradients(
-            dk_tile, dv_tile, k_tile, v_tile, q, grad_out, lse, delta, strides_q, strides_grad,
-            batch, head, batches, first_column, diagonal, tl.minimum(low, high), n_queries,
-            scale_log2, dp_unit, D, BLOCK_M, BLOCK_N, BLOCK_D, True, TAIL,
-            DESCRIBED, PRODUCTS, PRECISION, P_SHIFT,
-        )  # fmt: skip
-    dk_tile, dv_tile = _accumulate_key_gradients(
-        dk_tile, dv_tile, k_tile, v_tile, q, grad_out, lse, delta, strides_q, strides_grad,
-        batch, head, batches, first_column, low, high, n_queries,
-        scale_log2, dp_unit, D, BLOCK_M, BLOCK_N, BLOCK_D, False, TAIL,
-        DESCRIBED, PRODUCTS, PRECISION, P_SHIFT,
-    )  # fmt: skip
+    for PAST_DIAGONAL in tl.static_range(0 if CAUSAL else 1, 2):
+        first = low if PAST_DIAGONAL else diagonal
+        last = high if PAST_DIAGONAL else tl.minimum(low, high)
+        for start in tl.range(first, last, BLOCK_M):
+            rows = start + tl.arange(0, BLOCK_M)
+            q_tile = load(queries, start, D, BLOCK_M, BLOCK_D, TAIL, DESCRIBED, PRODUCTS)
+            # An infinite logsumexp makes P zero in rows beyond the last query.
+            if TAIL:
+                row_lse = tl.load(lse + rows, rows < n_queries, float("inf"))
+                row_delta = tl.load(delta + rows, rows < n_queries, 0.0)
+            else:
+                row_lse = tl.load(lse + rows)
+                row_delta = tl.load(delta + rows)
+            scores = product(k_tile, transposed(q_tile, PRODUCTS), PRODUCTS, PRECISION)
+            p = tl.exp2(scores * scale_log2 - (row_lse * LOG2_E - P_SHIFT)[None, :])
+            if not PAST_DIAGONAL:
+                p = tl.where(columns[:, None] <= rows[None, :], p, 0.0)
+            do = load(gradients, start, D, BLOCK_M, BLOCK_D, TAIL, DESCRIBED, PRODUCTS)
+            dp = product(v_tile, transposed(do, PRODUCTS), PRODUCTS, PRECISION)
+            dv_tile = add_product(dv_tile, operand(p, do, PRODUCTS), do, PRODUCTS, PRECISION)
+            ds = p * (dp * dp_unit - row_delta[None, :])
+            dk_tile = add_rows(dk_tile, ds, q_tile, PRODUCTS, PRECISION)
     if PRODUCTS == 3:
         dk_tile *= power_of_two(sizes) * tl.exp2(-1.0 * P_SHIFT)
         dv_tile *= power_of_two(sizes + 3) * tl.exp2(-1.0 * P_SHIFT)

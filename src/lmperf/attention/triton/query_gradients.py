@@ -25,63 +25,6 @@ from lmperf.attention.triton.tiles import (
 )
 
 
-@triton.jit
-def _accumulate_query_gradients(
-    dq,
-    q_tile,
-    do,
-    row_lse,
-    row_delta,
-    k,
-    v,
-    strides_k,
-    strides_v,
-    batch,
-    head,
-    batches,
-    first_row,
-    low,
-    high,
-    n_keys,
-    scale_log2,
-    dp_unit,
-    D: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_D: tl.constexpr,
-    CAUSAL: tl.constexpr,
-    MASKED: tl.constexpr,
-    DESCRIBED: tl.constexpr,
-    PRODUCTS: tl.constexpr,
-    PRECISION: tl.constexpr,
-):
-    """Add the contribution of keys low ... high to dQ / scale of one tile of queries."""
-    rows = first_row + tl.arange(0, BLOCK_M)
-    # On the diagonal the loop has one or two steps: a pipeline costs more than it hides.
-    stages: tl.constexpr = 1 if MASKED else None
-    for start in tl.range(low, high, BLOCK_N, num_stages=stages):
-        k_tile = load(
-            k, strides_k, batch, head, start, n_keys, batches,
-            D, BLOCK_N, BLOCK_D, MASKED, DESCRIBED, PRODUCTS,
-        )  # fmt: skip
-        v_tile = load(
-            v, strides_v, batch, head, start, n_keys, batches,
-            D, BLOCK_N, BLOCK_D, MASKED, DESCRIBED, PRODUCTS,
-        )  # fmt: skip
-        scores = product(q_tile, transposed(k_tile, PRODUCTS), PRODUCTS, PRECISION)
-        p = tl.exp2(scores * scale_log2 - row_lse[:, None])
-        if MASKED:
-            columns = start + tl.arange(0, BLOCK_N)
-            seen = (columns < n_keys)[None, :]
-            if CAUSAL:
-                seen = seen & (columns[None, :] <= rows[:, None])
-            p = tl.where(seen, p, 0.0)
-        dp = product(do, transposed(v_tile, PRODUCTS), PRODUCTS, PRECISION)
-        ds = p * (dp * dp_unit - row_delta[:, None])
-        dq = add_rows(dq, ds, k_tile, PRODUCTS, PRECISION)
-    return dq
-
-
 @triton.jit(do_not_specialize=LENGTHS)
 def query_gradients_kernel(
     q,
@@ -142,29 +85,34 @@ def query_gradients_kernel(
     row_delta = tl.load(delta + row, rows < n_queries, 0.0)
     scale_log2, dp_unit = score_units(sizes, scale_log2, PRODUCTS)
 
-    q_tile = load(
-        q, strides_q, batch, head, first_row, n_queries, batches,
-        D, BLOCK_M, BLOCK_D, True, DESCRIBED, PRODUCTS,
-    )  # fmt: skip
-    do = load(
-        grad_out, strides_grad, batch, head, first_row, n_queries, batches,
-        D, BLOCK_M, BLOCK_D, True, DESCRIBED, PRODUCTS,
-    )  # fmt: skip
+    queries = (q, strides_q, batch, head, n_queries, batches)
+    gradients = (grad_out, strides_grad, batch, head, n_queries, batches)
+    keys = (k, strides_k, batch, head, n_keys, batches)
+    values = (v, strides_v, batch, head, n_keys, batches)
+    q_tile = load(queries, first_row, D, BLOCK_M, BLOCK_D, True, DESCRIBED, PRODUCTS)
+    do = load(gradients, first_row, D, BLOCK_M, BLOCK_D, True, DESCRIBED, PRODUCTS)
     dq_tile = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
     whole = high // BLOCK_N * BLOCK_N
     if CAUSAL:
         whole = tl.minimum(whole, first_row // BLOCK_N * BLOCK_N)
-    dq_tile = _accumulate_query_gradients(
-        dq_tile, q_tile, do, row_lse, row_delta, k, v, strides_k, strides_v, batch, head, batches,
-        first_row, low, whole, n_keys, scale_log2, dp_unit, D, BLOCK_M, BLOCK_N, BLOCK_D,
-        CAUSAL, False, DESCRIBED, PRODUCTS, PRECISION,
-    )  # fmt: skip
-    if CAUSAL or TAIL:
-        dq_tile = _accumulate_query_gradients(
-            dq_tile, q_tile, do, row_lse, row_delta, k, v, strides_k, strides_v, batch, head,
-            batches, first_row, tl.maximum(low, whole), high, n_keys, scale_log2, dp_unit,
-            D, BLOCK_M, BLOCK_N, BLOCK_D, CAUSAL, True, DESCRIBED, PRODUCTS, PRECISION,
-        )  # fmt: skip
+    for MASKED in tl.static_range(2 if CAUSAL or TAIL else 1):
+        first = tl.maximum(low, whole) if MASKED else low
+        last = high if MASKED else whole
+        # On the diagonal the loop has one or two steps: a pipeline costs more than it hides.
+        for start in tl.range(first, last, BLOCK_N, num_stages=1 if MASKED else None):
+            k_tile = load(keys, start, D, BLOCK_N, BLOCK_D, MASKED, DESCRIBED, PRODUCTS)
+            v_tile = load(values, start, D, BLOCK_N, BLOCK_D, MASKED, DESCRIBED, PRODUCTS)
+            scores = product(q_tile, transposed(k_tile, PRODUCTS), PRODUCTS, PRECISION)
+            p = tl.exp2(scores * scale_log2 - row_lse[:, None])
+            if MASKED:
+                columns = start + tl.arange(0, BLOCK_N)
+                seen = (columns < n_keys)[None, :]
+                if CAUSAL:
+                    seen = seen & (columns[None, :] <= rows[:, None])
+                p = tl.where(seen, p, 0.0)
+            dp = product(do, transposed(v_tile, PRODUCTS), PRODUCTS, PRECISION)
+            ds = p * (dp * dp_unit - row_delta[:, None])
+            dq_tile = add_rows(dq_tile, ds, k_tile, PRODUCTS, PRECISION)
     if PRODUCTS == 3:
         dq_tile *= power_of_two(sizes + 1) * tl.exp2(-1.0 * P_SHIFT)
     dq_tile *= scale

@@ -57,13 +57,8 @@ def load_tile(
 
 @triton.jit
 def load(
-    x,
-    strides,
-    batch,
-    head,
+    source,
     start,
-    n,
-    batches,
     D: tl.constexpr,
     BLOCK: tl.constexpr,
     BLOCK_D: tl.constexpr,
@@ -73,8 +68,10 @@ def load(
 ):
     """Load a tile of an operand; with PRODUCTS = 3 its high and low half.
 
-    The low half is stored `batches` batches after the high one.
+    source: (x, strides, batch, head, n, batches), as in `load_tile`. The low half is stored
+    `batches` batches after the high one.
     """
+    x, strides, batch, head, n, batches = source
     tile = load_tile(
         x, strides, batch, head, start, n, D, BLOCK, BLOCK_D, MASKED, DESCRIBED
     )  # fmt: skip
