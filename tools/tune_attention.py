@@ -19,12 +19,13 @@ from functools import partial
 from multiprocessing import get_context
 
 import torch
+from timing import median_ms
 
 from lmperf.attention.library import sdpa
 from lmperf.attention.reference import flops
 from lmperf.attention.triton import flash_attention
 from lmperf.attention.triton import forward as forward_pass
-from lmperf.attention.triton.autotune import fault_of, inputs, median_ms
+from lmperf.attention.triton.autotune import fault_of, inputs
 from lmperf.attention.triton.configurations import Configuration
 from lmperf.attention.triton.key_gradients import KEY_GRADIENTS
 from lmperf.attention.triton.launch import Form

@@ -15,9 +15,9 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
 import torch
+from timing import median_ms
 from torch import Tensor
 
-from lmperf.attention.triton.autotune import median_ms
 from lmperf.lrpe.triton import kernels, launch
 from lmperf.lrpe.triton.launch import Configuration
 

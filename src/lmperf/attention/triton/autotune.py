@@ -1,15 +1,13 @@
 """Autotunes tile sizes on a device without a table: checks, times and caches candidates.
 
 The first call of a kernel on such a device compiles, checks and times its candidates. The fastest
-correct one is written to a file, with the seconds that the search took; later calls read it.
+correct one is written to Triton's cache; later processes read it. `triton.autotune` would not do:
+it checks no result, and here the grid, the descriptors and the kernels that combine the parts of a
+split loop depend on the configuration as well.
 """
 
-import contextlib
+import hashlib
 import json
-import os
-import statistics
-import tempfile
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,6 +15,8 @@ from pathlib import Path
 import torch
 import triton
 from torch import Tensor
+from triton.runtime.cache import get_cache_manager
+from triton.testing import do_bench
 
 from lmperf.attention.accuracy import attention_errors, error_bound
 from lmperf.attention.reference import attention_float64
@@ -26,12 +26,7 @@ from lmperf.precision import storage_dtype
 
 _TOKENS = 16384
 _LENGTH = 2048
-_WARM_UPS = 3
-_ROUNDS = 7
-# More than any L2 cache holds.
-_FLUSHED_BYTES = 256 * 2**20
-# About 0.3 ms, in which the host queues the call before the device starts it.
-_LEAD_CYCLES = 600_000
+_FILE = "configuration.json"
 
 
 @dataclass(frozen=True)
@@ -52,13 +47,6 @@ class Kernel:
     ]
 
 
-def cache_path(index: int) -> Path:
-    """The path of the cache file for CUDA device `index` under this version of Triton."""
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    device = torch.cuda.get_device_name(index).replace(" ", "-").replace("/", "-")
-    return base / "lmperf" / f"flash_attention-{device}-triton-{triton.__version__}.json"
-
-
 def candidates(precision: str, d: int) -> list[Configuration]:
     """Configurations to try: the portable one, then larger ones that may not fit every device."""
     first = portable(precision, d)
@@ -76,37 +64,34 @@ def candidates(precision: str, d: int) -> list[Configuration]:
 def tuned(kernel: Kernel, causal: bool, precision: str, d: int, index: int) -> Configuration:
     """The fastest correct candidate on the CUDA device `index`, from the cache or by a search.
 
-    A search writes its result to the cache. precision: "half", "tf32" or "float32", as torch's
-    flags are set now. While a CUDA graph is captured nothing can be timed: an uncached kernel then
-    gets the portable configuration.
+    precision: "half", "tf32" or "float32", as torch's flags are set now. While a CUDA graph is
+    captured nothing can be timed: an uncached kernel then gets the portable configuration.
     """
-    mask = "causal" if causal else "full"
-    path, key = cache_path(index), f"{kernel.name} {precision} {padded(d)} {mask}"
-    cached = _read(path)
-    if key not in cached:
-        if torch.cuda.is_current_stream_capturing():
-            return portable(precision, d)
-        found = _search(kernel, causal, precision, d, index)
-        cached = _read(path) | {key: found}
-        _write(path, cached)
-    return Configuration(**cached[key]["configuration"])
+    device, mask = torch.cuda.get_device_name(index), "causal" if causal else "full"
+    key = f"{device}, Triton {triton.__version__}: {kernel.name} {precision} {padded(d)} {mask}"
+    cache = get_cache_manager(hashlib.sha256(key.encode()).hexdigest())
+    if path := cache.get_file(_FILE):
+        return Configuration(**json.loads(Path(path).read_text()))
+    if torch.cuda.is_current_stream_capturing():
+        return portable(precision, d)
+    found = _search(kernel, causal, precision, d, index)
+    cache.put(json.dumps(asdict(found)), _FILE)
+    return found
 
 
-def _search(kernel: Kernel, causal: bool, precision: str, d: int, index: int) -> dict:
+def _search(kernel: Kernel, causal: bool, precision: str, d: int, index: int) -> Configuration:
     dtype = "bfloat16" if precision == "half" else precision
-    began = time.perf_counter()
     with torch.cuda.device(index), torch.random.fork_rng(devices=[index]):
         correct = [
             c for c in candidates(precision, d) if fault_of(kernel, dtype, d, causal, c) == ""
         ]
         x = inputs(_TOKENS // _LENGTH, max(1, 1024 // d), _LENGTH, d, dtype)
         lse = torch.zeros(x[0].shape[:3], device="cuda")
-        best = min(
-            correct,
-            key=lambda c: median_ms([kernel.prepare(x, lse, lse, causal, c)], _ROUNDS),
-            default=portable(precision, d),
-        )
-    return {"configuration": asdict(best), "seconds": time.perf_counter() - began}
+
+        def median_ms(c: Configuration) -> float:
+            return do_bench(kernel.prepare(x, lse, lse, causal, c), return_mode="median")
+
+        return min(correct, key=median_ms, default=portable(precision, d))
 
 
 def inputs(batch: int, heads: int, n: int, d: int, dtype: str) -> list[Tensor]:
@@ -141,41 +126,3 @@ def fault_of(kernel: Kernel, dtype: str, d: int, causal: bool, c: Configuration)
         if not error <= error_bound(tensor, dtype):
             return f"error of {tensor} is {error:.2e}"
     return ""
-
-
-def median_ms(calls: Sequence[Callable[[], object]], rounds: int = 15) -> list[float]:
-    """Median device time of each call in ms; calls take turns and start with a cold L2 cache."""
-    scratch = torch.empty(_FLUSHED_BYTES, dtype=torch.int8, device="cuda")
-    times = [[] for _ in calls]
-    for i in range(_WARM_UPS + rounds):
-        events = []
-        for call in calls:
-            scratch.zero_()
-            torch.cuda._sleep(_LEAD_CYCLES)
-            start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            start.record()
-            call()
-            stop.record()
-            events.append((start, stop))
-        torch.cuda.synchronize()
-        if i >= _WARM_UPS:
-            for per_call, (start, stop) in zip(times, events, strict=True):
-                per_call.append(start.elapsed_time(stop))
-    return [statistics.median(per_call) for per_call in times]
-
-
-def _read(path: Path) -> dict:
-    """The configurations in the cache file; none if the file is missing or unreadable."""
-    try:
-        return json.loads(path.read_text())
-    except (OSError, ValueError):
-        return {}
-
-
-def _write(path: Path, content: dict) -> None:
-    """Write the cache file; if that is not possible, the next process searches again."""
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
-            json.dump(content, file, indent=1)
-        os.replace(file.name, path)
