@@ -37,6 +37,12 @@ def get_flash():
 class WithLoss(LanguageModel):
     def forward(self, tokens):
         return {"logits": super().forward(tokens)}
+
+
+class Unused(LanguageModel):
+    def __init__(self, **sizes):
+        super().__init__(**sizes)
+        self.spare = torch.nn.Linear(4, 4)
 """
 
 
@@ -49,6 +55,7 @@ class WithLoss(LanguageModel):
         ("attention", "needs_gpu", ""),
         ("attention", "get_flash", "returns FlashAttention; write examples.student_attention:Fl"),
         ("end_to_end", "WithLoss", "it returns a dict; it must return the logits alone, a tensor"),
+        ("end_to_end", "Unused", "the loss does not depend on spare.weight, spare.bias; leave"),
         ("end_to_end", "LanguageModel", ""),
     ],
 )

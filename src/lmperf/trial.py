@@ -20,16 +20,20 @@ from lmperf.errors import described
 from lmperf.signatures import fault_of, is_called_with_nothing
 from lmperf.sources import find
 
-# How long the call that shows what a function returns may take.
+# How long the call may take.
 _CALL_S = 1.0
+# What a benchmark takes -> the modules that the call needs.
+_IMPORTED = {
+    "attention": ["lmperf.attention.custom"],
+    "model": ["lmperf.transformer.custom", "lmperf.transformer.reference"],
+}
 
 
 def answer(entry: str, takes: str, kind: str, limit_s: float) -> None:
     """Import an entry and print its problem as JSON; then end the process.
 
     Runs in the child process. Output of the imported module is discarded. If there is no problem,
-    a call shows what the function returns, and its answer is a second line: the first one counts
-    if the call ends the process.
+    a call may show one, which is a second line: the first one counts if the call ends the process.
     """
     signal.alarm(2 * math.ceil(limit_s))  # ends this process if the parent has died
     with os.fdopen(os.dup(1), "w") as answers:
@@ -37,7 +41,7 @@ def answer(entry: str, takes: str, kind: str, limit_s: float) -> None:
         problem = _problem(entry, takes, kind)
         print(json.dumps(problem), file=answers, flush=True)
         if not problem and "torch" in sys.modules:
-            print(json.dumps(_returned(resolve(entry), takes)), file=answers, flush=True)
+            print(json.dumps(_called(resolve(entry), takes)), file=answers, flush=True)
         os._exit(0)  # without waiting for threads that the import started
 
 
@@ -71,49 +75,61 @@ def _class_instead(found: Any, takes: str, kind: str) -> str:
     return "" if fault_of(made, takes, kind) else f"it returns {made.__name__}; write {name}"
 
 
-def _returned(found: Any, takes: str) -> str:
-    """Return what a small call on the CPU returns, if that is no tensor; else "".
+def _called(found: Any, takes: str) -> str:
+    """Return what a small call on the CPU shows to be wrong; "" if nothing.
 
     Also "" if the call fails or takes longer than a second: it may need a GPU, or compile.
     """
-    calls = {"attention": _attend, "model": _forward}
-    results: list[Any] = []
+    calls = {"attention": _attended, "model": _trained}
+    faults: list[str] = []
 
     def call() -> None:
         with contextlib.suppress(BaseException):
-            results.append(calls[takes](found))
+            faults.append(calls[takes](found))
 
-    thread = threading.Thread(target=call, daemon=True)
     if takes in calls:
+        for module in _IMPORTED[takes]:  # before the clock starts: that takes long on busy cores
+            importlib.import_module(module)
+        thread = threading.Thread(target=call, daemon=True)
         thread.start()
         thread.join(_CALL_S)
-    import torch
-
-    if not results or isinstance(results[0], torch.Tensor):
-        return ""
-    wanted = {"attention": "the output alone", "model": "the logits alone"}[takes]
-    return f"it returns a {type(results[0]).__name__}; it must return {wanted}, a tensor"
+    return faults[0] if faults else ""
 
 
-def _attend(attention: Any) -> Any:
+def _attended(attention: Any) -> str:
     import torch
 
     from lmperf.attention.custom import fitted
 
-    return fitted(attention)(*torch.randn(3, 1, 16, 16, device="cpu"), causal=True)
+    q, k, v = torch.randn(3, 1, 16, 16, device="cpu")
+    return _no_tensor(fitted(attention)(q, k, v, causal=True), "the output alone")
 
 
-def _forward(model_class: Any) -> Any:
+def _trained(model_class: Any) -> str:
     import torch
 
     from lmperf.transformer.custom import build, is_model
-    from lmperf.transformer.sizes import ModelSize
+    from lmperf.transformer.reference import unused_in
+    from lmperf.transformer.sizes import VOCAB_SIZE, ModelSize
 
-    tokens = torch.zeros(1, 8, dtype=torch.int64, device="cpu")
     if not is_model(model_class):
-        return tokens  # unknown: it runs the project's model
+        return ""  # it runs the project's model
     with torch.device("cpu"):
-        return build(model_class, ModelSize(32, 64, 1, 2), 8)(tokens)
+        model = build(model_class, ModelSize(32, 64, 1, 2), 64)
+        # So many tokens that a mixture of experts uses all of them.
+        logits = model(torch.randint(VOCAB_SIZE, (4, 64)))
+    if fault := _no_tensor(logits, "the logits alone"):
+        return fault
+    logits.float().sum().backward()
+    return unused_in(name for name, one in model.named_parameters() if one.grad is None)
+
+
+def _no_tensor(result: Any, wanted: str) -> str:
+    import torch
+
+    kind = type(result).__name__
+    is_tensor = isinstance(result, torch.Tensor)
+    return "" if is_tensor else f"it returns a {kind}; it must return {wanted}, a tensor"
 
 
 def _installing(error: ModuleNotFoundError) -> str:

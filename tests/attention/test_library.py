@@ -17,3 +17,9 @@ def test_unknown_sdpa_backend_is_rejected(backend):
     q = torch.randn(1, 1, 4, 8)
     with pytest.raises(ValueError, match=r"MATH, .*, got '"):
         sdpa(q, q, q, backend=backend)
+
+
+def test_backend_that_cannot_run_is_an_error_and_no_other_runs():
+    q = torch.randn(1, 1, 8, 16)
+    with pytest.raises(RuntimeError, match=r"No viable backend|No available kernel"):
+        sdpa(q, q, q, backend="EFFICIENT_ATTENTION")  # which is for CUDA only

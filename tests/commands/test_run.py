@@ -87,6 +87,21 @@ def test_try_of_a_function_that_hangs_ends_after_one_limit(folder, lmperf):
     assert said.endswith("lmperf: a step took longer than 4 s; --limit SECONDS allows more\n")
 
 
+def test_try_needs_no_configuration(folder, lmperf, monkeypatch):
+    (folder / "config/config.yaml").unlink()
+    (folder / "my_model.py").write_text("def way(model):\n    return model\n")
+    monkeypatch.setattr(run, "_measured_now", lambda *_, **__: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        lmperf("try", "my_model:way", "--as", "model", "--config", "preset=cpu")
+    assert not (folder / "config/config.yaml").exists()
+
+
+def test_smallest_cell_of_a_model_has_the_smallest_model(folder):
+    overrides = {"implementations.end_to_end.mine": "my_functions:attention", "preset": "cpu"}
+    config = load_config(folder / "config/config.yaml", overrides)
+    assert ("size", "tiny") in _smallest(Project(config, folder).plan("end_to_end"))
+
+
 def test_try_measures_the_smallest_cell_and_completes_given_axes_by_it(folder):
     overrides = {"implementations.flash_attention.mine": "my_functions:attention"}
     overrides |= {"grid.flash_attention.seq_len": [64, 32], "grid.flash_attention.d_head": [32, 16]}

@@ -67,3 +67,10 @@ def test_triton_kernel_runs_inside_a_compiled_model(model, way):
         loss = run.loss(tokens, targets)
     torch.testing.assert_close(got, expected, rtol=5e-2, atol=5e-2)
     torch.testing.assert_close(loss, cross_entropy(expected, targets), rtol=1e-2, atol=0)
+
+
+@pytest.mark.compile
+def test_what_cannot_be_one_graph_is_an_error_and_does_not_run_eagerly():
+    function = implementations.compile_static(lambda x: x if x.sum() > 0 else -x)
+    with pytest.raises(torch._dynamo.exc.Unsupported):
+        function(torch.ones(2))

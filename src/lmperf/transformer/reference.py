@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from functools import partial
 
 import torch
@@ -68,11 +68,17 @@ def float64_reference(model: nn.Module, tokens: Tensor, targets: Tensor) -> dict
     logits = checkpointed(twin, tokens)
     loss = cross_entropy(logits, targets)
     loss.backward()
-    if unused := [name for name, _ in twin.named_parameters() if name not in found]:
-        more = f" and {len(unused) - 3} more" if len(unused) > 3 else ""
-        names = ", ".join(unused[:3]) + more
-        raise WrongResult(f"the loss does not depend on {names}; leave these parameters out")
+    if fault := unused_in(name for name, _ in twin.named_parameters() if name not in found):
+        raise WrongResult(fault)
     return {"logits": logits.detach().float().to(place), "loss": loss.detach().to(place), **found}
+
+
+def unused_in(names: Iterable[str]) -> str:
+    """Return that the loss does not depend on parameters of these names; "" if there are none."""
+    names = [*names]
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    shown = ", ".join(names[:3]) + more
+    return f"the loss does not depend on {shown}; leave these parameters out" if names else ""
 
 
 def _has_room(device: torch.device, size: int) -> bool:
