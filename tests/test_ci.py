@@ -33,20 +33,19 @@ def repository(tmp_path_factory):
     (root / "config").mkdir()
     shutil.copy(ROOT / "config/config.yaml", root / "config")
     (root / ".gitignore").write_text("/site/\n/.lmperf/\n")
-    copy(root / "report/nvidia-h200", "nvidia-h200")
+    copy("attention", root / "report/nvidia-h200", "nvidia-h200")
     git(root, "init", "-q", "-b", "main")
     commit(root)
     slow_down(root / "report/nvidia-h200/evidence/attention.csv")
-    copy(root / "report/another", "another")
+    copy("mixed_precision", root / "report/another", "another")
     commit(root)
     return root
 
 
-def copy(machine, name):
+def copy(stem, machine, name):
     (machine / "evidence").mkdir(parents=True)
-    for stem in ("attention", "mixed_precision"):
-        for path in H200.glob(f"evidence/{stem}.*"):
-            shutil.copy(path, machine / "evidence")
+    for path in H200.glob(f"evidence/{stem}.*"):
+        shutil.copy(path, machine / "evidence")
     write_facts(machine, read_facts(H200, "nvidia-h200") | {"machine": name})
 
 
@@ -96,13 +95,13 @@ def test_site_is_rendered_from_committed_evidence(repository, tmp_path):
     calls = run_job("site", repository, tmp_path)
     assert "install" in calls
     report = repository / "report"
-    for path in ("nvidia-h200/report.md", "another/attention.md", "report.md"):
+    for path in ("nvidia-h200/report.md", "another/mixed_precision.md", "report.md"):
         assert (report / path).exists(), path
     uploaded = next(
         step for step in JOBS["site"]["steps"] if "pages-artifact" in step.get("uses", "")
     )
     site = repository / uploaded["with"]["path"]
-    assert (site / "index.html").exists() and (site / "another/attention.html").exists()
+    assert (site / "index.html").exists() and (site / "another/mixed_precision.html").exists()
 
 
 def test_changed_evidence_is_posted_on_the_pull_request(repository, tmp_path):

@@ -1,6 +1,5 @@
 """Tests of the head: the cells that are measured first, and alone by the preset `quick`."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,30 +7,11 @@ import pytest
 from lmperf.benchmarks import in_order, load, stems
 from lmperf.config import load_config
 from lmperf.evidence.keys import row_key
-from lmperf.evidence.plan import Plan, evidence_of
 from lmperf.evidence.project import Project
 from lmperf.transformer.rungs import RUNGS
 
 CONFIG = Path(__file__).parents[1] / "config/config.yaml"
 HEADS = [(stem, preset) for stem in stems() for preset in load(stem).head]
-
-
-def plan(directory, **options):
-    """A plan of four lengths, of which the second is the head."""
-    benchmark = load("attention")
-    grid = {"batch": [2], "d_head": [64], "dtype": ["float32"], "seq_len": [256, 512, 1024]}
-    evidence = evidence_of(benchmark, directory)
-    cases = tuple(benchmark.cases("cpu", {name: grid[name] for name in ("batch", "dtype")}))
-    head = frozenset(benchmark.head_cases("cpu", {"batch": [2], "dtype": ["float32"]}))
-    return replace(Plan(benchmark, cases, evidence, "environment", "cpu", head=head), **options)
-
-
-def measured(plan, case):
-    about = {"status": "unsupported", "reason": "not here", "seed": 1, "commit": "0123abc"}
-    about |= {"environment": "e" * 16, "measured_at": "2026-01-02T03:04:05+00:00"}
-    for phase in plan.benchmark.phases:
-        row = {**case.axes, "implementation": case.implementation, "phase": phase}
-        yield {**row, **about, "key": plan.key(row)}
 
 
 @pytest.mark.parametrize(("stem", "preset"), HEADS)
@@ -116,35 +96,6 @@ def test_benchmarks_are_in_the_order_of_the_write_up():
     for stem in found:
         if check := load(stem).check:
             assert found.index(check) == found.index(stem) - 1
-
-
-def test_full_run_measures_the_head_first(tmp_path):
-    first, *others = plan(tmp_path).groups
-    assert {case.axes["seq_len"] for case in first} == {512}
-    assert [group[0].axes["seq_len"] for group in others] == [256, 256, 512, 1024, 1024]
-
-
-def test_quick_run_measures_the_head_alone(tmp_path):
-    quick = plan(tmp_path, quick=True)
-    assert len(quick.groups) == 1 and quick.summary == "2 of 2 cases to measure (2 missing)"
-
-
-def test_full_run_does_not_measure_the_head_again(tmp_path):
-    quick = plan(tmp_path, quick=True)
-    quick.evidence.append([row for case in quick.head for row in measured(quick, case)])
-    assert not plan(tmp_path, quick=True).groups
-    due = {case for group in plan(tmp_path).groups for case in group}
-    assert due and not due & quick.head
-
-
-def test_quick_run_keeps_other_rows_in_the_evidence(tmp_path):
-    full = plan(tmp_path)
-    full.evidence.append([row for case in full.cases for row in measured(full, case)])
-    quick = plan(tmp_path, quick=True)
-    assert not quick.groups and len(quick.rows) == len(quick.benchmark.phases) * len(full.cases)
-    assert full.forced == frozenset() and replace(quick, forced=frozenset(full.cases)).groups == [
-        [case for case in full.cases if case in full.head]
-    ]
 
 
 @pytest.mark.slow

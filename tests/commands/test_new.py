@@ -9,7 +9,16 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
-FOLDERS = ("src/lmperf/benchmarks", "templates")
+
+@pytest.fixture
+def checkout(folder):
+    """The folders of a checkout into which the files of a benchmark are written."""
+    for path in ("src/lmperf/benchmarks", "templates"):
+        (folder / path).mkdir(parents=True)
+    shutil.copytree(ROOT / "rules", folder / "rules")
+    shutil.copy(ROOT / "Snakefile", folder)
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    return folder
 
 
 def test_new_outside_a_checkout_is_refused(folder, lmperf):
@@ -18,65 +27,37 @@ def test_new_outside_a_checkout_is_refused(folder, lmperf):
 
 
 @pytest.mark.parametrize("name", ["Gelu", "a-b", "../x", "", "x" * 65, "none", "workload"])
-def test_invalid_benchmark_name_is_refused(folder, lmperf, name):
-    for path in FOLDERS:
-        (folder / path).mkdir(parents=True)
+def test_invalid_benchmark_name_is_refused(checkout, lmperf, name):
     code, _, said = lmperf("new", name)
     assert code == 2 and "is not a valid name for a benchmark" in said
 
 
-def test_files_are_printed_and_never_overwritten(folder, lmperf):
-    for path in FOLDERS:
-        (folder / path).mkdir(parents=True)
+def test_files_are_printed_and_never_overwritten(checkout, lmperf):
     code, out, _ = lmperf("new", "layer_norm")
     assert code == 0
-    benchmark, template = (folder / line for line in out.split())
+    benchmark, template = (checkout / line for line in out.split())
     assert "class LayerNorm(Timed):" in benchmark.read_text()
     assert "Layer norm: how fast is it?" in template.read_text()
     code, _, said = lmperf("new", "layer_norm")
     assert code == 2 and "already exists" in said
 
 
-@pytest.mark.parametrize(
-    ("name", "why"),
-    [
-        *(
-            dict.fromkeys(
-                ["report", "cost", "machine", "code", "store", "selftest"], "report"
-            ).items()
-        ),
-        *(dict.fromkeys(["traces", "method", "figures", "evidence", "page"], "report").items()),
-        *(dict.fromkeys(["repeatability", "published", "machines", "generic"], "report").items()),
-        ("class", "word of Python"),
-        ("attention", "a benchmark"),
-    ],
-)
-def test_reserved_benchmark_name_is_refused(folder, lmperf, name, why):
-    for path in FOLDERS:
-        (folder / path).mkdir(parents=True)
-    code, out, said = lmperf("new", name)
-    assert code == 2 and not out and f"{name} is taken: it is a" in said and why in said
+def test_names_of_rules_files_and_benchmarks_are_taken(checkout, lmperf):
+    files = ("report", "cost", "machine", "code", "store", "selftest", "traces", "method")
+    files += ("figures", "evidence", "page", "repeatability", "published", "machines", "generic")
+    rules = ("verify", "write_up", "overview", "all")
+    known = dict.fromkeys(files, "report") | dict.fromkeys(rules, "")
+    for name, why in (known | {"class": "word of Python", "attention": "a benchmark"}).items():
+        code, out, said = lmperf("new", name)
+        assert code == 2 and not out and f"{name} is taken: it is a" in said and why in said
+    assert lmperf("new", "error")[0] == 0, "a word of a comment is not a rule"
 
 
 @pytest.mark.parametrize("name", ["gelu", "a", "layer_norm_of_a_bfloat16_residual"])
-def test_new_module_passes_the_linter(folder, lmperf, name):
-    for path in FOLDERS:
-        (folder / path).mkdir(parents=True)
-    shutil.copy(ROOT / "pyproject.toml", folder)
+def test_new_module_passes_the_linter(checkout, lmperf, name):
     assert lmperf("new", name)[0] == 0
     for check in (("check",), ("format", "--check")):
         done = subprocess.run(
             [sys.executable, "-m", "ruff", *check, "src"], capture_output=True, text=True
         )
         assert done.returncode == 0, done.stdout
-
-
-def test_only_names_of_benchmarks_and_rules_are_taken(folder, lmperf):
-    for path in FOLDERS:
-        (folder / path).mkdir(parents=True)
-    shutil.copytree(ROOT / "rules", folder / "rules")
-    shutil.copy(ROOT / "Snakefile", folder)
-    for name in ("verify", "write_up", "overview", "all", "attention"):
-        code, _, said = lmperf("new", name)
-        assert code == 2 and f"{name} is taken" in said, name
-    assert lmperf("new", "error")[0] == 0, "a word of a comment is not a rule"

@@ -59,12 +59,6 @@ def test_later_of_two_measurements_counts(evidence, published, stored, known):
     assert [one["text"] for one in evidence.known()[0]] == [known]
 
 
-def test_new_measurement_replaces_all_rows_of_its_case(evidence):
-    evidence.append([row(tensor="q"), row(tensor="k")])
-    evidence.append([row(at="2", tensor="v")])
-    assert [one["tensor"] for one in evidence.known()[0]] == ["v"]
-
-
 @pytest.mark.parametrize(
     "changed",
     [
