@@ -191,7 +191,7 @@ def test_try_ignores_other_custom_implementations(folder, lmperf, monkeypatch):
     config.write_text(f"{config.read_text()}implementations: {{flash_attention: {{{custom}}}}}\n")
     found = []
 
-    def measured_now(project, stem, wanted, over, limit_s):
+    def measured_now(project, stem, wanted, over, **_):
         found.append((project.config.external(stem)["mine"], [*wanted.implementations]))
         raise UserError("no further")
 
