@@ -389,7 +389,7 @@ class Group:
                 if self._device == "cuda" and (external or not self._is_kernel):
                     measured = device_time(partial(self._prepared_call, one.work, phase))
                     ratios = self._clock.ratios.get(key, (1.0, 1.0))
-                    one.guard.finished(ratios, measured.busy_ms, call_ms)
+                    one.guard.finished(ratios, measured.device_ms, call_ms)
                     columns |= {} if self._is_kernel else measured.columns(call_ms)
             return columns
 

@@ -70,12 +70,13 @@ class Trusted:
     def timed(self, work: Workload, name: str, result: Any, is_look: bool) -> None:
         """Check the result of the last call of a slice or stretch."""
 
-    def finished(self, clocks: tuple[float, float], busy_ms: float | None, call_ms: float) -> None:
+    def finished(self, clocks: tuple[float, float], device_ms: float | None, call_ms: float) -> None:
         """Check the clocks and the device after the timing of a phase.
 
         Args:
             clocks: ms of all slices by device events, and by the host's clock.
-            busy_ms: how long the device works in a call; None off CUDA.
+            device_ms: how long the device works in a call, without kernels of NCCL, which wait for
+                other ranks; None off CUDA.
             call_ms: the time of a call.
         """
 
@@ -161,16 +162,16 @@ class Guard(Trusted):
         with self.settings():
             require(work.check(name, result))
 
-    def finished(self, clocks: tuple[float, float], busy_ms: float | None, call_ms: float) -> None:
-        device_ms, host_ms = clocks
-        if device_ms < _CLOCKS_AGREE * host_ms:
+    def finished(self, clocks: tuple[float, float], device_ms: float | None, call_ms: float) -> None:
+        events_ms, host_ms = clocks
+        if events_ms < _CLOCKS_AGREE * host_ms:
             raise WrongResult(
-                f"its clock is wrong: {device_ms:.3g} ms between device events, but"
+                f"its clock is wrong: {events_ms:.3g} ms between device events, but"
                 f" {host_ms:.3g} ms by the host's clock"
             )
-        if busy_ms is not None and busy_ms > _OUTLIVES * call_ms:
+        if device_ms is not None and device_ms > _OUTLIVES * call_ms:
             raise WrongResult(
-                f"work outlives the call: the device works for {busy_ms:.3g} ms, of which the"
+                f"work outlives the call: the device works for {device_ms:.3g} ms, of which the"
                 f" current stream shows {call_ms:.3g} ms"
             )
 

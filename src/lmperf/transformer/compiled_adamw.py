@@ -77,9 +77,6 @@ def _update(
     p, g, m, v: [n], of one dtype. shrink: 1 - lr * weight_decay. length: lr / (1 - beta1^t). root:
     sqrt(1 - beta2^t). seed: the step t as int32. All four are scalars on the device.
     """
-    # It tells the compiler that the length is a multiple of 16: the kernel then loads vectors.
-    if p.numel() % 16 == 0:
-        torch._check(p.numel() % 16 == 0)
     gradient = g.float()
     mean = torch.lerp(m.float(), gradient, 1 - betas[0])
     square = betas[1] * v.float() + (1 - betas[1]) * gradient * gradient
