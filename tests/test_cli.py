@@ -143,6 +143,16 @@ def test_characters_that_a_terminal_lacks_are_replaced(tmp_path, monkeypatch, en
 
 
 @pytest.mark.process
+def test_files_are_utf8_in_any_locale(tmp_path):
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".gitignore").write_text("# für später\n", encoding="utf-8")
+    ascii_only = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    run = [sys.executable, "-m", "lmperf.cli", "-C", str(tmp_path), "init"]
+    done = subprocess.run(run, env={**os.environ, **ascii_only}, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0
+
+
+@pytest.mark.process
 @pytest.mark.parametrize("command", ["list", "--help"])
 def test_closed_pipe_ends_a_command_quietly(command):
     read, write = os.pipe()

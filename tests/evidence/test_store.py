@@ -156,7 +156,10 @@ def test_edited_csv_of_older_versions_is_not_used(evidence):
     write_old(evidence.path, [row("8")])
     evidence.path.write_text(evidence.path.read_text().replace("8", "9"))
     rows, (fault,) = evidence.published()
-    assert rows == [] and fault == f"{evidence.path} does not match its digest and is not used"
+    assert rows == [] and fault == (
+        f"{evidence.path} does not match its digest and is not used: it was edited, sorted or saved"
+        " by another program"
+    )
 
 
 def test_store_of_older_versions_gives_way_to_a_new_one(evidence, tmp_path):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+from functools import partial
 
 import click
 
@@ -60,6 +60,6 @@ def compare(
     if found is None:
         say("the code of no benchmark differs; choose one with --benchmark to time it anyway")
         return 0
-    printing = print_tables if format == "text" else sys.stdout.write
+    printing = print_tables if format == "text" else partial(print, end="")
     printing(FORMS[format](found))
     return 1 if found.regressions else 0

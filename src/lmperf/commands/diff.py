@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
+from functools import partial
 
 import click
 
@@ -63,6 +63,6 @@ def diff(old: str, new: str, only, benchmarks, at_least: float, format: str) -> 
     found = compare(before, after, at_least / 100, only, benchmarks or None)
     if not found.shares_rows:
         raise UserError(f"{old} and {new} share none of the requested rows")
-    printing = print_tables if format == "text" else sys.stdout.write
+    printing = print_tables if format == "text" else partial(print, end="")
     printing(FORMS[format](found))
     return 1 if found.regressions else 0

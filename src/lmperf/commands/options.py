@@ -132,10 +132,10 @@ def say(words: str) -> None:
 
 def print_tables(text: str) -> None:
     """Print tables for a terminal, then a message if they are wider than this terminal."""
-    print(text.removesuffix("\n"))
+    print(text, end="" if text.endswith("\n") else "\n")
     rules = re.findall(r"^-[- ]*$", text, re.MULTILINE)  # the line below the headers
     widest, columns = max(map(len, rules), default=0), shutil.get_terminal_size().columns
-    if sys.stdout.isatty() and widest > columns:
+    if sys.stdout and sys.stdout.isatty() and widest > columns:
         say(f"tables are up to {widest} columns wide, this terminal {columns}: pipe into less -S")
 
 

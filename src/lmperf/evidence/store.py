@@ -174,7 +174,8 @@ def _read_old(path: Path) -> tuple[list[Row], list[str]]:
     content = as_written(path.read_bytes()).rstrip(b"\n") + b"\n"
     recorded = path.with_suffix(".sha256").read_text(errors="replace").split()
     if hashlib.sha256(content).hexdigest() not in recorded:
-        return [], [f"{path} does not match its digest and is not used{_cause(path)}"]
+        cause = _cause(path) or ": it was edited, sorted or saved by another program"
+        return [], [f"{path} does not match its digest and is not used{cause}"]
     return [*csv.DictReader(io.StringIO(content.decode(), newline=""))], []
 
 

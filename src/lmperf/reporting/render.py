@@ -67,7 +67,7 @@ class Templates(SandboxedEnvironment):
 def load_templates(own: Path | None = None) -> Templates:
     """The Jinja environment over our templates, and before them those of a user's folder."""
     ours = FileSystemLoader(TEMPLATES)
-    folders = [FileSystemLoader(own)] if own else []
+    folders = [FileSystemLoader(own, "utf-8-sig")] if own else []
     loader = ChoiceLoader([*folders, ours, PrefixLoader({"lmperf": ours})])
     env = Templates(
         loader=loader,
