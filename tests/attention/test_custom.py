@@ -77,24 +77,3 @@ def test_unsupported_layout_keeps_original_error():
             function(q, q, q, causal=True)
     assert fitted(lambda q, k, v, causal: None)(q, q, q) is None
     assert fitted(lambda q, k, v, causal: q.sum())(q, q, q).shape == ()
-
-
-def test_function_for_three_dimensions_keeps_its_own_error():
-    class TooLarge(RuntimeError):
-        pass
-
-    def scores_of(q):
-        raise TooLarge("no memory")
-
-    def out_of_memory(q, k, v, causal):
-        CALLS.append(q.ndim)
-        _, _, _ = q.shape
-        return scores_of(q)
-
-    q = torch.randn(2, 3, 8, 16)
-    function = fitted(out_of_memory)
-    CALLS.clear()
-    for _ in range(2):
-        with pytest.raises(TooLarge, match="no memory"):
-            function(q, q, q, causal=True)
-    assert CALLS == [4, 3, 3]

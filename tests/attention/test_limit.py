@@ -14,12 +14,6 @@ def test_closed_form_matches_measured_peak(n=512):
     assert measured == pytest.approx(peak_bytes(4, n, 16, "float32"), rel=0.02)
 
 
-def test_first_too_long_exceeds_memory_and_half_of_it_fits():
-    free = 140 * 2**30
-    n = first_too_long(8, 64, "float32", free)
-    assert peak_bytes(8, n // 2, 64, "float32") <= free < peak_bytes(8, n, 64, "float32")
-
-
 def test_run_out_reports_fits_and_reraises_other_errors(monkeypatch):
     assert run_out(1, 16, 8, "float32", "cpu") == {"outcome": "fits"}
 

@@ -2,7 +2,7 @@
 
 Its kernels are slower than others, steps wait or fail, rows are loaded, capped, stale or withheld:
 what the published machines hardly have. `python tests/reporting/synthetic.py` writes its pages to
-`golden/` again; read the difference before you commit it.
+`golden/` again, as text, since ruff formats code in Markdown; read the difference.
 """
 
 from __future__ import annotations
@@ -166,4 +166,4 @@ def rendered() -> dict[str, str]:
 
 if __name__ == "__main__":
     for name, text in rendered().items():
-        (GOLDEN / f"{name}.md").write_text(text)
+        (GOLDEN / f"{name}.txt").write_text(text)

@@ -51,15 +51,6 @@ def calls(compiled=None, spread=1.0, held=4, halved=2, lengths=LENGTHS, **values
     return rows
 
 
-def limit(length=65536, before=1, outcome="out of memory", **values):
-    """A length whose matrix, asked for after `before` others, does not fit."""
-    asked, free = matrix(length), matrix(length) / 2
-    known = {"free_before_mib": 100 + before * asked + free, "inputs_mib": 100}
-    known |= {"requested_mib": asked, "free_mib": free, "predicted_requested_mib": asked}
-    cell = {"batch": BATCH, "d_head": WIDTH, "dtype": "float32", "seq_len": length}
-    return planted.row("attention_limit", outcome=outcome, **(cell | known | values))
-
-
 def plain(*rows):
     return section("attention", planted.evidence(*rows))
 
@@ -99,14 +90,6 @@ def test_peak_grows_with_the_square(growth, square):
     assert ("of plain attention grows with the square of the length.**" in page.text) == square
 
 
-def test_length_without_room_ends_the_short_table():
-    evidence = planted.evidence(*calls(), limit())
-    (table,) = planted.page("report/plain_attention", evidence).tables
-    *_, last = table.lines
-    assert [cell.words for cell in last] == ["65,536", "out of memory", "–", "–", "512"]
-    assert [column.header for column in table.columns][-1] == "4 matrices (GiB)"
-
-
 def ceilings(tflops=1.0, gbps=1000.0):
     matmul = {"operation": "matmul", "tflops": tflops, "flops": 1e9 * tflops, "bytes": 0}
     copy = {"operation": "copy", "bandwidth_gbps": gbps, "flops": 0, "bytes": 1e6 * gbps}
@@ -123,10 +106,3 @@ def test_neither_bounds_if_both_explain_less_than_half(ms, bound):
     found = plain(*forward(ms)).longest_bounds.iloc[0]
     assert found["bound"] == bound
     assert found["compute"] == pytest.approx(2 / ms)
-
-
-def test_a4_has_what_is_left_after_the_backward():
-    row = memory(*calls(0.5, lengths=(4096,))).steps.one
-    assert row["after_mib"] == 7 * tensor(4096)
-    assert row["change_mib"] == row["after_mib"] - row["saved_mib"]
-    assert row["compiled_peak_mib"] == row["peak_mib"] - 2 * matrix(4096)

@@ -127,10 +127,3 @@ def test_rates_are_shares_of_ceiling_and_data_sheet():
     step = row("end_to_end", 10.0, dtype="autocast_bfloat16", phase="train_step", flops=4e12)
     one = frame(matmul, step).iloc[0]
     assert one["share"] == pytest.approx(0.5) and one["mfu"] == pytest.approx(400 / 989.5)
-
-
-def test_text_of_strangers_is_neutralised_when_read():
-    name = "<b>|mine"
-    here = evidence(row("end_to_end", 10.0, implementation=name), machine="<i>")
-    assert here.rows("end_to_end")["implementation"].tolist() == ["&#60;b>&#124;mine"]
-    assert here.machine == "&#60;i>" and here.link == "%3Ci%3E"

@@ -3,7 +3,7 @@
 import pytest
 import synthetic
 
-GOLDEN = {path.stem: path.read_text() for path in synthetic.GOLDEN.glob("*.md")}
+GOLDEN = {path.stem: path.read_text() for path in synthetic.GOLDEN.glob("*.txt")}
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,6 @@ import pytest
 
 from lmperf.measuring.store import write_view
 from lmperf.reporting.comparing import ANOTHER_RUN
-from lmperf.reporting.formats import FORMATS
 from lmperf.reporting.history import steps
 
 pytestmark = pytest.mark.process
@@ -97,10 +96,3 @@ def test_damaged_evidence_of_a_commit_is_not_compared(checkout):
     assert "line 2 is damaged" in edited.damaged["lrpe"] and edited.found.rows.empty
     assert "lrpe: not compared" in edited.summary[0]
     assert slower.counts == {"slower": ROWS}
-
-
-def test_hostile_subject_is_shown_as_text(checkout):
-    checkout.measure(2.0, slice(3), key="k").commit("<script>alert(1)</script> | `x`")
-    newest = checkout.steps()[0]
-    assert "<script>" not in FORMATS["markdown"](newest.table)
-    assert "<script>" not in str(newest.commit)

@@ -54,15 +54,6 @@ def test_predictions_within_five_percent_count(off, within):
     assert found.holds_for_all is (within == 10)
 
 
-def test_failed_step_keeps_its_place_in_y1():
-    rows = [peak(1000), peak(None, HALF, status="oom", predicted=None), peak(9, phase="forward")]
-    tables = planted.page("memory", planted.evidence(*rows)).tables
-    steps = next(t for t in tables if t.caption.startswith("Peak of one train step"))
-    words = {column.header: column.cells[0].words for column in steps.columns}
-    assert words["float32, measured (MiB)"] == "1,000"
-    assert "bf16 autocast, difference" not in words
-
-
 def point(kind, position=0, **values):
     cell = {"size": "2.0B", "context_length": 512, "batch": 4, "dtype": SINGLE}
     kinds = {"phase": "train_step", "table": kind, "position": position}

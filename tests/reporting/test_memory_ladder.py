@@ -78,12 +78,3 @@ def test_cost_is_that_of_a_forward(times, forward):
     size, longer = made.cost("checkpoint_1")
     assert (size, longer) == ("large", pytest.approx(times - 1))
     assert made.is_a_forward(longer) == forward
-
-
-def test_slower_step_is_said_with_its_speed_up():
-    page = planted.page("memory", planted.evidence(*checkpoints(2.0)))
-    assert any("takes +100 % time (large)" in text for text in page.said)
-    cells = [
-        c for t in page.tables for one in t.columns if one.name == "over.none" for c in one.cells
-    ]
-    assert [cell.value and round(cell.value, 3) for cell in cells] == [None, 0.5, 0.5, 0.5]

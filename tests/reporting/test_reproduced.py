@@ -10,7 +10,6 @@ from lmperf.reporting.reproduced import (
     DIFFERS,
     NOT_JUDGED,
     REPRODUCED,
-    RESULTS,
     judgements,
     require_comparable,
 )
@@ -97,11 +96,6 @@ def test_observed_texts_must_be_equal(dtype, words):
     then, now = (observed("mixed_precision", of) for of in rows)
     (one,) = judgements(then, now, load("mixed_precision"))
     assert words in one.words and (one.verdict == REPRODUCED) == (dtype == "float16")
-
-
-def test_results_of_observations_are_declared_columns():
-    for stem, columns in RESULTS.items():
-        assert {*columns} <= load(stem).kinds.keys(), stem
 
 
 def test_evidence_of_another_kind_of_device_is_refused():

@@ -90,14 +90,6 @@ def test_wrong_eager_model_exceeds_rounding_error_limit(problem):
     assert gate.errors["gradient"] == pytest.approx(gate.pytorch()["gradient"], rel=0.1)
 
 
-def test_gate_restores_the_current_tokens(problem):
-    problem.freshen(5)
-    tokens = problem.tokens.clone()
-    gate = problem.gate(twin_of(problem.model), "float32", PHASES)
-    assert gate.passed and torch.equal(problem.tokens, tokens)
-    assert all(parameter.grad is None for parameter in problem.model.parameters())
-
-
 def timed_result(problem, model, dtype, phase, seed=3):
     """A copy of the result of a timed call on fresh tokens."""
     problem.freshen(seed)

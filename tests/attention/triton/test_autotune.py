@@ -33,13 +33,6 @@ def test_kernel_is_not_tuned_during_a_capture(cache, monkeypatch):
     assert found == configurations.portable("half", 64)
 
 
-@pytest.mark.parametrize("d", [16, 256])
-def test_portable_configuration_is_first_candidate(d):
-    for precision in ("half", "tf32", "float32"):
-        found = autotune.candidates(precision, d)
-        assert found[0] == configurations.portable(precision, d) and len(found) > 1
-
-
 @pytest.mark.gpu
 def test_unknown_device_is_tuned_once(monkeypatch, tmp_path):
     from lmperf.attention.triton import flash_attention

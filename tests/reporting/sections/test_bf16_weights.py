@@ -6,7 +6,7 @@ from planted_steps import AUTOCAST, step
 
 from lmperf.reporting.sections import section
 
-SMALL, LARGE = "0.13B", "0.97B"
+LARGE = "0.97B"
 
 
 def narrow(*rows, **more):

@@ -84,20 +84,6 @@ def test_ledger_shows_how_much_longer_profiled_steps_are():
 
 
 @pytest.mark.parametrize(
-    ("values", "tells"),
-    [
-        ({"step_ms": 119}, True),
-        ({"step_ms": 121}, False),
-        ({"step_ms": 100, "hidden_share_high": 0.69}, True),
-        ({"step_ms": 100, "hidden_share_high": 0.71}, False),
-    ],
-)
-def test_profiled_step_tells_if_it_is_like_the_timed_one(values, tells):
-    of = evidence(step("ddp", 100), profiled("ddp", **values))
-    assert bool(section("distributed", of).ledger.frame["tells"].iloc[0]) is tells
-
-
-@pytest.mark.parametrize(
     ("operation", "ranks", "factor"),
     [
         ("copy", 2, 1),
@@ -110,10 +96,3 @@ def test_profiled_step_tells_if_it_is_like_the_timed_one(values, tells):
 def test_bus_bandwidth_counts_as_nccl_tests_do(operation, ranks, factor):
     of = evidence(collective(operation, 1e9, 1.0, ranks=ranks))
     assert section("collectives", of).every.frame["bus"].iloc[0] == pytest.approx(1000 * factor)
-
-
-def test_start_of_a_call_is_the_time_of_a_tiny_message():
-    of = evidence(collective("all_reduce", 1000, 0.01), collective("all_reduce", 1e9, 4.0))
-    links = section("collectives", of)
-    assert links.start_us == pytest.approx(10)
-    assert links.small_bytes == 2.5e6

@@ -75,14 +75,6 @@ def autocast(*ratios, sizes=("0.13B", "0.42B", "0.97B"), **values):
 
 
 @pytest.mark.parametrize(
-    ("ratios", "grows"), [((2, 3, 4), True), ((2, 4, 3), False), ((2, 3), False)]
-)
-def test_larger_models_gain_more_only_if_each_does(ratios, grows):
-    found = section_of(*autocast(*ratios))
-    assert found.grows(found.in_dtype(AUTOCAST, "float32")) is grows
-
-
-@pytest.mark.parametrize(
     ("ratios", "size"), [((2, 2, 2), "small"), ((2, 0.5, 2), "large"), ((2, 2, 0.5), None)]
 )
 def test_autocast_pays_from_the_size_after_the_last_slower_one(ratios, size):
@@ -98,11 +90,6 @@ def test_attention_saves_memory_if_every_peak_is_lower(peak, saves):
     assert (name, gain.mean) == ("sdpa", pytest.approx(2))
     assert saved.low == pytest.approx(1 - peak / 2048)
     assert found.saves_memory is saves
-
-
-def test_peak_of_a_graph_includes_its_pool():
-    [row] = section_of(step(10, "graph", "bfloat16", pool_mib=1024)).every.frame.to_dict("records")
-    assert row["peak_gib"] == pytest.approx(3)
 
 
 def test_other_devices_show_the_steps_that_both_have():

@@ -48,16 +48,6 @@ def test_it_is_compared_with_the_fastest_of_the_others():
     assert (other, gain.mean, tuple(judged)) == ("compiled", pytest.approx(0.5), (1, 1))
 
 
-def test_other_in_fewer_than_half_of_the_cells_does_not_count():
-    shapes = ["256", "1024", "4096"]
-    rows = [kernel(2, shape=shape) for shape in shapes]
-    rows += [kernel(4, "triton", shape=shape) for shape in shapes]
-    one = compared("lrpe", *rows, kernel(1, "compiled", shape="256"))
-    assert one.fastest[0] == "triton"
-    two = compared("lrpe", *rows, *(kernel(1, "compiled", shape=shape) for shape in shapes[:2]))
-    assert two.fastest[0] == "compiled"
-
-
 def test_kernel_is_compared_by_phase():
     rows = [
         kernel(1),

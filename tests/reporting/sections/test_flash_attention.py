@@ -41,15 +41,6 @@ def rows(implementation, factor=1.0, lengths=(1024, 4096, 16384), widths=(64, 12
     ]
 
 
-def head(implementation, ms=1.0, mib=10.0, lengths=(16384,), **values):
-    """Rows of one head of d_head 64 in bf16, causal."""
-    one = {"batch": 1, "heads": 1, "d_head": 64, "dtype": "bfloat16", "causal": True}
-    one |= {"cuda_graph": False, "implementation": implementation, "peak_mib": mib}
-    one |= {"flops": 1e9, "bytes": 1e6} | values
-    cells = itertools.product(lengths, PHASES)
-    return [planted.row(STEM, ms, **{"seq_len": n, "phase": p} | one) for n, p in cells]
-
-
 def ceilings(tflops, gbps):
     """The best matmul and the best copy, each of 1 ms."""
     of = {"dtype": "bfloat16", "flops": tflops * 1e9, "bytes": gbps * 1e6}
@@ -130,17 +121,6 @@ def test_bound_follows_the_ceilings(tflops, gbps, said):
     assert any(one.startswith(said) for one in planted.page(STEM, planted.evidence(*made)).said)
 
 
-@pytest.mark.parametrize(("host_ms", "length"), [(0.25, 256), (0.15, 128), (0.05, None)])
-def test_launch_bound_lengths_take_longer_to_launch(host_ms, length):
-    timed = {128: 0.1, 256: 0.2, 512: 0.4}
-    made = [
-        one
-        for implementation, (n, ms) in itertools.product(("triton", "sdpa_cudnn"), timed.items())
-        for one in head(implementation, ms, lengths=(n,), host_ms=host_ms)
-    ]
-    assert {length for _, _, length in flash(*made).launch_bound} == {length}
-
-
 @pytest.mark.parametrize(
     ("factor", "times", "expected"), [(2, 10, True), (0.5, 10, False), (2, 0.5, False)]
 )
@@ -151,17 +131,3 @@ def test_float32_is_better_if_faster_and_no_less_exact(factor, times, expected):
     made = rows("triton", dtype="float32", **exact)
     made += rows("triton", factor, dtype="tf32", **rough)
     assert flash(*made).float32_is_better == expected
-
-
-def test_page_of_a_cpu_names_no_gpu():
-    one = {"dtype": "float32", "lengths": (2048,)}
-    made = [
-        *head("tiled", mib=5.0, **one),
-        *head("sdpa", 0.5, **one),
-        *head("eager", mib=50, **one),
-    ]
-    evidence = planted.evidence(*made, facts=planted.CPU)
-    for name in (PART, STEM):
-        text = planted.page(name, evidence).text
-        assert not any(word in text for word in ("GPU", "Triton", "CUDA", "cuDNN", "Hopper"))
-        assert "tile" in text

@@ -7,7 +7,6 @@ from planted_steps import AUTOCAST, step
 from lmperf.reporting.sections import section
 
 SMALL, LARGE = "0.13B", "0.97B"
-OWED = "With float32 weights: to measure."
 
 
 def sdpa(ms, size=SMALL, **values):

@@ -61,15 +61,6 @@ def test_first_page_follows_the_data(made, said):
 
 
 @pytest.mark.parametrize(
-    ("cached", "said"),
-    [(1.0, "which must then be read, is slower"), (0.7, "gains 25 %"), (1.05 / 1.2, None)],
-)
-def test_caching_is_judged_in_both_passes(cached, said):
-    text = part(*everything(triton_cached=cached)).text
-    assert f"{said}." in text if said else "Caching" not in text
-
-
-@pytest.mark.parametrize(
     ("factor", "said"),
     [
         (1 / 1.05, "as fast as a copy of the same bytes, forward and backward."),

@@ -95,10 +95,3 @@ def test_other_dtypes_of_a_block_are_listed(changed, kept, norms):
     assert precision.kept_in("float32") == kept
     page = first_page(*sums(), *dtypes(changed))
     assert ("Norms need it most" in page.text) == norms
-
-
-def test_tensor_whose_dtype_differs_between_runs_is_in_neither_list():
-    runs = dtypes(), dtypes({"loss": "bfloat16"}, "compiled")
-    precision = of(*(row for rows in runs for row in rows))
-    named = precision.kept_in("float32") + precision.kept_in("bfloat16")
-    assert "loss" not in named and not precision.training_is_float32

@@ -30,15 +30,6 @@ def case(
     ]
 
 
-def attention(dtype, softmax, flops=0.02):
-    parts = {"scores": (1 - softmax, 1 - flops), "softmax": (softmax, flops)}
-    shared = {**LARGE, "dtype": dtype, "phase": "forward", "table": "attention"}
-    return [
-        planted.row("profiles", name=name, total_ms=ms, flops_share=share, **shared)
-        for name, (ms, share) in parts.items()
-    ]
-
-
 def of(*cases, **facts):
     return section("profiles", planted.evidence(*(row for rows in cases for row in rows), **facts))
 
@@ -89,18 +80,6 @@ def test_fusion_helps_by_more_than_five_points(copy, helps):
     assert steps(20, 60, last={"matmul": 20, "copy": copy}).fusion_helps == helps
 
 
-@pytest.mark.parametrize(
-    ("forward", "optimizer", "dilutes"),
-    [(54, 10, True), (52, 10, False), (56, 4, False)],
-    ids=["dilutes", "two points", "short update"],
-)
-def test_update_dilutes_matmuls_by_three_points(forward, optimizer, dilutes):
-    step = {"matmul": 50, "copy": 50 - optimizer, "optimizer": optimizer}
-    forward = {"matmul": forward, "copy": 100 - forward}
-    profiles = of(case(**step), case(phase="forward", **forward))
-    assert profiles.update_dilutes == dilutes
-
-
 def adamw(fraction, others=0.0):
     """A step whose AdamW has a fraction of the speed of a copy of 1,000 GB/s."""
     ms = PARAMETERS * 28 / fraction / 1e9
@@ -137,16 +116,3 @@ def test_step_that_waits_needs_the_timer_within_a_tenth(wall, timer, answer):
     said = " ".join(page.said)
     assert ("GPU time is not wall time" in said) == (answer == "waits")
     assert ("Kernels fill at least 92 %" in said) == (answer == "fills")
-
-
-def test_first_page_of_a_cpu_shows_phases_of_operators():
-    tiny = {"size": "tiny", "context_length": 128, "batch": 4}
-    phases = {"forward": 10, "backward": 20, "train_step": 35}
-    profiles = of(
-        *(case(phase=name, cell=tiny, matmul=ms, copy=1) for name, ms in phases.items()),
-        facts=planted.CPU,
-    )
-    page = planted.page("report/time", profiles.evidence)
-    (table,) = page.tables
-    assert [cell.words for cell in table.columns[0].cells] == ["forward", "backward", "train step"]
-    assert "GPU" not in page.text and "kernel" not in page.text.lower()

@@ -47,15 +47,6 @@ def attention(times, phases=("forward", "backward"), **values):
         yield planted.row("attention", ms, **(cell | known | values))
 
 
-def head(implementation, ms, length=512, **values):
-    """One causal head."""
-    for phase in ("forward", "backward", "forward_backward"):
-        cell = {"batch": 1, "heads": 1, "seq_len": length, "d_head": 64, "dtype": "bfloat16"}
-        known = {"causal": True, "cuda_graph": False, "phase": phase, "together": length}
-        known |= cell | {"implementation": implementation}
-        yield planted.row("flash_attention", ms, **(known | values))
-
-
 def lrpe(implementation, ms, shape="32768", **values):
     for phase in ("forward", "backward"):
         cell = {"batch": 12, "heads": 12, "d_head": 128, "dtype": "bfloat16", "extra_tokens": 0}
@@ -84,19 +75,6 @@ def test_answer_on_compiling_follows_the_data(ms, said):
     ours = [timed(ms, "compiled_blocks")] if ms else []
     found = answer("How much does `torch.compile` help", timed(30), *ours)
     assert said in found if said else found is None
-
-
-def test_times_stand_in_order_of_size():
-    rows = [*model(), *model(40, size="0.13B", host_ms=40), timed(50, context_length=512)]
-    found = answer("How long do forward", *rows)
-    assert "context 256, batch 4 (small, large)" in found and "Step: *40.0*, 30.0 ms" in found
-
-
-def test_cpu_never_sees_words_of_a_gpu():
-    rows = [*model(), *profiled(matmul=(8, 145), optimizer=(1, 1)), *attention({256: 1, 1024: 4})]
-    page = planted.page("questions", planted.evidence(*rows, facts=planted.CPU))
-    assert len(page.said) > 5
-    assert not any(word in page.text for word in ("GPU", "CUDA", "kernel", "Nsight", "tensor core"))
 
 
 def one_is_enough(second):
@@ -200,34 +178,11 @@ def test_claim_holds_on_one_side_of_its_threshold(claim, holds, fails):
     assert claim(holds) and not claim(fails)
 
 
-@pytest.mark.parametrize("host_ms", [40, 0.1])
-def test_autocast_is_explained_only_if_both_steps_wait(host_ms):
-    rows = [timed(30, host_ms=30), timed(40, dtype=AUTOCAST, host_ms=host_ms)]
-    found = answer("Why is mixed precision slower", *rows)
-    assert ("*40.0* instead of *30.0*" in found) if host_ms == 40 else found is None
-
-
 def test_errors_of_a_float16_sum_add_up():
     known = {"experiment": "accumulation", "subject": "float16 + float16", "exact": 10}
     found = answer("Why 9.9531", planted.row("mixed_precision", value=9.953125, **known))
     errors = [float(one) for one in re.findall(r"[+-][0-9]\.[0-9]{2}", found)]
     assert len(errors) == 3 and 10 + sum(errors) == pytest.approx(9.953, abs=0.01)
-
-
-@pytest.mark.parametrize(
-    ("tensor", "explained"), [("float32[4, 512, 512]", True), ("float32[4, 512, 511]", False)]
-)
-def test_largest_allocation_is_explained_by_its_shape(tensor, explained):
-    block = {"table": "block", "tensor": tensor, "size_mib": 4, "position": 1, "frame": "here"}
-    rows = [*recorded(), planted.row("memory_timeline", **CELL, **block)]
-    assert ("every byte" in answer("What is the largest", *rows)) is explained
-
-
-def test_slower_kernel_is_named_with_its_lengths():
-    found = answer("Where is it slower", *head("triton", 2, 2048), *head("eager", 1, 2048))
-    assert "up to length 2,048" in found and "the cache" in found
-    found = answer("Where is it slower", *head("triton", 1), *head("eager", 2))
-    assert "Nowhere, in 2 comparisons" in found
 
 
 def test_links_lead_to_the_headings_of_tables():

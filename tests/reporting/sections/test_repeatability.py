@@ -59,18 +59,3 @@ def test_two_gpus_are_compared_at_the_power_limit(watts, limited):
         return
     with pytest.raises(NotMeasured):
         _ = found.at_the_limit
-
-
-def burst(calls, ms, **values):
-    """A matmul under load: a round of so many calls."""
-    known = {"operation": "matmul", "dtype": "tf32", "load": "sustained", "calls": calls}
-    return planted.row("ceilings", ms, **(known | {"flops": 1e12 * calls} | values))
-
-
-def test_bursts_of_different_lengths_are_compared_by_their_calls():
-    first = burst(21, 525.0)
-    second = burst(22, 561.0, key=first["key"], gpus="GPU-2", power_w=690.0)
-    found = made((first, second))
-    (line,) = found.pairs.itertuples()
-    assert (line.first, line.second, line.apart) == pytest.approx((25.0, 25.5, 0.02))
-    assert found.at_the_limit["apart"] == pytest.approx(0.02)

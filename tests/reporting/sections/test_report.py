@@ -40,11 +40,6 @@ def test_dates_name_what_differs(first, last, words):
     assert report(*rows).dates == words
 
 
-@pytest.mark.parametrize(("cpu", "lacks"), [("AVX2", 3), ("AVX-512", 2), ("AMX BF16", 0), ("?", 0)])
-def test_processor_names_what_it_lacks(cpu, lacks):
-    assert len(report(facts=planted.CPU | {"cpu_model": f"CPU, {cpu}"}).lacks) == lacks
-
-
 def test_mfu_without_data_sheet_is_a_share_of_the_matmul():
     matmul = planted.row(
         "ceilings", 1.0, operation="matmul", dtype="bfloat16", flops=8e11, tflops=800
@@ -54,12 +49,6 @@ def test_mfu_without_data_sheet_is_a_share_of_the_matmul():
 
 
 # How far to trust this.
-
-
-def test_gpus_are_counted_with_those_of_second_times():
-    first = ok()
-    again = {"end_to_end": [first | {"gpus": "GPU-3"}]}
-    assert report(first, ok(gpus="GPU-2;GPU-1"), again=again).gpus == 3
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import planted
 import pytest
-from planted_ranks import TWO_H200, collective, evidence, memory, profiled, step
+from planted_ranks import collective, evidence, memory, profiled, step
 
 from lmperf.reporting.evidence import Evidence
 from lmperf.reporting.sections import section
@@ -150,25 +150,6 @@ def closed_form(gib):
 def test_sentence_stands_on_one_side_of_its_threshold(words, rows, said, unsaid):
     for value in (said, unsaid):
         assert (words in first_page(evidence(*rows(value))).text) is (value == said)
-
-
-def test_profiler_lengthens_each_batch_by_its_own_most():
-    rows = [step(name, 100, batch=n) for name in ("overlapped", "ddp") for n in (4, 16)]
-    times = {("overlapped", 4): 110, ("ddp", 4): 145, ("overlapped", 16): 98, ("ddp", 16): 102}
-    rows += [profiled(name, ms, batch=n) for (name, n), ms in times.items()]
-    page = first_page(evidence(*rows))
-    assert "at most 45 % longer at batch 4, 2 % at batch 16." in page.text
-
-
-@pytest.mark.parametrize(("facts", "said"), [({}, True), ({"device": "NVIDIA B200"}, False)])
-def test_leaderboard_is_compared_with_one_gpu_of_the_same_kind(facts, said):
-    board = {"size": "8.1B", "context_length": 32768, "batch": 2, "dtype": "bfloat16"}
-    alone = planted.row("leaderboard", ms=9000, **board)
-    other = planted.evidence(alone, machine="one", facts=TWO_H200 | facts)
-    row = planted.row("distributed_leaderboard", ms=4500, ranks=2, **board)
-    page = first_page(evidence(step("ddp", 50), row, others=[other]))
-    assert "takes 4.50 s a step" in page.text
-    assert ("2.0 times as fast as on one NVIDIA H200" in page.text) is said
 
 
 def test_several_gpus_alone_are_a_whole_page():

@@ -8,11 +8,9 @@ from planted_steps import AUTOCAST, loss, rung, step
 
 from lmperf.reporting.sections import section
 from lmperf.reporting.sections.steps import GRAPH, SDPA
-from lmperf.reporting.sections.ways import Way
 from lmperf.transformer.sizes import ModelSize
 
 SMALL, LARGE = "0.13B", "0.97B"
-EAGER = Way("eager", "float32")
 
 
 def run(*rows, **more):
@@ -29,10 +27,6 @@ def graph(ms, size=LARGE, dtype=AUTOCAST, **values):
 
 def page(*rows, **more):
     return planted.page("report", planted.evidence(*rows, **more))
-
-
-def line(made, size):
-    return next(of for of in made.text.splitlines() if of.startswith(f"| {size}"))
 
 
 # The recipe.
@@ -61,23 +55,10 @@ def test_recipe_is_undecided_within_the_noise_floor(ms, undecided):
     assert ("**Use eager float32.**" in said) is not undecided
 
 
-def test_cpu_shows_the_peak_of_the_fastest_step_that_has_one():
-    rows = [step(SMALL, "float32", "eager", 100.0, peak_mib=2048.0)]
-    rows += [step(SMALL, "float32", "compiled", 50.0, peak_mib=None)]
-    made = page(*rows, facts=planted.CPU)
-    assert line(made, "small").endswith("| 2.00 |") and "the peak to the fastest one" in made.text
-    assert not run(*rows[:1], facts=planted.CPU).lacks_peaks
-
-
 def test_recipe_is_that_of_most_sizes():
     made = run(sdpa(10.0, SMALL), sdpa(90.0), graph(100.0), sdpa(300.0, "2.0B"), graph(9.0, SMALL))
     assert made.recipe == SDPA
     assert made.exceptions == [("small", GRAPH)]
-
-
-@pytest.mark.parametrize(("ms", "beside"), [(100.1, EAGER), (105.0, None)])
-def test_simpler_step_within_interval_is_named(ms, beside):
-    assert run(step(LARGE, "float32", "eager", ms), sdpa(100.0)).as_fast("large") == beside
 
 
 # The first table.
