@@ -70,7 +70,9 @@ class Trusted:
     def timed(self, work: Workload, name: str, result: Any, is_look: bool) -> None:
         """Check the result of the last call of a slice or stretch."""
 
-    def finished(self, clocks: tuple[float, float], device_ms: float | None, call_ms: float) -> None:
+    def finished(
+        self, clocks: tuple[float, float], device_ms: float | None, call_ms: float
+    ) -> None:
         """Check the clocks and the device after the timing of a phase.
 
         Args:
@@ -162,7 +164,9 @@ class Guard(Trusted):
         with self.settings():
             require(work.check(name, result))
 
-    def finished(self, clocks: tuple[float, float], device_ms: float | None, call_ms: float) -> None:
+    def finished(
+        self, clocks: tuple[float, float], device_ms: float | None, call_ms: float
+    ) -> None:
         events_ms, host_ms = clocks
         if events_ms < _CLOCKS_AGREE * host_ms:
             raise WrongResult(
