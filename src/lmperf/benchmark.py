@@ -104,9 +104,8 @@ COMMON_COLUMNS = (
     *numbers("flops", "full_flops", "bytes", "tflops"),
     *numbers("bandwidth_gbps", "max_error", "error_bound", "pytorch_error"),
     *numbers("resident_mib", "saved_mib", "peak_mib", "clock_mhz", "power_w"),
-    *numbers("temperature_c", signed=True),
     *numbers("other_load", "seed"),
-    *texts("throttle", "environment", "gpus", "commit", "measured_at", "key"),
+    *texts("environment", "gpus", "commit", "measured_at", "key"),
 )
 
 # Further columns of steps on a GPU; see `lmperf.measuring.device_time`.
