@@ -12,7 +12,7 @@ from lmperf.measuring.progress import Progress
 @pytest.fixture
 def timed():
     """Time cells of attention in this version and itself; return side -> rows, and the lines."""
-    benchmark = load("attention", {"mine": "os:_exit"})
+    benchmark = load("attention", {"mine": "builtins:max"})
     cases = [case for case in benchmark.cases("cpu") if case.axes["dtype"] == "float32"]
     smallest = min(cases, key=lambda case: case.axes["seq_len"] * case.axes["d_head"]).cell
 

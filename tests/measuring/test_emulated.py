@@ -23,7 +23,7 @@ def left_out(stem):
     [
         ("end_to_end", {"autocast_bfloat16", "bfloat16"}),
         ("memory", {"autocast_bfloat16"}),
-        ("ladder_loss", {"autocast", "bf16_weights"}),
+        ("ladder_loss", {"autocast"}),
         ("attention", {"bfloat16"}),
         ("lrpe", set()),
         ("mixed_precision", set()),

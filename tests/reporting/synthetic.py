@@ -56,6 +56,7 @@ def flash_attention():
         cell |= {"dtype": "bfloat16", "causal": True, "cuda_graph": False, "implementation": name}
         state = {"status": "oom"} if (name, n) == ("eager", 16384) else {"host_ms": 0.1}
         state |= {"marks": "capped"} if d == 128 and name == "triton" else {}
+        state |= {"gluon": ", ".join(BOTH)} if name == "triton" else {}
         state |= {"max_error": 0.001, "error_bound": 0.01 if name != "sdpa_flash" else 0.0001}
         work = {"flops": 1e12, "bytes": 1e9, "peak_mib": 100 * times[name]}
         time = None if "status" in state else ms * (1 + BOTH.index(phase))
