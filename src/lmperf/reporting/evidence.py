@@ -21,10 +21,11 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import pandas as pd
@@ -67,6 +68,7 @@ PUBLISHED_TRACES = (
     "3.4B-512-4-2-autocast_bfloat16-flat.json.gz",
     "3.4B-512-4-2-autocast_bfloat16-overlapped.json.gz",
 )
+Found = TypeVar("Found", bound=Sized)
 # A kernel takes longer to launch than to run.
 LAUNCH_BOUND = "median_ms < host_ms"
 
@@ -480,15 +482,15 @@ def parts(
     yield from frame.groupby(list(names), sort=False, dropna=False)
 
 
-def some(rows: pd.DataFrame | pd.Series, why: str):
-    """The rows.
+def some(found: Found, why: str) -> Found:
+    """What was found: rows, or a list or dict of something.
 
     Raises:
-        NotMeasured: there are none; the message says why.
+        NotMeasured: nothing was; the message says why.
     """
-    if rows.empty:
+    if not len(found):
         raise NotMeasured(why)
-    return rows
+    return found
 
 
 def only(values: pd.Series):

@@ -10,7 +10,7 @@ import pandas as pd
 
 from lmperf.benchmarks import load
 from lmperf.errors import UserError
-from lmperf.reporting.evidence import Evidence, having, only, ordered, parts
+from lmperf.reporting.evidence import Evidence, having, only, ordered, parts, some
 from lmperf.reporting.gains import Gain, fastest, pairs
 from lmperf.reporting.words import Count, NotMeasured, Range
 
@@ -95,9 +95,7 @@ class Rows:
         Raises:
             NotMeasured: there is none.
         """
-        if self.valid.frame.empty:
-            raise NotMeasured(f"no rows of {self.stem} have a result")
-        return self.valid.frame
+        return some(self.valid.frame, f"no rows of {self.stem} have a result")
 
     @cached_property
     def sound(self) -> pd.DataFrame:
@@ -107,9 +105,7 @@ class Rows:
             NotMeasured: there is none.
         """
         rows = self.frame[self.frame["holds"]] if "holds" in self.frame else self.frame
-        if rows.empty:
-            raise NotMeasured(f"no rows of {self.stem} hold")
-        return rows
+        return some(rows, f"no rows of {self.stem} hold")
 
     @property
     def one(self) -> pd.Series:

@@ -12,8 +12,7 @@ from pathlib import Path
 import pandas as pd
 
 from lmperf.names import size_words
-from lmperf.reporting.evidence import having
-from lmperf.reporting.words import NotMeasured
+from lmperf.reporting.evidence import having, some
 
 FOLDER = Path(__file__).parent
 SOURCES = "sources"
@@ -36,9 +35,7 @@ def figure(stem: str, **where: str) -> dict[str, str]:
     Raises:
         NotMeasured: there is none.
     """
-    found = having(figures_of(stem), **where)
-    if found.empty:
-        raise NotMeasured(f"no published figure of {stem} with {where}")
+    found = some(having(figures_of(stem), **where), f"no published figure of {stem} with {where}")
     return found.iloc[0].to_dict()
 
 

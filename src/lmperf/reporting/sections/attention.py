@@ -65,9 +65,7 @@ class Attention(Section):
     def lengths(self) -> list[int]:
         """The longest lengths that ran, each STEP times as long as the one before."""
         rows = self.usual.where(implementation=PLAIN, phase="backward").valid
-        ran = set(rows.frame["seq_len"])
-        if not ran:
-            raise NotMeasured("no backward of plain attention ran")
+        ran = some(set(rows.frame["seq_len"]), "no backward of plain attention ran")
         chain = [int(max(ran))]
         while chain[0] / STEP in ran and len(chain) < MOST_LENGTHS:
             chain.insert(0, chain[0] // STEP)
@@ -117,9 +115,7 @@ class Attention(Section):
                 if dtype != SINGLE:
                     part = rows.where(dtype=dtype, seq_len=longest)
                     found.append((dtype, part.over(dtype=SINGLE)))
-        if not found:
-            raise NotMeasured("no other numerics")
-        return found
+        return some(found, "no other numerics")
 
     @property
     def longest(self) -> int:

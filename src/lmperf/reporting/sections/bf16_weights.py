@@ -6,7 +6,7 @@ from functools import cached_property
 
 import pandas as pd
 
-from lmperf.reporting.evidence import having, matching, sorted_for_reading
+from lmperf.reporting.evidence import having, matching, some, sorted_for_reading
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate, section
 from lmperf.reporting.sections.steps import FUSED_NARROW, GRAPH_NARROW, SDPA, compared
@@ -71,8 +71,7 @@ class Bf16Weights(Section):
         late = found.loc[found["waits"], "size"]
         last = max([self.run.sizes.index(size) for size in late], default=-1)
         found = found[found["size"].isin(self.run.sizes[last + 1 :])]
-        if found.empty:
-            raise NotMeasured("bf16 weights and SDPA wait for the CPU, or were not measured")
+        found = some(found, "bf16 weights and SDPA wait for the CPU, or were not measured")
         return sorted_for_reading(found, ["size"])
 
     @property
@@ -96,7 +95,6 @@ class Bf16Weights(Section):
     def growing(self) -> pd.DataFrame:
         """The steps with bf16 weights whose larger batch makes more tokens a second."""
         rows = self.run.larger[self.run.larger["way"] == self.way]
-        if rows.empty:
-            raise NotMeasured("no larger batch was measured with bf16 weights")
+        rows = some(rows, "no larger batch was measured with bf16 weights")
         before = matching(rows, self.steps.frame, ["size"])["tokens_s"]
         return sorted_for_reading(rows[rows["tokens_s"] > GROWS * before], ["size"])

@@ -13,7 +13,7 @@ import pandas as pd
 from lmperf.benchmarks import load
 from lmperf.dtypes import dtype_of
 from lmperf.names import in_order
-from lmperf.reporting.evidence import having
+from lmperf.reporting.evidence import having, some
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.words import NotMeasured
@@ -95,15 +95,13 @@ class Checkpointing(Section):
         plain = known[~nested & (known["implementation"] != NONE)]
         if implementation:
             plain = having(plain, implementation=implementation)
-        if plain.empty:
-            raise NotMeasured("no checkpoints were measured")
+        plain = some(plain, "no checkpoints were measured")
         size = in_order("size", plain["size"])[-1]
         plain, nested = having(plain, size=size), having(known[nested], size=size)
         best = plain.loc[plain["peak_mib"].idxmin()]
         cell = best[["size", "context_length", "batch", "dtype"]]
         none = having(self.every.frame, implementation=NONE, **cell)
-        if none.empty:
-            raise NotMeasured("the step without checkpoints has no row")
+        none = some(none, "the step without checkpoints has no row")
         none = none.iloc[0]
         operand = dtype_of(dtype_of(best["dtype"]).autocast or "float32").bytes
         shape = Footprint(

@@ -125,8 +125,7 @@ class Distributed(Section):
     def _batches(self) -> list[int]:
         names = [family + self.suffix for family in HEAD]
         rows = having(self._several, implementation=names, **self.cell)
-        if rows.empty:
-            raise NotMeasured("no strategy of the first table ran")
+        rows = some(rows, "no strategy of the first table ran")
         return sorted(int(batch) for batch in rows["batch"].unique())
 
     @property

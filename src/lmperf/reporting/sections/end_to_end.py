@@ -151,8 +151,7 @@ class EndToEnd(Section):
     def waiting_graphs(self) -> Count:
         """How many of the timed steps that are CUDA graphs wait for the CPU."""
         rows = having(self.steps[self.steps["state"].isna()], implementation="graph")
-        if rows.empty:
-            raise NotMeasured("no CUDA graph")
+        rows = some(rows, "no CUDA graph")
         return Count(int(rows["waits"].sum()), len(rows))
 
     @cached_property
@@ -278,9 +277,7 @@ class EndToEnd(Section):
             for name, way in names
             if way in timed
         ]
-        if not found:
-            raise NotMeasured("no other attention was timed")
-        return found
+        return some(found, "no other attention was timed")
 
     @property
     def saves_memory(self) -> bool:

@@ -14,7 +14,7 @@ import pandas as pd
 from lmperf.benchmark import Timed
 from lmperf.benchmarks import load
 from lmperf.names import IMPLEMENTATIONS, in_order
-from lmperf.reporting.evidence import Evidence, having
+from lmperf.reporting.evidence import Evidence, having, some
 from lmperf.reporting.gains import Gain, pairs
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
@@ -154,9 +154,7 @@ class Compared:
                 gain = Gain(timed)
                 found.append((other, gain, Count(gain.cells.k, int(timed["ratio"].notna().sum()))))
         most = max((judged.k for *_, judged in found), default=0)
-        known = [one for one in found if 2 * one[2].k >= most]
-        if not known:
-            raise NotMeasured(f"{self.name} is not compared")
+        known = some([one for one in found if 2 * one[2].k >= most], f"{self.name} is not compared")
         return min(known, key=lambda one: one[1].mean)
 
     @property

@@ -80,9 +80,7 @@ class FlashAttention(Section):
 
     @cached_property
     def _results(self) -> pd.DataFrame:
-        if not self.every.valid:
-            raise NotMeasured("FlashAttention was not measured")
-        return self.every.valid.frame
+        return some(self.every.valid.frame, "FlashAttention was not measured")
 
     @cached_property
     def dtype_names(self) -> dict[str, str]:
@@ -107,8 +105,7 @@ class FlashAttention(Section):
         """Of the rows of the write-up the longest causal ones of the widest head."""
         causal = self.shown.where(mask="causal")
         ours = causal.where(implementation=self.ours).valid.frame
-        if ours.empty:
-            raise NotMeasured("our kernel has no causal row")
+        ours = some(ours, "our kernel has no causal row")
         widest = having(ours, d_head=ours["d_head"].max())
         return causal.where(d_head=widest["d_head"].iloc[0], seq_len=widest["seq_len"].max())
 
@@ -367,9 +364,7 @@ class FlashAttention(Section):
     @property
     def tests_passed(self) -> Count:
         """How many of the kernel tests that ran have passed."""
-        ran = self.tests.where(status=["ok", "failed_check"])
-        if not ran:
-            raise NotMeasured("no kernel test ran")
+        ran = some(self.tests.where(status=["ok", "failed_check"]), "no kernel test ran")
         return ran.count("gate == 'passed'")
 
     @property

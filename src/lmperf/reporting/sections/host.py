@@ -42,9 +42,7 @@ class Host(Section):
     def smallest(self) -> pd.Series:
         """The compiled step of the smallest size."""
         rows = having(self.run.valid, way=[SDPA], size=self.run.sizes[0], waits=True)
-        if rows.empty:
-            raise NotMeasured("the compiled step of the smallest size does not wait")
-        return rows.iloc[0]
+        return some(rows, "the compiled step of the smallest size does not wait").iloc[0]
 
     @property
     def busy(self) -> pd.DataFrame:
@@ -101,9 +99,7 @@ class Host(Section):
 
     @property
     def _source(self) -> Evidence:
-        if not self._sources:
-            raise NotMeasured("no CUDA graph with float32 weights was measured")
-        return self._sources[0]
+        return some(self._sources, "no CUDA graph with float32 weights was measured")[0]
 
     @property
     def profiled(self) -> pd.DataFrame:

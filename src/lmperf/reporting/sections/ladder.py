@@ -8,7 +8,7 @@ from functools import cached_property
 import pandas as pd
 
 from lmperf.names import in_order
-from lmperf.reporting.evidence import having, parts, sorted_for_reading
+from lmperf.reporting.evidence import having, parts, some, sorted_for_reading
 from lmperf.reporting.gains import Gain, pairs
 from lmperf.reporting.results import EMPTY
 from lmperf.reporting.rows import Rows
@@ -58,8 +58,7 @@ class Ladder(Section):
     def float8(self) -> list[tuple[str, Gain]]:
         """Each float8 recipe that was timed, with its speed-ups over the highest rung."""
         there = {*self.every.frame["implementation"]}
-        if not (names := [one.name for one in FLOAT8 if one.name in there]):
-            raise NotMeasured("no float8 step was timed")
+        names = some([one.name for one in FLOAT8 if one.name in there], "no float8 step was timed")
         return [(name, self.over(name, self.highest)) for name in names]
 
     # The first page: one cell of each size.
@@ -127,8 +126,7 @@ class Ladder(Section):
         Larger batches count, too. Raises NotMeasured without a comparison.
         """
         found = self.over_below(rung)
-        if found.empty:
-            raise NotMeasured(f"{rung.name} was not measured beside the rung below it")
+        found = some(found, f"{rung.name} was not measured beside the rung below it")
         if found["waits"].all():
             return HIDDEN
         counts = found["verdict"].value_counts()

@@ -8,7 +8,7 @@ import pandas as pd
 
 from lmperf.benchmarks import load
 from lmperf.names import in_order
-from lmperf.reporting.evidence import having
+from lmperf.reporting.evidence import having, some
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.sections.steps import NARROW, WAYS
@@ -91,17 +91,14 @@ class Losses(Section):
     def outside(self) -> pd.Series:
         """Size -> how far the worst loss with bf16 weights is outside, as a fraction."""
         rows = self.every.sound.dropna(subset=["outside"])
-        if rows.empty:
-            raise NotMeasured("no loss with bf16 weights beside two with float32 weights")
+        rows = some(rows, "no loss with bf16 weights beside two with float32 weights")
         return rows.groupby("size", sort=False)["outside"].first()
 
     @property
     def near(self) -> list[str]:
         """The sizes whose losses with bf16 weights are in or near the range."""
         near = self.outside[self.outside.abs() <= NEAR]
-        if near.empty:
-            raise NotMeasured("no loss with bf16 weights is near those with float32 weights")
-        return [*near.index]
+        return [*some(near, "no loss with bf16 weights is near those with float32 weights").index]
 
     @property
     def bound(self) -> float:

@@ -8,7 +8,7 @@ from functools import cached_property
 import pandas as pd
 
 from lmperf.names import in_order, value_words
-from lmperf.reporting.evidence import LAUNCH_BOUND, WITHHELD, parts, sorted_for_reading
+from lmperf.reporting.evidence import LAUNCH_BOUND, WITHHELD, parts, some, sorted_for_reading
 from lmperf.reporting.gains import Gain, pairs
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
@@ -75,9 +75,7 @@ class Lrpe(Section):
     def leads(self) -> list[str]:
         """The lead, then those that it is compared with."""
         there = self.every.valid.frame["implementation"].values
-        found = [name for name in LEADS if name in there]
-        if not found:
-            raise NotMeasured("md_lrpe_cosine was not measured")
+        found = some([name for name in LEADS if name in there], "md_lrpe_cosine was not measured")
         return found
 
     @property
@@ -94,9 +92,8 @@ class Lrpe(Section):
     @cached_property
     def dtype(self) -> str:
         """The dtype that sentences are about: the last one in reading order."""
-        if not self.every:
-            raise NotMeasured("md_lrpe_cosine was not measured")
-        return in_order("dtype", self.every.frame["dtype"])[-1]
+        rows = some(self.every.frame, "md_lrpe_cosine was not measured")
+        return in_order("dtype", rows["dtype"])[-1]
 
     @cached_property
     def shown(self) -> Rows:
@@ -199,9 +196,7 @@ class Lrpe(Section):
         rows = self.shown.where(implementation=self.lead)
         until = [(phase, part.until(LAUNCH_BOUND, "positions")) for phase, part in rows.by("phase")]
         found = [(phase, int(positions)) for phase, positions in until if positions]
-        if not found:
-            raise NotMeasured("no launch takes longer than the run")
-        return found
+        return some(found, "no launch takes longer than the run")
 
     @cached_property
     def curves(self) -> pd.DataFrame:

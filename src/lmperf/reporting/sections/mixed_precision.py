@@ -7,7 +7,7 @@ from functools import cached_property
 import pandas as pd
 
 from lmperf.benchmarks import load
-from lmperf.reporting.evidence import having
+from lmperf.reporting.evidence import having, some
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.sections.accumulation import Accumulation
@@ -135,6 +135,4 @@ class MixedPrecision(Section):
     def kept_in(self, dtype: str) -> list[str]:
         """The tensors of a block that have a dtype in every run."""
         found = [words for words, seen in self.block.items() if seen == {dtype}]
-        if not found:
-            raise NotMeasured(f"no tensors of a block are {dtype} in every run")
-        return found
+        return some(found, f"no tensors of a block are {dtype} in every run")

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pandas as pd
 
 from lmperf.names import implementation_words
-from lmperf.reporting.evidence import Evidence, having, matching
-from lmperf.reporting.words import NotMeasured, sig
+from lmperf.reporting.evidence import Evidence, having, matching, some
+from lmperf.reporting.words import sig
 
 LEDGER = "distributed_overlap"
 CELL = ["size", "context_length", "batch", "ranks", "dtype"]
@@ -57,9 +57,7 @@ def timelines(evidence: Evidence, cell: dict) -> dict[str, pd.DataFrame]:
     rows = having(evidence.rows(LEDGER), table="timeline", **cell)
     found = {name: having(rows, implementation=name) for name in TIMELINES}
     found = {name: spans for name, spans in found.items() if len(spans)}
-    if not found:
-        raise NotMeasured("no timeline of a step")
-    return found
+    return some(found, "no timeline of a step")
 
 
 def span_records(found: dict[str, pd.DataFrame]) -> Iterator[dict]:

@@ -9,7 +9,7 @@ import pandas as pd
 
 from lmperf.dtypes import dtype_of
 from lmperf.names import dtype_words, implementation_words, in_order, phase_words
-from lmperf.reporting.evidence import NEUTRAL, having, matching, sorted_for_reading
+from lmperf.reporting.evidence import NEUTRAL, having, matching, some, sorted_for_reading
 from lmperf.reporting.foreign import plain, taken
 from lmperf.reporting.results import TIME
 from lmperf.reporting.rows import Rows
@@ -250,8 +250,7 @@ class Profiles(Section):
         steps = self.steps
         confirmed = (steps["wall_ms"] / steps["timer"] - 1).abs() <= 0.1
         waits = steps[confirmed & (steps["wall_ms"] > 1.1 * steps["busy"])]
-        if waits.empty:
-            raise NotMeasured("no wall time of a step that waits is confirmed")
+        waits = some(waits, "no wall time of a step that waits is confirmed")
         return waits.loc[(waits["wall_ms"] / waits["busy"]).idxmax()]
 
     @property

@@ -140,9 +140,7 @@ class Questions(Section):
         found = self.of(STEM).compared(Way(EAGER, AUTOCAST).axes, Way(EAGER, FLOAT32).axes)
         wait = self.of(STEM).steps["waits"].reindex(found.index) & found["waits_base"]
         found = found[wait & (found["ms"] > found["ms_base"])]
-        if found.empty:
-            raise NotMeasured("autocast makes no step longer that waits")
-        return found.iloc[0]
+        return some(found, "autocast makes no step longer that waits").iloc[0]
 
     @property
     def added_launches(self) -> tuple[int, float, float]:
@@ -317,6 +315,5 @@ class Questions(Section):
 
 
 def longest(kernels: pd.DataFrame) -> pd.Series:
-    if kernels.empty:
-        raise NotMeasured("no kernels")
+    kernels = some(kernels, "no kernels")
     return kernels.loc[kernels["total_ms"].idxmax()]

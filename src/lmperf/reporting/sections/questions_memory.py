@@ -113,8 +113,7 @@ class QuestionsMemory(Section):
         """(length, FURTHER times as long, how many times as long both phases take), by length."""
         times = self.plain.dropna()
         pairs = [(n, FURTHER * n) for n in times.index if FURTHER * n in times.index]
-        if not pairs:
-            raise NotMeasured("no length that is four times another")
+        pairs = some(pairs, "no length that is four times another")
         return [(a, b, Range.of(times.loc[b] / times.loc[a])) for a, b in pairs]
 
     @property

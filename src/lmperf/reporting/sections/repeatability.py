@@ -12,7 +12,7 @@ import pandas as pd
 
 from lmperf.benchmarks import load
 from lmperf.evidence.plan import row_name
-from lmperf.reporting.evidence import KERNEL, STEP, WAITING, having
+from lmperf.reporting.evidence import KERNEL, STEP, WAITING, having, some
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.words import NotMeasured, Range
@@ -35,9 +35,7 @@ class Repeatability(Section):
         under load), ratio (second / first), apart (|ratio - 1|), noise_kind (of KINDS), waits (for
         the CPU in either run), phase, other_gpu, power_w, and the axes of its benchmark.
         """
-        both = self.evidence.twice
-        if both.empty:
-            raise NotMeasured("no row was measured twice")
+        both = some(self.evidence.twice, "no row was measured twice")
         apart = both["ms_again"] / both["ms"]
         return both.assign(
             cell=[row_name(load(row["stem"]), row) for row in both.to_dict("records")],
@@ -92,6 +90,5 @@ class Repeatability(Section):
         limit = self.evidence.environment.get("power_limit_w") or np.nan
         rows = self.pairs[self.pairs["other_gpu"] & (self.pairs["power_w"] > AT_LIMIT * limit)]
         rows = having(rows, noise_kind=KERNEL)
-        if rows.empty:
-            raise NotMeasured("no kernel at the power limit was measured on two GPUs")
+        rows = some(rows, "no kernel at the power limit was measured on two GPUs")
         return rows.loc[rows["apart"].idxmax()]

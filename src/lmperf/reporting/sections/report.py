@@ -10,10 +10,10 @@ from functools import cached_property
 import pandas as pd
 
 from lmperf.benchmarks import stems
-from lmperf.reporting.evidence import WITHHELD, Evidence, having
+from lmperf.reporting.evidence import WITHHELD, Evidence, having, some
 from lmperf.reporting.sections import Section, section
 from lmperf.reporting.sections.steps import BETWEEN_GPUS, GRAPH, GRAPH_NARROW, usual
-from lmperf.reporting.words import Count, NotMeasured, listed
+from lmperf.reporting.words import Count, listed
 
 # The benchmarks of a machine that has several GPUs, and nothing else.
 SEVERAL = {
@@ -134,8 +134,7 @@ class Report(Section):
         clock = rows["environment"].map(clocks).astype(float)
         slow = rows["clock_mhz"] < THROTTLED * clock
         rows = rows[slow & (rows["power_w"] > AT_LIMIT * limit)]
-        if rows.empty:
-            raise NotMeasured("no graph runs below its usual clock at the power limit")
+        rows = some(rows, "no graph runs below its usual clock at the power limit")
         largest = having(rows, size=section("what_to_run", self.evidence).sizes)
         return largest.iloc[-1]
 

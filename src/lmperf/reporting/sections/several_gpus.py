@@ -227,9 +227,8 @@ class SeveralGpus(Distributed):
     @property
     def predicted(self) -> Count:
         """How many peaks the closed form predicts within 5 %."""
-        off = having(self.memory.valid.frame, moment="peak")["off"].dropna()
-        if off.empty:
-            raise NotMeasured("no peak was measured")
+        peaks = having(self.memory.valid.frame, moment="peak")
+        off = some(peaks["off"].dropna(), "no peak was measured")
         return Count(int((off.abs() <= ranks_memory.CLOSE).sum()), len(off))
 
     def gpus_needed(self, name: str) -> int | None:

@@ -7,7 +7,7 @@ from functools import cached_property
 import pandas as pd
 
 from lmperf.names import phase_words
-from lmperf.reporting.evidence import having
+from lmperf.reporting.evidence import having, some
 from lmperf.reporting.results import LOWER, TIME
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
@@ -125,8 +125,7 @@ class Warmup(Section):
     def growth(self) -> float:
         """How many times as many parameters the largest model has as the smallest."""
         counts = [SHORT[size].parameters() for size in self._cost["size"] if size in SHORT]
-        if not counts:
-            raise NotMeasured("no size is known")
+        counts = some(counts, "no size is known")
         return max(counts) / min(counts)
 
     @property
@@ -142,9 +141,7 @@ class Warmup(Section):
     def part(self) -> str:
         """The part that has most of the cost in every process."""
         most = [part for part in PARTS if self.share(part).low > MOST]
-        if not most:
-            raise NotMeasured("no part has most of the first step's cost")
-        return most[0]
+        return some(most, "no part has most of the first step's cost")[0]
 
 
 def _columns(series: pd.DataFrame) -> dict[str, pd.Series]:

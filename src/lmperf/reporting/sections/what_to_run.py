@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from lmperf.names import axis_words, in_order, size_in_full, size_words
-from lmperf.reporting.evidence import having, matching, sorted_for_reading
+from lmperf.reporting.evidence import having, matching, some, sorted_for_reading
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
 from lmperf.reporting.sections.steps import (
@@ -133,8 +133,7 @@ class WhatToRun(Section):
         Of several, the simplest.
         """
         near = [way for of in self._near.values() for way in of["way"].unique()]
-        if not near:
-            raise NotMeasured("no step was measured with float32 weights")
+        near = some(near, "no step was measured with float32 weights")
         if near.count(GRAPH) == len(self._near):
             return GRAPH
         return min(near, key=lambda way: (-near.count(way), effort(way)))
