@@ -34,7 +34,6 @@ __all__ = ["DamagedEvidence", "Evidence", "Row", "as_written", "read", "read_row
 EVIDENCE, STORE = "evidence", "store"
 # The costs of measuring: one row for each job.
 COST, COST_COLUMNS = "cost", ("stem", "started_at")
-# Axis -> name of a value before it was renamed, as in old evidence -> today's name.
 
 
 class DamagedEvidence(Exception):

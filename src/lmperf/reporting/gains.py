@@ -6,20 +6,17 @@ says several pairs as one: its words follow from the verdicts, so no template wo
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
-from itertools import permutations
 
 import numpy as np
 import pandas as pd
 
 from lmperf.benchmarks import load
 from lmperf.evidence.plausible import EVENT_STEP_MS
-from lmperf.names import in_order
 from lmperf.reporting.evidence import WITHHELD, Evidence, having, parts, same_width
 from lmperf.reporting.results import EMPTY
-from lmperf.reporting.words import Count, NotMeasured, Range, listed, name, range_, ratio
+from lmperf.reporting.words import Count, NotMeasured, Range, name, range_, ratio
 from lmperf.statistics import (
     FALSE_DISCOVERY,
     FASTER,
@@ -220,27 +217,3 @@ def _says(part: pd.DataFrame) -> bool:
     with suppress(NotMeasured):
         return Gain(part).verdict != UNRESOLVED
     return False
-
-
-def fastest(evidence: Evidence, stem: str, rows: pd.DataFrame, *group: str) -> str:
-    """Which implementation is the fastest in how many groups of rows, in words."""
-    rows, wins, cases = rows[rows["state"].isna()], Counter(), 0
-    beats = {name: set() for name in in_order("implementation", rows["implementation"])}
-    for one, other in permutations(beats, 2):
-        found = pairs(evidence, stem, {"implementation": one}, {"implementation": other})
-        beats[one] |= {(label, other) for label in found.index[found["verdict"] == FASTER]}
-    for _, part in parts(rows, *group):
-        best, cases = part.loc[part["tflops"].idxmax()], cases + 1
-        others = {*part["implementation"]} - {best["implementation"]}
-        if part["holds"].all() and all(
-            (best.name, one) in beats[best["implementation"]] for one in others
-        ):
-            wins[name(best["implementation"])] += 1
-    if not wins:
-        return "No implementation is measurably the fastest"
-    (first, most), *rest = wins.most_common()
-    if most == cases:
-        return f"{first} is the fastest"
-    open_ = [f"{cases - wins.total()} on par or unresolved"] if wins.total() < cases else []
-    rest = listed([*(f"{who} in {n}" for who, n in rest), *open_])
-    return f"{first} is the fastest in {most} of {cases} cases, {rest}"

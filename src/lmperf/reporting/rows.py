@@ -11,7 +11,7 @@ import pandas as pd
 from lmperf.benchmarks import load
 from lmperf.errors import UserError
 from lmperf.reporting.evidence import Evidence, having, only, ordered, parts, some
-from lmperf.reporting.gains import Gain, fastest, pairs
+from lmperf.reporting.gains import Gain, pairs
 from lmperf.reporting.words import Count, NotMeasured, Range
 
 
@@ -142,10 +142,6 @@ class Rows:
         ours = {axis: self.only(axis) for axis in other}
         found = pairs(self.evidence, self.stem, ours, other)
         return Gain(found[found.index.isin(self.frame.index)])
-
-    def fastest(self, *group: str) -> str:
-        """Which implementation is the fastest in how many groups, in words."""
-        return fastest(self.evidence, self.stem, self.frame, *group)
 
     def range(self, expression: str) -> Range:
         """The range of an expression over columns, such as ``flops / bytes``."""

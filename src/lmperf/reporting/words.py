@@ -81,11 +81,6 @@ def fixed(value: float, places: int = 1) -> str:
     return EMPTY if absent(value) else f"{value:,.{places}f}"
 
 
-def gib(size: float) -> str:
-    """Bytes as GiB in three digits, without the unit."""
-    return EMPTY if absent(size) else sig(size / GIB)
-
-
 def ratio(value: float) -> str:
     """A speed-up: ``1.42x``."""
     return EMPTY if absent(value) else f"{factor(value)}x"
@@ -157,7 +152,7 @@ def name(value) -> str:
 
 FILTERS: dict[str, Callable] = {
     f.__name__.strip("_"): f
-    for f in (sig, rounded, whole, fixed, gib, ratio, factor, percent, signed_percent, error)
+    for f in (sig, rounded, whole, fixed, ratio, factor, percent, signed_percent, error)
 }
 FILTERS["sheet"] = sheet
 FILTERS |= {"listed": listed, "count": count, "range": range_, "name": name}
