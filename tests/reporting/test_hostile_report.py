@@ -16,6 +16,7 @@ from lmperf.reporting.evidence import Evidence
 from lmperf.reporting.foreign import plain, taken
 from lmperf.reporting.pages import REPORT, pages_of
 from lmperf.reporting.render import Page
+from lmperf.reporting.results_of import evidence_in
 
 pytestmark = [pytest.mark.machine, pytest.mark.slow]
 MACHINE = Path(__file__).parents[2] / "report" / "cpu-amd-epyc-avx2"
@@ -31,7 +32,7 @@ def hostile(text: str, machine: str) -> Evidence:
     for of in facts["environments"].values():
         of |= {text: text, "settings": {text: [text, text]}}
         of |= dict.fromkeys(("device", "cpu_model", "torch", "triton", "driver", "os"), text)
-    raw = Evidence.of_folder(MACHINE).raw
+    raw = evidence_in(MACHINE, MACHINE.name).raw
     for stem, rows in raw.items():
         columns = [name for name in NAMED if name in load(stem).kinds or name in rows[0]]
         for number, row in enumerate(rows):
@@ -45,7 +46,7 @@ def hostile(text: str, machine: str) -> Evidence:
 @pytest.fixture(scope="module")
 def evidence():
     made = hostile(TEXT, TEXT)
-    made.others = [hostile(TEXT, "{x}"), Evidence.of_folder(MACHINE)]
+    made.others = [hostile(TEXT, "{x}"), evidence_in(MACHINE, MACHINE.name)]
     return made
 
 

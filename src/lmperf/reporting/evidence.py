@@ -19,7 +19,6 @@ sections nor templates know these rules:
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
@@ -31,21 +30,17 @@ import numpy as np
 import pandas as pd
 
 from lmperf.benchmark import COMMON_COLUMNS, Benchmark, Timed
-from lmperf.benchmarks import load, stems
+from lmperf.benchmarks import load
 from lmperf.devices import DataSheet, sheet_of
 from lmperf.dtypes import DTYPES, dtype_of
 from lmperf.evidence import plausible
 from lmperf.evidence.plan import row_name
-from lmperf.evidence.repeatability import BENCHMARK as REPEATED
-from lmperf.evidence.repeatability import Repeated
 from lmperf.evidence.review import Review
-from lmperf.evidence.rows import as_read
-from lmperf.evidence.store import Row, read_rows
+from lmperf.evidence.store import Row
 from lmperf.gate import FAILED
 from lmperf.names import STATUSES, in_order, size_words
 from lmperf.reporting import foreign
 from lmperf.reporting.results import SIGNS
-from lmperf.reporting.selftest import read_selftest
 from lmperf.reporting.words import GIB, NotMeasured
 from lmperf.statistics import LEAST_PAIRS, median_interval, noise_floor
 
@@ -90,6 +85,7 @@ class Evidence:
         selftest: a row for each case of the self-test; None if it was not run.
         others: the evidence of the other machines in `report/`, the one with most rows first.
         traces: names of the published traces of the profiler, which pages link to.
+        repository: the project of the site, whose newest commits the page of the history shows.
     """
 
     machine: str
@@ -104,6 +100,7 @@ class Evidence:
     selftest: pd.DataFrame | None = None
     others: Sequence[Evidence] = field(default=(), repr=False)
     traces: frozenset[str] = frozenset()
+    repository: Path | None = None
     _made: dict = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self):
@@ -111,20 +108,6 @@ class Evidence:
         self.facts = foreign.deep(foreign.taken, self.facts)
         self.damaged = foreign.deep(foreign.taken, dict(self.damaged))
         self.anyway = foreign.taken(self.anyway)
-
-    @classmethod
-    def of_folder(cls, folder: Path) -> Evidence:
-        """The evidence in a folder such as `report/<machine>`, not compared with today's code."""
-        raw = {}
-        for stem in stems():
-            if (path := folder / "evidence" / f"{stem}.csv").exists():
-                raw[stem] = [as_read(row) for row in read_rows(path)]
-        again: dict[str, list[Row]] = {}
-        for row in Repeated(folder).rows()[0]:
-            again.setdefault(row[REPEATED], []).append(row)
-        facts = json.loads((folder / "machine.json").read_text(encoding="utf-8"))
-        more = {"again": again, "selftest": read_selftest(folder), "traces": traces_in(folder)}
-        return cls(folder.name, facts, raw, **more)
 
     @classmethod
     def reviewed(cls, review: Review, **more) -> Evidence:

@@ -21,7 +21,7 @@ from lmperf.errors import UserError
 from lmperf.reporting.evidence import Evidence
 from lmperf.reporting.formats import in_latex
 from lmperf.reporting.html import target
-from lmperf.reporting.pages import REPORT, Values, pages_of
+from lmperf.reporting.pages import REPORT, pages_of
 from lmperf.reporting.render import Page, load_templates
 from lmperf.reporting.site import ASSETS, drawn, title_of
 from lmperf.workflow import TEMPLATES
@@ -30,9 +30,7 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stab
 LIMIT_S = 120
 
 
-def html(
-    evidence: Evidence, report: Path, own: Path | None = None, values: Values | None = None
-) -> str:
+def html(evidence: Evidence, report: Path, own: Path | None = None) -> str:
     """The first page of a machine and all its other pages as one HTML document.
 
     It needs no other file and no network: figures and style are part of it, links between pages
@@ -41,9 +39,8 @@ def html(
     Args:
         report: folder with the folders of the machines, such as `report/`.
         own: folder of the user's templates.
-        values: values of pages that need more than the evidence (`pages.pages_of`).
     """
-    pages = pages_of(evidence, own, "html", values)
+    pages = pages_of(evidence, own, "html")
     inside = {target(f"{name}.md"): name for name in pages}
     texts = {name: within(page, inside, report / evidence.machine) for name, page in pages.items()}
     return (

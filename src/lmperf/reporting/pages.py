@@ -7,9 +7,7 @@ another one has a page with all its rows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from lmperf.benchmarks import in_order, load, stems
 from lmperf.reporting.evidence import Evidence
@@ -21,31 +19,25 @@ REPORT = "report"
 FRAMES = ("page", GENERIC, REPORT, "machines", "unmeasured")
 # Pages that are not of one benchmark, in the order of the links below the write-up.
 FURTHER = ("questions", "method", "published", "history", "selftest")
-# Name of a page -> the values that its template needs in addition to the evidence.
-Values = Mapping[str, Mapping[str, Any]]
 
 
 def pages_of(
-    evidence: Evidence,
-    own: Path | None = None,
-    form: str = "markdown",
-    values: Values | None = None,
+    evidence: Evidence, own: Path | None = None, form: str = "markdown"
 ) -> dict[str, Page]:
     """Name -> page, rendered, for the write-up of a machine and each of its other pages.
 
-    own: folder of the user's templates. form: `markdown` or `html`. values: of pages that need more
-    than the evidence, which exist only then.
+    own: folder of the user's templates. form: `markdown` or `html`.
     """
-    values, names = values or {}, page_names(own, evidence, values or {})
+    names = page_names(own, evidence)
     titles = {name: title(name, own) for name in names}
     made = {}
     for name in (REPORT, *names):
         made[name] = Page(name, evidence, form, own)
-        made[name].render(pages=titles, **values.get(name, {}))
+        made[name].render(pages=titles)
     return made
 
 
-def page_names(own: Path | None, evidence: Evidence, values: Values | None = None) -> list[str]:
+def page_names(own: Path | None, evidence: Evidence) -> list[str]:
     """The names of the pages that a machine's report has, in the order of its links."""
     folders = [TEMPLATES, *([own] if own else [])]
     there = {path.name.removesuffix(SUFFIX) for of in folders for path in of.glob(f"*{SUFFIX}")}
@@ -58,7 +50,7 @@ def page_names(own: Path | None, evidence: Evidence, values: Values | None = Non
         "method": True,
         "published": "end_to_end" in evidence.stems,
         "selftest": evidence.selftest is not None,
-        "history": "history" in (values or {}),
+        "history": evidence.repository is not None,
     }
     return [*measured, *others, *(name for name in FURTHER if name in there and has[name])]
 

@@ -120,7 +120,7 @@ class Page:
         """
         templates, is_benchmark = load_templates(self.own), self.name in stems()
         own = ("table", "ready", "every_row", "finding", "part", "note", "holds", "rows")
-        own += ("section", "marks", "reasons")
+        own += ("section", "reasons")
         values = {name: getattr(self, name) for name in own} | {
             "evidence": self.evidence,
             "others": self.evidence.others,
@@ -212,6 +212,15 @@ class Page:
         framed = f'<figure data-spec="{name}">{picture}</figure>\n'
         return picture if self.form == "markdown" else framed
 
+    @property
+    def svgs(self) -> dict[str, str]:
+        """Path of each figure in both themes -> SVG; needs vl-convert."""
+        return {
+            f"figures/{name}-{theme}.svg": svg
+            for name, spec in self.figures.items()
+            for theme, svg in figures.svgs(spec).items()
+        }
+
     def finding(self, caller=None) -> str:
         """A sentence as an item of a list."""
         text = " ".join(self.part(caller).split())
@@ -238,14 +247,6 @@ class Page:
         if not condition:
             raise NotMeasured("its condition is false")
         return ""
-
-    def marks(self, *stems: str) -> dict[str, int]:
-        """Sign -> number of rows of these benchmarks that have it."""
-        found: dict[str, int] = {}
-        for stem in stems:
-            for sign in self.evidence.rows(stem)["signs"].explode().dropna():
-                found[sign] = found.get(sign, 0) + 1
-        return found
 
     def reasons(self, *stems: str) -> list[dict]:
         """Why rows of these benchmarks have no result, with the number of rows."""

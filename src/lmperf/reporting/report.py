@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from lmperf.reporting.pages import REPORT, page_names, pages_of, title
 from lmperf.reporting.processes import results
 from lmperf.reporting.render import Page
 from lmperf.reporting.selftest import read_selftest
-from lmperf.reporting.site import Site, with_history
+from lmperf.reporting.site import Site
 
 WRITE_UP, FIGURES = f"{REPORT}.md", "figures"
 
@@ -72,21 +72,11 @@ def files_of_machine(project: Project, machine: str) -> dict[str, str]:
 
 
 def _files(evidence: Evidence, own: Path | None) -> dict[str, str]:
-    made = pages_of(evidence, own)
-    files = {f"{name}.md": page.text for name, page in made.items()}
-    return files | figure_files(made.values())
-
-
-def figure_files(made: Iterable[Page]) -> dict[str, str]:
-    """File name -> SVG of the figures of pages, in both themes; none without vl-convert."""
-    if not figures.is_installed():
-        return {}
-    return {
-        f"{FIGURES}/{name}-{theme}.svg": svg
-        for page in made
-        for name, spec in page.figures.items()
-        for theme, svg in figures.svgs(spec).items()
-    }
+    files: dict[str, str] = {}
+    for name, page in pages_of(evidence, own).items():
+        files[f"{name}.md"] = page.text
+        files |= page.svgs if figures.is_installed() else {}
+    return files
 
 
 def files_of_overview(project: Project) -> dict[str, str]:
@@ -113,8 +103,9 @@ def site_of(project: Project) -> Site:
     found = evidences(project)
     for first in found[:1]:
         first.others = found[1:]
-    values = partial(with_history, project.root)
-    return Site(found, project.report_directory, project.own_templates, values)
+    for evidence in found:
+        evidence.repository = project.root
+    return Site(found, project.report_directory, project.own_templates)
 
 
 def unmeasured(project: Project, found: list[Evidence], own: Path | None) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
@@ -23,17 +23,15 @@ from lmperf.names import axis_words, value_words
 from lmperf.reporting import figures
 from lmperf.reporting.evidence import Evidence
 from lmperf.reporting.files import replace_files
-from lmperf.reporting.foreign import deep, plain, taken
-from lmperf.reporting.history import steps
+from lmperf.reporting.foreign import deep, plain
 from lmperf.reporting.html import target
-from lmperf.reporting.pages import REPORT, Values, pages_of, title
+from lmperf.reporting.pages import REPORT, pages_of, title
 from lmperf.reporting.processes import results
 from lmperf.reporting.render import Page, load_templates
 from lmperf.reporting.results import Table
 from lmperf.reporting.words import absent, sig
 from lmperf.workflow import TEMPLATES
 
-NEWEST = 5  # commits of the history
 INDEX, MACHINES, ASSETS = "index.html", "machines", "assets"
 COPIED = (f"{EVIDENCE}/*.csv", "traces/*.json.gz", "selftest.csv")
 # What a build replaces: files of an earlier build that no longer belong to the site are removed.
@@ -54,23 +52,6 @@ SHOWN = {
 Files = dict[str, str | bytes]
 
 
-def no_values(evidence: Evidence) -> Values:
-    """No pages that need more than the evidence."""
-    return {}
-
-
-def with_history(root: Path, evidence: Evidence) -> Values:
-    """The values of the page of the history of a machine's evidence.
-
-    root: folder of the project, whose newest commits the page shows.
-    """
-    try:
-        found, why = steps(plain(evidence.machine), root, most=NEWEST), ""
-    except UserError as error:
-        found, why = [], taken(str(error))
-    return {"history": {"steps": found, "why": why, "newest": NEWEST}}
-
-
 @dataclass(frozen=True)
 class Site:
     """What a site is made from.
@@ -80,14 +61,11 @@ class Site:
             are the rest.
         report: the folder with the folders of the machines, such as `report/`.
         own: folder of the user's templates.
-        values: evidence -> the pages that need more than the evidence, such as the history, with
-            the values of their templates. Other processes call it, so it must be picklable.
     """
 
     machines: Sequence[Evidence]
     report: Path
     own: Path | None = None
-    values: Callable[[Evidence], Values] = no_values
 
 
 def build(site: Site, folder: Path) -> Path:
@@ -116,7 +94,7 @@ def files_of_machine(site: Site, number: int) -> Files:
     """The files in the folder of a machine; of the first one also the first page of the site."""
     evidence = site.machines[number]
     folder = plain(evidence.machine)
-    pages = pages_of(evidence, site.own, "html", site.values(evidence))
+    pages = pages_of(evidence, site.own, "html")
     titles = {name: title(name, site.own) for name in pages if name != REPORT}
     names = {REPORT: "Report", **titles}.items()
     links = [(f"{evidence.link}/{target(f'{name}.md')}", words) for name, words in names]
@@ -174,11 +152,7 @@ def drawn(page: Page, directory: Path) -> dict[str, str]:
     directory: the folder of the machine in the report.
     """
     if figures.is_installed():
-        return {
-            f"figures/{name}-{theme}.svg": svg
-            for name, spec in page.figures.items()
-            for theme, svg in figures.svgs(spec).items()
-        }
+        return page.svgs
     there = [f"figures/{name}-{theme}.svg" for name in page.figures for theme in figures.THEMES]
     return {
         path: (directory / path).read_text(encoding="utf-8")
