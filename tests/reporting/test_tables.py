@@ -1,5 +1,9 @@
 """Tables: lines, columns, captions and notes from judged rows."""
 
+import json
+from math import nan
+
+import pandas as pd
 import pytest
 from planted import evidence, row
 
@@ -53,6 +57,15 @@ def test_values_that_lines_share_go_to_the_caption(here):
     found = tables(here, "seq_len d_head", [rate("triton")], split=["d_head"], what="Rates")
     assert [table.caption for table in found] == ["Rates, d_head 64", "Rates, d_head 128"]
     assert all(table.columns[0].name == "seq_len" for table in found)
+
+
+def test_table_without_an_axis_and_a_key_is_json(here):
+    rows = pd.DataFrame([{"seq_len": n, "cuda_graph": nan, "ms": 1.0, "key": nan} for n in (1, 2)])
+    (table,) = made(here, rows, ["seq_len", "cuda_graph"], [number("ms")])
+    assert (
+        json.loads(formats.to_json(table))["columns"][1]["cells"]
+        == [{"words": "1.00", "value": 1.0}] * 2
+    )
 
 
 def test_column_in_which_nothing_ran_is_left_out(here):

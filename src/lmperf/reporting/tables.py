@@ -56,7 +56,7 @@ def cells(
     numbers = {name: _evaluated(rows, of) for name, (of, _) in expressions.items()}
     known = [rows[name] for name in NEUTRAL]
     for state, why, signs, waits, key, *found in zip(*known, *numbers.values(), strict=True):
-        found = dict(zip(numbers, found, strict=True))
+        found, key = dict(zip(numbers, found, strict=True)), None if absent(key) else key
         if not absent(state) or absent(found["value"]):
             made.append(Cell(why or EMPTY, state=state or NOT_RECORDED, row=key))
             continue
@@ -373,6 +373,7 @@ def made(
         part.attrs = rows.attrs
         varying = [n for n in lines if part[n].nunique(dropna=False) > 1] or [*lines[:1]]
         shared = {n: part[n].iloc[0] for n in lines if n not in varying}
+        shared = {n: value for n, value in shared.items() if not absent(value)}
         keys = list(part[varying].itertuples(index=False, name=None))
         by_label = dict(zip(part.index, keys, strict=True))
         found = [one.column(evidence, part, by_label, nothing) for one in columns]
