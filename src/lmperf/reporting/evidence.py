@@ -22,7 +22,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, wraps
 from pathlib import Path
 from typing import TypeVar
 
@@ -68,6 +68,23 @@ Found = TypeVar("Found", bound=Sized)
 LAUNCH_BOUND = "median_ms < host_ms"
 
 
+def once(make: Callable) -> Callable:
+    """A function of evidence whose results are kept; the rows must not change afterwards.
+
+    Its further arguments are hashable, or dicts with hashable values.
+    """
+
+    @wraps(make)
+    def found(evidence: Evidence, *arguments):
+        names = [tuple(sorted(of.items())) if isinstance(of, Mapping) else of for of in arguments]
+        key = (make.__module__, make.__qualname__, *names)
+        if key not in evidence.made:
+            evidence.made[key] = make(evidence, *arguments)
+        return evidence.made[key]
+
+    return found
+
+
 @dataclass
 class Evidence:
     """Rows and facts of one machine. All text in it is neutralised (`foreign.taken`).
@@ -85,6 +102,7 @@ class Evidence:
         selftest: a row for each case of the self-test; None if it was not run.
         others: the evidence of the other machines in `report/`, the one with most rows first.
         traces: names of the published traces of the profiler, which pages link to.
+        made: what functions with the decorator `once` have made of it.
         repository: the project of the site, whose newest commits the page of the history shows.
     """
 
@@ -101,7 +119,7 @@ class Evidence:
     others: Sequence[Evidence] = field(default=(), repr=False)
     traces: frozenset[str] = frozenset()
     repository: Path | None = None
-    _made: dict = field(default_factory=dict, init=False, repr=False, compare=False)
+    made: dict = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self):
         self.machine = foreign.taken(self.machine)
@@ -133,12 +151,6 @@ class Evidence:
             review.cost,
             **more,
         )
-
-    def once(self, key: tuple, make: Callable):
-        """The result of ``make()``, cached under ``key``; the rows must not change afterwards."""
-        if key not in self._made:
-            self._made[key] = make()
-        return self._made[key]
 
     @property
     def link(self) -> str:
@@ -179,13 +191,17 @@ class Evidence:
     def sheet(self) -> DataSheet | None:
         return sheet_of(foreign.plain(str(self.environment.get("device"))))
 
+    @once
     def rows(self, stem: str) -> pd.DataFrame:
         """All rows of a benchmark in reading order; none if it was not measured."""
-        return self.once(("rows", stem), lambda: self._with_floor(self._judged(stem)))
+        rows = self._judged(stem)
+        # The copy joins columns of one dtype, which makes every later selection of rows faster.
+        return rows.assign(floor=rows["noise_kind"].map(self.floors).astype(float)).copy()
 
+    @once
     def rounds(self, stem: str) -> np.ndarray:
         """Times by round as a matrix with a row for each of `rows`, padded with NaN."""
-        return self.once(("rounds", stem), lambda: rounds(self.rows(stem)["rounds_ms"]))
+        return rounds(self.rows(stem)["rounds_ms"])
 
     @cached_property
     def twice(self) -> pd.DataFrame:
@@ -203,7 +219,7 @@ class Evidence:
             kind = both["noise_kind"].mask(both["noise_kind_again"] == WAITING, WAITING)
             found.append(both.assign(stem=stem, noise_kind=kind))
         found = [one for one in found if len(one)] or found[:1]
-        return pd.concat(found, ignore_index=True).copy()  # faster, as in `_with_floor`
+        return pd.concat(found, ignore_index=True).copy()  # faster, as in `rows`
 
     @cached_property
     def floors(self) -> dict[str, float]:
@@ -218,10 +234,6 @@ class Evidence:
             kind: noise_floor(pairs[kind]) if len(pairs[kind]) >= LEAST_PAIRS else assumed
             for kind, assumed in ASSUMED_FLOORS.items()
         }
-
-    def _with_floor(self, rows: pd.DataFrame) -> pd.DataFrame:
-        # The copy joins columns of one dtype, which makes every later selection of rows faster.
-        return rows.assign(floor=rows["noise_kind"].map(self.floors).astype(float)).copy()
 
     @cached_property
     def cost(self) -> pd.DataFrame:

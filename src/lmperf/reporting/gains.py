@@ -14,7 +14,7 @@ import pandas as pd
 
 from lmperf.benchmarks import load
 from lmperf.evidence.plausible import EVENT_STEP_MS
-from lmperf.reporting.evidence import WITHHELD, Evidence, having, parts, same_width
+from lmperf.reporting.evidence import WITHHELD, Evidence, having, once, parts, same_width
 from lmperf.reporting.results import EMPTY
 from lmperf.reporting.words import Count, NotMeasured, Range, name, range_, ratio
 from lmperf.statistics import (
@@ -40,6 +40,7 @@ BASE = [
 PRECISE = 0.10  # an unresolved speed-up known to this much takes part in a mean
 
 
+@once
 def pairs(evidence: Evidence, stem: str, ours: Mapping, base: Mapping) -> pd.DataFrame:
     """The rows of `ours` that have a row of `base` in the same cell, indexed like the rows.
 
@@ -53,11 +54,6 @@ def pairs(evidence: Evidence, stem: str, ours: Mapping, base: Mapping) -> pd.Dat
     timed in turn. A step that waited for the CPU is compared but never judged. False discovery is
     controlled over all pairs.
     """
-    key = ("pairs", stem, *sorted(ours.items()), *sorted(base.items()))
-    return evidence.once(key, lambda: _pairs(evidence, stem, ours, base))
-
-
-def _pairs(evidence: Evidence, stem: str, ours: Mapping, base: Mapping) -> pd.DataFrame:
     rows = evidence.rows(stem)
     keys = [column for column in load(stem).identity if column not in ours]
     mine, theirs = (having(rows, **side)[keys].reset_index() for side in (ours, base))

@@ -152,8 +152,8 @@ class Page:
     def section(self, stem: str) -> Section:
         return section(stem, self.evidence)
 
-    def table_rows(self, records: Sequence[dict], stem: str = "") -> Rows:
-        return Section(self.evidence).table_rows(records, stem)
+    def table_rows(self, records: Sequence[dict]) -> Rows:
+        return Section(self.evidence).table_rows(records)
 
     def table(self, title: str, rows: Rows, lines: str, columns, split: str = "", **more) -> str:
         """The tables of a title, which may begin with a number; nothing without rows.

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from lmperf.names import axis_words, value_words
-from lmperf.reporting.evidence import NEUTRAL, Evidence, having, parts, sorted_for_reading
+from lmperf.reporting.evidence import NEUTRAL, Evidence, having, once, parts, sorted_for_reading
 from lmperf.reporting.gains import Gain, pairs
 from lmperf.reporting.results import (
     AXIS,
@@ -247,17 +247,13 @@ def _without_interval(cell: Cell, form: Callable) -> Cell:
     return cell if cell.value is None else replace(cell, words=form(cell.value))
 
 
+@once
 def speedups(
     evidence: Evidence, stem: str, ours: Mapping, base: Mapping, brief: bool = False
 ) -> dict[int, Cell]:
     """Label of each row of `gains.pairs` -> its cell; several tables show the same pairs."""
-
-    def make() -> dict[int, Cell]:
-        found = pairs(evidence, stem, ours, base)[SPEEDUP]
-        return {row.Index: speedup(row, brief) for row in found.itertuples()}
-
-    key = ("speedups", stem, *sorted(ours.items()), *sorted(base.items()), brief)
-    return evidence.once(key, make)
+    found = pairs(evidence, stem, ours, base)[SPEEDUP]
+    return {row.Index: speedup(row, brief) for row in found.itertuples()}
 
 
 def speedup(row, brief: bool = False) -> Cell:

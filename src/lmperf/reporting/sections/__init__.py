@@ -15,7 +15,7 @@ from functools import cached_property, wraps
 
 import pandas as pd
 
-from lmperf.reporting.evidence import Evidence
+from lmperf.reporting.evidence import Evidence, once
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.words import NotMeasured
 
@@ -47,23 +47,25 @@ class Section:
         """The rows of a benchmark, or a frame that was made from them."""
         return Rows.of(self.evidence, stem, frame)
 
-    def table_rows(self, records: Iterable[dict], stem: str = "") -> Rows:
+    def table_rows(self, records: Iterable[dict]) -> Rows:
         """Lines of a table that are no rows of evidence, such as one size with its best times."""
-        return Rows.of(self.evidence, stem, pd.DataFrame(list(records)))
+        return self.rows("", pd.DataFrame(list(records)))
 
 
 def section(stem: str, evidence: Evidence) -> Section:
     """The section of a stem for this evidence, made once."""
-    return evidence.once(("section", stem), lambda: _class(stem)(evidence))
+    return _section(evidence, stem)
 
 
-def _class(stem: str) -> type[Section]:
+@once
+def _section(evidence: Evidence, stem: str) -> Section:
     name = f"{__package__}.{stem}"
     if not stem.isidentifier() or importlib.util.find_spec(name) is None:
-        return Section
+        return Section(evidence)
     module = importlib.import_module(name)
-    return next(
+    of_module = next(
         one
         for one in vars(module).values()
         if isinstance(one, type) and issubclass(one, Section) and one.__module__ == name
     )
+    return of_module(evidence)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from lmperf.benchmarks import load
-from lmperf.reporting.evidence import Evidence, having
+from lmperf.reporting.evidence import Evidence, having, once
 from lmperf.reporting.gains import pairs
 from lmperf.reporting.sections.ways import AUTOCAST, CELL, STEM, STEP, Way
 from lmperf.statistics import FASTER, SLOWER, UNRESOLVED
@@ -21,15 +21,12 @@ WAYS = {rung.name: Way(rung.implementation, rung.dtype) for rung in (*RUNGS, *FL
 _RUNGS = {way: name for name, way in WAYS.items()}
 
 
+@once
 def all_steps(evidence: Evidence) -> pd.DataFrame:
     """All train steps, with or without a result.
 
     Adds `way` and `rung`: the name of the rung that a step is, or None.
     """
-    return evidence.once(("all steps",), lambda: _all_steps(evidence))
-
-
-def _all_steps(evidence: Evidence) -> pd.DataFrame:
     rows = having(evidence.rows(STEM), phase=STEP)
     ways = [Way(*both) for both in zip(rows["implementation"], rows["dtype"], strict=True)]
     return rows.assign(
@@ -38,30 +35,24 @@ def _all_steps(evidence: Evidence) -> pd.DataFrame:
     )
 
 
+@once
 def steps(evidence: Evidence) -> pd.DataFrame:
     """The train steps of this project's ways to run a model; see `all_steps`."""
-    return evidence.once(("steps",), lambda: _steps(evidence))
-
-
-def _steps(evidence: Evidence) -> pd.DataFrame:
     rows = all_steps(evidence)
     ours = [one.name for one in load(STEM).implementations if one.origin == "project"]
     rows = having(rows, implementation=ours)
     return rows.assign(words=rows["words"].mask(rows["state"] == "oom", "OOM"))
 
 
+@once
 def usual(evidence: Evidence) -> pd.DataFrame:
     """The steps of one context and batch for each size: of those with most results, the smallest.
 
     On a GPU it is the cell of the ladder.
     """
-    return evidence.once(("usual steps",), lambda: _usual(evidence))
-
-
-def _usual(evidence: Evidence) -> pd.DataFrame:
-    counts = steps(evidence)["state"].isna().groupby([steps(evidence)[name] for name in CELL]).sum()
-    most = counts.sort_values(ascending=False, kind="stable").groupby("size").head(1)
     rows = steps(evidence)
+    counts = rows["state"].isna().groupby([rows[name] for name in CELL]).sum()
+    most = counts.sort_values(ascending=False, kind="stable").groupby("size").head(1)
     return rows[pd.MultiIndex.from_frame(rows[CELL]).isin(most.index)]
 
 
