@@ -73,7 +73,6 @@ def line_chart(
     columns: int = 2,
     size: tuple[int, int] = (270, 190),
     log: bool = False,
-    shared: bool = True,
 ) -> Spec:
     """Lines over a logarithmic axis of lengths, in panels, and horizontal levels.
 
@@ -82,7 +81,7 @@ def line_chart(
         axes: titles of the two axes.
         panel: the name of the panel of a row.
         levels: name -> value of a dashed line in every panel.
-        log: whether the y axis is logarithmic. shared: whether all panels share it.
+        log: whether the y axis is logarithmic.
     """
     names = in_order("implementation", rows["implementation"])
     looks = {implementation_words(name): look_of(name, names) for name in names}
@@ -137,7 +136,7 @@ def line_chart(
         ),
         layer(TEXT, "label", text={"field": "end"}),
     ]
-    return _in_panels(title, records, {"layer": layers}, panels, columns, size, shared)
+    return _in_panels(title, records, {"layer": layers}, panels, columns, size, True)
 
 
 def bar_chart(
@@ -255,9 +254,6 @@ def span_chart(
     records: Sequence[Mapping[str, Any]],
     colours: Mapping[str, str],
     unit: str,
-    columns: int = 1,
-    width: int = 560,
-    step: int = 24,
 ) -> Spec:
     """Intervals over time, a lane for each name, in panels that share the axis.
 
@@ -278,7 +274,7 @@ def span_chart(
             "tooltip": _tips("starts", "ends", "value"),
         },
     }
-    return _in_panels(title, records, spans, panels, columns, (width, {"step": step}), True)
+    return _in_panels(title, records, spans, panels, 1, (560, {"step": 24}), True)
 
 
 def stacked(title: str, *specs: Spec) -> Spec:

@@ -16,7 +16,7 @@ from lmperf.reporting.gains import pairs
 from lmperf.reporting.reproduced import RESULTS
 from lmperf.reporting.results import DERIVED, HIGHER, LOWER, Cell, Table
 from lmperf.reporting.tables import Quantity, cells, made, number, speedup, status, text, time
-from lmperf.reporting.words import count, error, sig
+from lmperf.reporting.words import TENSORS, count, error, sig
 from lmperf.statistics import FASTER, SLOWER
 
 # With more implementations, a table compares each of them with one baseline only.
@@ -25,13 +25,6 @@ MOST_BASES = 4
 MOST_LINES = 40
 # State of a row -> its words in a list of failures.
 FAILED = STATUSES | {"failed_check": "gate failed, withheld", "impossible": f"{KIND}, withheld"}
-TENSORS = {
-    "error_out": "output",
-    "error_lse": "logsumexp",
-    "error_dq": "dQ",
-    "error_dk": "dK",
-    "error_dv": "dV",
-}
 
 
 def tables(evidence: Evidence, benchmark: Benchmark, over: str | None = None) -> list[Table]:
@@ -94,7 +87,8 @@ def _errors(rows: pd.DataFrame) -> list[Quantity]:
         return Quantity(header, name, make, better=LOWER)
 
     bound = {"words": "{value} / {second}", "second": ("error_bound", error)}
-    tensors = [(name, f"error of {of}") for name, of in TENSORS.items() if name in rows]
+    tensors = [(f"error_{name}", f"error of {of}") for name, of in TENSORS.items()]
+    tensors = [one for one in tensors if one[0] in rows]
     return [column("max_error", "largest error / bound", **bound), *(column(*of) for of in tensors)]
 
 

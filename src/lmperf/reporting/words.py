@@ -12,7 +12,10 @@ import numpy as np
 from lmperf import names
 from lmperf.reporting.results import EMPTY
 
-GIB = 2**30
+MIB, GIB = 2**20, 2**30
+MIB_IN_GIB = GIB // MIB
+# Name of a tensor in the columns of errors -> its words.
+TENSORS = {"out": "output", "lse": "logsumexp", "dq": "dQ", "dk": "dK", "dv": "dV"}
 
 
 class NotMeasured(Exception):

@@ -16,7 +16,7 @@ from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
 from lmperf.reporting.sections.bounds import COMPUTE, MEMORY, NEITHER, bounds
 from lmperf.reporting.tables import Quantity, across, over, time
-from lmperf.reporting.words import NotMeasured
+from lmperf.reporting.words import MIB, NotMeasured
 
 STEM, LIMIT = "attention", "attention_limit"
 PLAIN, COMPILED, SINGLE = "eager", "compiled", "float32"
@@ -138,7 +138,7 @@ class Attention(Section):
         """The forwards of plain attention with moved (bytes), compute_ms, memory_ms and bound."""
         rows = self.eager.where(phase="forward").valid.frame
         found = bounds(self.evidence, rows, moved_bytes(rows))
-        rows = rows.assign(moved_mib=moved_bytes(rows) / 2**20, **found)
+        rows = rows.assign(moved_mib=moved_bytes(rows) / MIB, **found)
         return self.every.kept(rows.dropna(subset=["compute_ms", "memory_ms"]))
 
     @property

@@ -25,9 +25,8 @@ from lmperf.reporting.sections.attention import (
     STEP,
 )
 from lmperf.reporting.tables import Quantity, across, known, memory, number
-from lmperf.reporting.words import NotMeasured, Range, range_
+from lmperf.reporting.words import MIB, MIB_IN_GIB, NotMeasured, Range, range_
 
-MIB, MIB_IN_GIB = 2**20, 1024
 CELL = ["batch", "seq_len", "d_head", "dtype", "causal"]
 TENSORS = ("inputs", "scores", "scaled", "softmax", "output")
 OUT_OF_MEMORY = STATUSES["oom"]
@@ -93,7 +92,7 @@ class AttentionMemory(Section):
         before = round(used / row["predicted_requested_mib"])
         asked_for_scores = abs(row["predicted_requested_mib"] / row["requested_mib"] - 1) <= WHOLE
         is_known = asked_for_scores and 0 <= before < len(ORDINALS)
-        sizes = {"asked": row["requested_mib"] / 1024, "free": row["free_mib"] / 1024}
+        sizes = {"asked": row["requested_mib"] / MIB_IN_GIB, "free": row["free_mib"] / MIB_IN_GIB}
         about = {"matrix": ORDINALS[before] if is_known else "", **sizes}
         return pd.concat([row[["dtype", "seq_len"]], pd.Series(about)])
 

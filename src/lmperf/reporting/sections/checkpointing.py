@@ -16,13 +16,11 @@ from lmperf.names import in_order
 from lmperf.reporting.evidence import having, some
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
-from lmperf.reporting.words import NotMeasured
+from lmperf.reporting.words import MIB, MIB_IN_GIB, NotMeasured
 from lmperf.transformer.memory import FLOAT32, Footprint, predicted_memory
 from lmperf.transformer.sizes import SHORT
 
 STEM, NONE, EACH, STEP = "checkpointing", "eager", "checkpoint_1", "train_step"
-MIB = 2**20
-MIB_IN_GIB = 1024
 LESS = 0.99
 # A forward takes about a third of a step, and recomputing runs it a second time.
 COST_OF_A_FORWARD = (0.20, 0.60)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from functools import cached_property
 
 import pandas as pd
@@ -11,11 +10,10 @@ from lmperf.names import in_order
 from lmperf.reporting.evidence import having, some
 from lmperf.reporting.results import TIME
 from lmperf.reporting.rows import Rows
-from lmperf.reporting.sections import Section, overlap, ranks_memory
+from lmperf.reporting.sections import Section, overlap, predicate, ranks_memory
 from lmperf.reporting.sections.overlap import LEDGER, matched
 from lmperf.reporting.sections.ranks_memory import MEMORY
 from lmperf.reporting.tables import Quantity, number
-from lmperf.reporting.words import NotMeasured
 
 STEM = "distributed"
 ONE, COMPILED = "one_rank", "_compiled"
@@ -114,12 +112,10 @@ class Distributed(Section):
     def ranks(self) -> int:
         return int(self.cell["ranks"])
 
-    @property
+    @predicate
     def has_head(self) -> bool:
         """Whether the first table has steps on several ranks."""
-        with suppress(NotMeasured):
-            return bool(self._batches)
-        return False
+        return self._batches
 
     @cached_property
     def _batches(self) -> list[int]:

@@ -19,7 +19,7 @@ from lmperf.reporting.published import figure
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
 from lmperf.reporting.tables import TO_MEASURE, Quantity, number, text
-from lmperf.reporting.words import Count, NotMeasured, Range, error
+from lmperf.reporting.words import TENSORS, Count, NotMeasured, Range, error
 from lmperf.statistics import UNRESOLVED
 
 STEM, CHECK, PROFILES = "flash_attention", "flash_attention_check", "profiles"
@@ -37,7 +37,6 @@ SEVERAL = 4  # fewer shapes say nothing about others
 NEAR_CEILING = 0.5  # below this share of the peak matmul, neither FLOPs nor bytes bind
 # What errors are compared with: plain attention, or without it the fallback SDPA backend.
 REFERENCES = {PLAIN: "plain PyTorch", "sdpa_efficient": "SDPA efficient"}
-TENSORS = {"out": "output", "lse": "logsumexp", "dq": "dQ", "dk": "dK", "dv": "dV"}
 
 
 class FlashAttention(Section):

@@ -16,14 +16,13 @@ from lmperf.reporting.evidence import having, matching, some
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.tables import Quantity, across, known, memory
-from lmperf.reporting.words import Count, NotMeasured, Range
+from lmperf.reporting.words import MIB_IN_GIB, Count, NotMeasured, Range
 
 STEM, OURS = "memory", "eager"
 CELL = ["size", "context_length", "batch"]
 SINGLE, HALF = "float32", "autocast_bfloat16"
 STEP = "train_step"
 USUAL_CONTEXT = 512
-MIB_IN_GIB = 1024
 STATE = ("parameters", "gradients", "optimizer")
 COMPONENTS = (
     *("parameters", "weight_copies", "gradients", "optimizer", "activations", "temporary"),

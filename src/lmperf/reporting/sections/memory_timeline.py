@@ -15,11 +15,10 @@ from lmperf.reporting.evidence import having, some, sorted_for_reading
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.tables import Quantity, memory
-from lmperf.reporting.words import EMPTY, NotMeasured, percent
+from lmperf.reporting.words import EMPTY, MIB_IN_GIB, NotMeasured, percent
 
 STEM, STEP = "memory_timeline", "train_step"
 CELL = ["size", "context_length", "batch", "dtype", "phase"]
-MIB_IN_GIB = 1024
 # Owner of a tensor -> its colour, from the bottom of the figure to its top.
 OWNERS = {
     "parameters": "blue",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from functools import cached_property
 
 import pandas as pd
@@ -180,12 +179,10 @@ class Profiles(Section):
         """Whether all but matmuls takes less time in a compiled step."""
         return self.compiled["rest"] < self.eager["rest"]
 
-    @property
+    @predicate
     def fusion_helps(self) -> bool:
         """Whether compiling raises the share of matmuls by more than 5 points."""
-        with suppress(NotMeasured):
-            return self.compiled["matmul_share"] > self.eager["matmul_share"] + 0.05
-        return False
+        return self.compiled["matmul_share"] > self.eager["matmul_share"] + 0.05
 
     @property
     def update_dilutes(self) -> bool:

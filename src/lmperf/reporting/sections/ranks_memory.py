@@ -8,11 +8,10 @@ import pandas as pd
 from lmperf.distributed.memory import COMPONENTS, predicted_bytes
 from lmperf.reporting.evidence import Evidence, having
 from lmperf.reporting.sections.overlap import LINE, matched
-from lmperf.reporting.words import GIB
+from lmperf.reporting.words import GIB, MIB, MIB_IN_GIB
 from lmperf.transformer.sizes import SHORT, ModelSize
 
 MEMORY = "distributed_memory"
-MIB, MIB_IN_GIB = 2**20, 1024
 PARTS = (*COMPONENTS, "total")
 # At the update a weight, its gradient and two moments are alive, in float32.
 BYTES_AT_UPDATE = 16
