@@ -49,8 +49,8 @@ class Project:
     def _machine(self) -> Machine:
         preset, name = self.config.preset, self.config.machine
         if preset in GPU_PRESETS and name != "auto" and accelerator() != "cuda":
-            facts, _ = self._facts_of(name)
-            known = sorted(facts["environments"].values(), key=lambda of: str(of["measured_at"]))
+            known = self._facts_of(name)["environments"].values()
+            known = sorted(known, key=lambda of: str(of["measured_at"]))
             return elsewhere(name, known[-1] if known else {})
         return detect(preset, name)
 
@@ -154,13 +154,13 @@ class Project:
 
     def known_facts(self) -> Facts:
         """The facts of this machine; none of earlier environments if the file is damaged."""
-        return self._facts_of(self.machine.slug)[0] | {"preset": self.preset}
+        return self._facts_of(self.machine.slug) | {"preset": self.preset}
 
-    def _facts_of(self, machine: str) -> tuple[Facts, str]:
+    def _facts_of(self, machine: str) -> Facts:
         try:
-            return read_facts(self.report_directory / machine, machine), ""
-        except DamagedEvidence as damage:
-            return empty(machine), str(damage)
+            return read_facts(self.report_directory / machine, machine)
+        except DamagedEvidence:
+            return empty(machine)
 
     def _require_own_name(self) -> None:
         environments = self.known_facts()["environments"].values()
