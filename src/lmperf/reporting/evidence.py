@@ -129,10 +129,7 @@ class Evidence:
 
     @classmethod
     def reviewed(cls, review: Review, **more) -> Evidence:
-        """The evidence that was compared with today's code and configuration.
-
-        more: further fields, such as `anyway`.
-        """
+        """The evidence that was compared with today's code and configuration; `more`: fields."""
         stale = {
             row["key"]
             for stem, names in review.stale.items()
@@ -149,6 +146,7 @@ class Evidence:
             review.lacking,
             review.repeats,
             review.cost,
+            review.anyway,
             **more,
         )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -31,10 +30,9 @@ def evidence_of(project: Project, machine: str) -> Evidence:
     Raises:
         UserError: `report/` has no evidence of this machine.
     """
-    found = review(project, machine)
     folder = project.report_directory / machine
     more = {"selftest": read_selftest(folder), "traces": traces_in(folder)}
-    return Evidence.reviewed(found, anyway=found.anyway, **more)
+    return Evidence.reviewed(review(project, machine), **more)
 
 
 def evidences(project: Project) -> list[Evidence]:
@@ -129,8 +127,3 @@ def render_overview(project: Project) -> Path:
     """Write `report/report.md`, the write-up of this machine; return its path."""
     replace_files(project.report_directory, files_of_overview(project), ("*.md",))
     return project.report_directory / WRITE_UP
-
-
-def leads(text: str) -> list[str]:
-    """The bold sentences of a write-up that open a paragraph; captions of tables are bold, too."""
-    return re.findall(r"^\*\*([^*\n]+)\*\*(?!\n\n\|)", text, re.MULTILINE)

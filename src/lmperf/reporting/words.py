@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -158,5 +159,8 @@ FILTERS: dict[str, Callable] = {
     for f in (sig, rounded, whole, fixed, ratio, factor, percent, signed_percent, error)
 }
 FILTERS["sheet"] = sheet
+# With a number of decimals, for columns of tables.
+FILTERS |= {f"fixed_{places}": partial(fixed, places=places) for places in (3, 4)}
+FILTERS["signed_percent_3"] = partial(signed_percent, places=3)
 FILTERS |= {"listed": listed, "count": count, "range": range_, "name": name}
 FILTERS |= {"in_full": names.size_in_full, "precise": precise, "bytes": names.bytes_words}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,7 +24,6 @@ from lmperf.evidence.store import (
     write_atomically,
 )
 from lmperf.evidence.syntax import digest
-from lmperf.reporting import report
 from lmperf.reporting.report import FIGURES, files_of_machine, files_of_overview
 from lmperf.reporting.selftest import SELFTEST
 from lmperf.workflow import TEMPLATES
@@ -52,9 +52,10 @@ def drawn(project: Project, machine: str | None) -> list[Path]:
 
 
 def leads(project: Project, machine: str) -> list[str]:
-    """The bold sentences that open the sections of a machine's write-up."""
+    """The bold sentences that open paragraphs of a write-up; captions of tables are bold, too."""
     path = target(project, machine)
-    return report.leads(path.read_text(encoding="utf-8")) if path.exists() else []
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    return re.findall(r"^\*\*([^*\n]+)\*\*(?!\n\n\|)", text, re.MULTILINE)
 
 
 def is_current(project: Project, machine: str | None) -> bool:

@@ -153,13 +153,10 @@ class Distributed(Section):
         return self.of(*(family + self.suffix for family in HEAD))
 
     @property
-    def timelines(self) -> dict[str, pd.DataFrame]:
-        return overlap.timelines(self.evidence, {**self.cell, "batch": self.few})
-
-    @property
     def spans(self) -> list[dict]:
         """The bars of the figure of two steps."""
-        return list(overlap.span_records(self.timelines))
+        found = overlap.timelines(self.evidence, {**self.cell, "batch": self.few})
+        return list(overlap.span_records(found))
 
     @property
     def drawn(self) -> pd.Series:

@@ -32,7 +32,6 @@ from lmperf.reporting.sections.ways import (
     of_steps,
     ways_of,
 )
-from lmperf.reporting.tables import Quantity
 from lmperf.reporting.words import Count, NotMeasured, Range
 
 COMPARED = ("forward", "backward", STEP)
@@ -51,6 +50,7 @@ class EndToEnd(Section):
     """Forward, backward and train steps by size, context, batch, dtype and implementation."""
 
     words, half, cell = WORDS, AUTOCAST, "size context_length batch"
+    of_steps, beside = staticmethod(of_steps), staticmethod(beside)
 
     @cached_property
     def every(self) -> Rows:
@@ -65,9 +65,6 @@ class EndToEnd(Section):
     def steps(self) -> pd.DataFrame:
         """The train steps of our model."""
         return having(self.ours, phase=STEP)
-
-    def of_steps(self, columns: Sequence[Quantity]) -> list[Quantity]:
-        return of_steps(columns)
 
     # Tables that compare one way with others.
 
@@ -101,9 +98,6 @@ class EndToEnd(Section):
     def at_both(self, base: Way, others: list[Way]) -> Rows:
         rows = having(self.ours, phase=list(COMPARED))
         return self.every.kept(at_both(rows, base, others))
-
-    def beside(self, base: Way, others: list[Way]) -> list[Quantity]:
-        return beside(base, others)
 
     @cached_property
     def attentions(self) -> Rows:

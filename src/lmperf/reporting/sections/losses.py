@@ -13,7 +13,7 @@ from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.sections.steps import NARROW, WAYS
 from lmperf.reporting.sections.ways import AUTOCAST, CELL, FLOAT32, TF32
-from lmperf.reporting.words import NotMeasured, Range, fixed, rounded_up, signed_percent
+from lmperf.reporting.words import NotMeasured, Range, rounded_up, signed_percent
 from lmperf.transformer.rungs import RUNGS
 
 STEM = "ladder_loss"
@@ -150,10 +150,6 @@ class Losses(Section):
     @staticmethod
     def outside_words(value: float) -> str:
         return "no" if abs(value) < SHOWN else signed_percent(value)
-
-    @staticmethod
-    def three_decimals(loss: float) -> str:
-        return fixed(loss, 3)
 
 
 def _farthest(values: pd.Series) -> float:

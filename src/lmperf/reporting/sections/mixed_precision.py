@@ -11,7 +11,7 @@ from lmperf.reporting.evidence import having, some
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.sections.accumulation import Accumulation
-from lmperf.reporting.words import NotMeasured, fixed, signed_percent
+from lmperf.reporting.words import NotMeasured
 
 STEM = "mixed_precision"
 SINGLE, HALF = "float32", "bfloat16"
@@ -32,14 +32,6 @@ class MixedPrecision(Section):
     @property
     def exact_sum(self) -> float:
         return self.stated["additions"] * self.stated["addend"]
-
-    @staticmethod
-    def four_decimals(value: float) -> str:
-        return fixed(value, 4)
-
-    @staticmethod
-    def error_in_percent(value: float) -> str:
-        return signed_percent(value, 3)
 
     @cached_property
     def all_sums(self) -> Rows:

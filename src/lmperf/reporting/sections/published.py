@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import cached_property, partial
+from functools import cached_property
 
 import pandas as pd
 
@@ -13,7 +13,7 @@ from lmperf.reporting.evidence import having
 from lmperf.reporting.published import STEMS, cell_of, figures_of, sources
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
-from lmperf.reporting.words import fixed, sig
+from lmperf.reporting.words import FILTERS, sig
 
 # Quantity of a published figure -> our column, its unit and form.
 MEASURED = {
@@ -21,7 +21,7 @@ MEASURED = {
     "memory before backward": ("saved_mib", "MiB", sig),
     "memory": ("saved_mib", "MiB", sig),
     "peak memory": ("peak_mib", "MiB", sig),
-    "sum": ("value", "", partial(fixed, places=4)),
+    "sum": ("value", "", FILTERS["fixed_4"]),
 }
 # Columns that say how large a cell is; the first one with values is used.
 WORK = ("flops", "bytes", "predicted_mib")

@@ -272,7 +272,7 @@ class Questions(Section):
 
     # Mixed precision.
 
-    bits = BITS
+    bits, spacing = BITS, staticmethod(spacing)
     half_max = float(np.finfo(np.float16).max)
     half_overflows = math.ceil(math.sqrt(half_max))  # its square does not fit
     half_vanishes = math.sqrt(float(np.finfo(np.float16).smallest_subnormal) / 2)
@@ -285,9 +285,6 @@ class Questions(Section):
         casts = ("float32 + float16", "float32 + float32(float16)")
         by_promotion, by_hand = (sums.where(subject=of).one["value"] for of in casts)
         return by_promotion == by_hand
-
-    def spacing(self, value: float, dtype: str) -> float:
-        return spacing(value, dtype)
 
     @property
     def toy(self) -> dict[bool, list[str]]:
