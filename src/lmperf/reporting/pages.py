@@ -11,7 +11,7 @@ from pathlib import Path
 
 from lmperf.benchmarks import in_order, load, stems
 from lmperf.reporting.evidence import Evidence
-from lmperf.reporting.render import GENERIC, SUFFIX, Page, question
+from lmperf.reporting.render import GENERIC, SUFFIX, Page, question, stems_of
 from lmperf.workflow import TEMPLATES
 
 REPORT = "report"
@@ -44,7 +44,8 @@ def page_names(own: Path | None, evidence: Evidence) -> list[str]:
     there -= {*FRAMES}
     benchmarks = in_order(one for one in stems() if one in there or load(one).section is None)
     others = sorted(there - {*benchmarks, *FURTHER})
-    measured = [stem for stem in benchmarks if shown_stems(stem, evidence)]
+    known = {*evidence.stems, *evidence.damaged}
+    measured = [stem for stem in benchmarks if not known.isdisjoint(stems_of(stem))]
     has = {
         "questions": "end_to_end" in evidence.stems,
         "method": True,
@@ -53,12 +54,6 @@ def page_names(own: Path | None, evidence: Evidence) -> list[str]:
         "history": evidence.repository is not None,
     }
     return [*measured, *others, *(name for name in FURTHER if name in there and has[name])]
-
-
-def shown_stems(stem: str, evidence: Evidence) -> list[str]:
-    """The benchmarks with rows or damaged files that the page of a stem shows."""
-    known = {*evidence.stems, *evidence.damaged}
-    return [one for one in stems() if one in known and stem in (one, load(one).section)]
 
 
 def title(name: str, own: Path | None = None) -> str:

@@ -128,7 +128,7 @@ class Page:
             "root": self.root,
             "stem": self.name,
             "title": load(self.name).title if is_benchmark else self.name,
-            "stems": [self.name] if is_benchmark else [],
+            "stems": stems_of(self.name),
             "table_rows": self.table_rows,
             "pages": {},
             "overview": False,
@@ -257,6 +257,12 @@ class Page:
             counts = rows.groupby(["words", "implementation", "reason"], as_index=False).size()
             made += counts.rename(columns={"size": "rows"}).to_dict("records")
         return made
+
+
+def stems_of(page: str) -> list[str]:
+    """The benchmarks that a page shows: its own, then those that declare it as their section."""
+    others = [stem for stem in stems() if load(stem).section == page]
+    return [page, *others] if page in stems() else []
 
 
 def question(name: str, own: Path | None = None) -> str:
