@@ -283,9 +283,10 @@ class Evidence:
         numerics = DTYPES[dtype].matmul if dtype in DTYPES else dtype
         return self.ceilings.get(("matmul", numerics, load), np.nan)
 
-    def copy_gbps(self, load: str = "burst") -> float:
-        """GB/s, reads and writes, of the best copy; NaN if not measured."""
-        found = [r for (what, _, at), r in self.ceilings.items() if what == "copy" and at == load]
+    def copy_gbps(self) -> float:
+        """GB/s, reads and writes, of the best copy in single calls; NaN if not measured."""
+        every = self.ceilings.items()
+        found = [rate for (what, _, load), rate in every if what == "copy" and load == "burst"]
         return max(found, default=np.nan)
 
     def balance(self, dtype: str) -> float:

@@ -8,7 +8,7 @@ rewritten without a measurement are no change.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -17,7 +17,6 @@ from lmperf.errors import UserError
 from lmperf.evidence.store import EVIDENCE
 from lmperf.reporting import comparison_forms, foreign
 from lmperf.reporting.comparing import (
-    AT_LEAST,
     CHANGED,
     COMMIT_LENGTH,
     ONLY_IN,
@@ -93,30 +92,21 @@ class Step:
         return comparison_forms.table(self.found, rows, str(self.commit))
 
 
-def steps(
-    machine: str,
-    root: Path = Path(),
-    at_least: float = AT_LEAST,
-    benchmarks: Sequence[str] = (),
-    most: int = 0,
-) -> list[Step]:
+def steps(machine: str, root: Path, most: int = 0) -> list[Step]:
     """The steps of a machine's evidence from commit to commit, newest first.
 
-    Args:
-        at_least: the least difference that counts, as a fraction.
-        benchmarks: stems; empty means all.
-        most: how many of the newest commits to compare with the one before; 0 means all.
+    most: how many of the newest commits to compare with the one before; 0 means all.
 
     Raises:
         UserError: Git cannot be read.
     """
     commits = [*commits_of(machine, root)][-(most + 1) if most else 0 :]
     states = ((commit, _at(commit, machine, root)) for commit in commits)
-    made = (_step(old, *new, at_least, benchmarks) for (_, old), new in pairwise(states))
+    made = (_step(old, *new) for (_, old), new in pairwise(states))
     return [step for step in made if step.summary][::-1]
 
 
-def commits_of(machine: str, root: Path = Path()) -> Iterator[Commit]:
+def commits_of(machine: str, root: Path) -> Iterator[Commit]:
     """Yield the commits that changed a machine's evidence, oldest first.
 
     Raises:
@@ -137,19 +127,15 @@ def _at(commit: Commit, machine: str, root: Path) -> Evidence:
         return evidence_in(folder, commit.hash[:COMMIT_LENGTH])
 
 
-def _step(
-    old: Evidence, commit: Commit, new: Evidence, at_least: float, wanted: Sequence[str]
-) -> Step:
+def _step(old: Evidence, commit: Commit, new: Evidence) -> Step:
     stems = [
-        stem
-        for stem in {**old.raw, **new.raw}
-        if (not wanted or stem in wanted) and _measured(old, stem) != _measured(new, stem)
+        stem for stem in {**old.raw, **new.raw} if _measured(old, stem) != _measured(new, stem)
     ]
     broken = {**old.damaged, **new.damaged}
     broken |= {stem: why for stem in stems for of in (old, new) if (why := unreadable(of, stem))}
     sound = [stem for stem in stems if stem not in broken]
     newly = {stem: why for stem, why in broken.items() if stem not in old.damaged}
-    return Step(commit, compare(old, new, at_least, benchmarks=sound), newly)
+    return Step(commit, compare(old, new, benchmarks=sound), newly)
 
 
 def _measured(evidence: Evidence, stem: str) -> Counter:

@@ -123,7 +123,6 @@ def render_machines(project: Project, machines: Sequence[str]) -> None:
         replace_files(project.report_directory / machine, files, globs)
 
 
-def render_overview(project: Project) -> Path:
-    """Write `report/report.md`, the write-up of this machine; return its path."""
+def render_overview(project: Project) -> None:
+    """Write `report/report.md`, the write-up of this machine."""
     replace_files(project.report_directory, files_of_overview(project), ("*.md",))
-    return project.report_directory / WRITE_UP

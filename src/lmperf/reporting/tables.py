@@ -185,10 +185,9 @@ def time(of: str = "", header: str | None = None, brief: bool = False) -> Quanti
 INTERVAL = {"low": ("low_ms", sig), "high": ("high_ms", sig)}
 
 
-def rate(of: str = "", header: str | None = None, brief: bool = False) -> Quantity:
+def rate(of: str = "", brief: bool = False) -> Quantity:
     """TFLOP/s with the share of the peak matmul; ``brief``: without."""
-    if header is None:
-        header = value_words("implementation", of) if of else ""
+    header = value_words("implementation", of) if of else ""
     more = {} if brief else {"words": "{value} ({second})", "second": ("share", percent)}
     share = "" if brief else "; in brackets of the peak matmul in single calls"
     note = f"Rates: from the median time{share}."
@@ -301,10 +300,10 @@ def text(column: str, header: str | None = None, words: str = "") -> Quantity:
     return Quantity(shown, column, lambda _, rows: rows[column].map(cell))
 
 
-def status(header: str = "status") -> Quantity:
+def status() -> Quantity:
     """Whether a row is ok, or why it has no result."""
     make = lambda _, rows: rows["words"].replace("", "ok").map(lambda of: Cell(of, of))  # noqa: E731
-    return Quantity(header, "status", make)
+    return Quantity("status", "status", make)
 
 
 def host_times(*implementations: str) -> list[Quantity]:
