@@ -11,6 +11,7 @@ of all environments in which a machine measured; rows refer to one by the digest
 from __future__ import annotations
 
 import ast
+import contextlib
 import importlib.metadata
 import importlib.util
 import itertools
@@ -306,19 +307,26 @@ def cores() -> int:
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
-def _git(folder: Path, *arguments: str) -> str | None:
-    return _run_git(folder, *arguments)[0]
+def git(folder: Path, *arguments: str) -> bytes:
+    """Return the output of a Git command in a folder.
 
-
-def _run_git(folder: Path, *arguments: str) -> tuple[str | None, str]:
-    """The output of a Git command, None if it fails; and the first line of its message."""
+    Raises:
+        UserError: it failed, or Git cannot be run.
+    """
     command = ["git", "--no-optional-locks", "-C", str(folder), *arguments]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace")
+        done = subprocess.run(command, capture_output=True)
     except OSError as error:
-        return None, f"git cannot be run: {error.strerror}"
-    message = (done.stderr.strip().splitlines() or [""])[0]
-    return (done.stdout.strip() if done.returncode == 0 else None), message
+        raise UserError(f"git cannot be run: {error.strerror}") from None
+    if done.returncode:
+        raise UserError(done.stderr.decode(errors="replace").strip().partition("\n")[0])
+    return done.stdout
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    with contextlib.suppress(UserError):
+        return git(folder, *arguments).decode(errors="replace").strip()
+    return None
 
 
 def commit_facts(root: Path = Path()) -> dict[str, Any]:
@@ -341,8 +349,12 @@ def commit_problem(root: Path = Path()) -> str:
     """Return why Git names no commit of the code that measures; empty if it does."""
     if commit_facts(root)["commit"]:
         return ""
-    said = (_run_git(root, *asked)[1] for asked in (("log", "-1"), ("status", "--porcelain")))
-    return next(filter(None, said), "Git gives no answer")
+    try:
+        git(root, "log", "-1")
+        git(root, "status", "--porcelain")
+    except UserError as error:
+        return str(error)
+    return "Git gives no answer"
 
 
 def _commit(place: Path, code: Sequence[str] = _WHOLE, *which: str) -> dict[str, Any]:

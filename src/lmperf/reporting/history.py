@@ -14,6 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from lmperf.errors import UserError
+from lmperf.evidence.machine import git
 from lmperf.evidence.store import EVIDENCE
 from lmperf.reporting import comparison_forms, foreign
 from lmperf.reporting.comparing import (
@@ -25,7 +26,7 @@ from lmperf.reporting.comparing import (
 )
 from lmperf.reporting.evidence import Evidence
 from lmperf.reporting.results import Table
-from lmperf.reporting.results_of import REPORT, evidence_in, folder_of, git, unreadable
+from lmperf.reporting.results_of import REPORT, evidence_in, folder_of, unreadable
 from lmperf.reporting.words import count, listed
 
 # What a row measured; its key and its other columns may be rewritten without a measurement.

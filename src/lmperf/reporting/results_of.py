@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import subprocess
 import tarfile
 import tempfile
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from pathlib import Path
 
 from lmperf.benchmarks import stems
 from lmperf.errors import UserError
-from lmperf.evidence.machine import FILE, Facts, empty, facts_in
+from lmperf.evidence.machine import FILE, Facts, empty, facts_in, git
 from lmperf.evidence.rows import as_read
 from lmperf.evidence.store import EVIDENCE, DamagedEvidence, read_rows
 from lmperf.reporting import foreign
@@ -107,18 +106,3 @@ def _extract(root: Path, revision: str, path: str, into: Path) -> None:
             target = into / member.name
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(archive.extractfile(member).read())
-
-
-def git(root: Path, *arguments: str) -> bytes:
-    """The output of a Git command in a repository.
-
-    Raises:
-        UserError: it failed, or Git cannot be run.
-    """
-    try:
-        done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True)
-    except OSError as error:
-        raise UserError(f"git cannot be run: {error.strerror}") from None
-    if done.returncode:
-        raise UserError(" ".join(done.stderr.decode(errors="replace").split()))
-    return done.stdout
