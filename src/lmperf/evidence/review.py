@@ -87,7 +87,6 @@ class Review:
         lost: `machine`, `cost` or `repeatability` (files of no benchmark) -> how it is damaged.
         damaged: stem of a benchmark -> what of its evidence is damaged, so not used.
         rows: stem -> the rows that the report shows, stale rows included.
-        lacking: stem -> axis values, implementation and phase of each missing row.
         unknown: files of evidence whose name is that of no benchmark.
         faults: kind of fault -> stem -> names of the rows with that fault.
         cost: one row per measuring job.
@@ -99,7 +98,6 @@ class Review:
     lost: dict[str, str] = field(default_factory=dict)
     damaged: dict[str, str] = field(default_factory=dict)
     rows: dict[str, list[Row]] = field(default_factory=dict)
-    lacking: dict[str, list[dict]] = field(default_factory=dict)
     unknown: list[str] = field(default_factory=list)
     faults: dict[str, dict[str, list[str]]] = field(default_factory=lambda: defaultdict(dict))
     cost: list[Row] = field(default_factory=list)
@@ -341,8 +339,6 @@ def _review_benchmark(machine: _Machine, reviewed: Review, stem: str) -> None:
         by_kind["missing"] = _lacking(benchmark, machine.required(benchmark), rows)
     for kind in (*OF_ROWS, OOM):
         reviewed.add(kind, stem, (row_name(benchmark, row) for row in by_kind[kind]))
-    if by_kind["missing"]:
-        reviewed.lacking[stem] = by_kind["missing"]
     environments: dict[str, list[Row]] = defaultdict(list)
     for row in by_kind[""]:
         environments[row["environment"]].append(row)

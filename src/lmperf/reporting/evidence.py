@@ -95,7 +95,6 @@ class Evidence:
         raw: stem -> rows of text, as they were read.
         stale: keys of the rows whose code or environment has changed since.
         damaged: stem, `machine` or `cost` -> why the report does not use that file.
-        lacking: stem -> axes, implementation and phase of each configured row that is missing.
         again: stem -> rows that were measured a second time (R1).
         cost_rows: one row for each job that measured.
         anyway: what is wrong with rows that are published all the same, and why, in words.
@@ -111,7 +110,6 @@ class Evidence:
     raw: Mapping[str, Sequence[Row]] = field(default_factory=dict)
     stale: frozenset[str] = frozenset()
     damaged: Mapping[str, str] = field(default_factory=dict)
-    lacking: Mapping[str, Sequence[dict]] = field(default_factory=dict)
     again: Mapping[str, Sequence[Row]] = field(default_factory=dict)
     cost_rows: Sequence[Row] = ()
     anyway: str = ""
@@ -143,7 +141,6 @@ class Evidence:
             review.rows,
             frozenset(stale),
             review.damaged | review.lost,
-            review.lacking,
             review.repeats,
             review.cost,
             review.anyway,
