@@ -81,7 +81,7 @@ def test_review_names_rows_made_stale_by_changed_code(copy, monkeypatch):
     monkeypatch.setattr("lmperf.evidence.keys.fingerprint", lambda *_: "another")
     reviewed = review(copy, "nvidia-h200")
     shown = [row_name(load("memory"), row) for row in reviewed.rows["memory"]]
-    assert reviewed.stale["memory"] == shown
+    assert reviewed.faults["stale"]["memory"] == shown
     assert "size=0.13B, context_length=256, batch=4, dtype=float32: eager, forward" in shown
 
 

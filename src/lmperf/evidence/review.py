@@ -87,6 +87,7 @@ class Review:
         lost: `machine`, `cost` or `repeatability` (files of no benchmark) -> how it is damaged.
         damaged: stem of a benchmark -> what of its evidence is damaged, so not used.
         rows: stem -> the rows that the report shows, stale rows included.
+        stale: the keys of the rows that would get another one today.
         unknown: files of evidence whose name is that of no benchmark.
         faults: kind of fault -> stem -> names of the rows with that fault.
         cost: one row per measuring job.
@@ -98,15 +99,11 @@ class Review:
     lost: dict[str, str] = field(default_factory=dict)
     damaged: dict[str, str] = field(default_factory=dict)
     rows: dict[str, list[Row]] = field(default_factory=dict)
+    stale: set[str] = field(default_factory=set)
     unknown: list[str] = field(default_factory=list)
     faults: dict[str, dict[str, list[str]]] = field(default_factory=lambda: defaultdict(dict))
     cost: list[Row] = field(default_factory=list)
     repeats: dict[str, list[Row]] = field(default_factory=dict)
-
-    @property
-    def stale(self) -> dict[str, list[str]]:
-        """Stem -> names of the rows whose key differs from the key that they would get today."""
-        return self.faults["stale"]
 
     def add(self, kind: str, stem: str, names: Iterable[str]) -> None:
         """Record names of rows with a fault, each name once."""
@@ -335,6 +332,7 @@ def _review_benchmark(machine: _Machine, reviewed: Review, stem: str) -> None:
         is_fresh = machine.is_fresh(stem, row)
         kind = _KINDS.get(row["status"], LOADED if is_loaded(row) else "")
         by_kind[kind if is_fresh else "stale"].append(row)
+    reviewed.stale |= {row["key"] for row in by_kind["stale"]}
     if rows or not faults:  # a damaged file has no rows, which is said
         by_kind["missing"] = _lacking(benchmark, machine.required(benchmark), rows)
     for kind in (*OF_ROWS, OOM):

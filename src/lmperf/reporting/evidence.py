@@ -34,7 +34,6 @@ from lmperf.benchmarks import load
 from lmperf.devices import DataSheet, sheet_of
 from lmperf.dtypes import DTYPES, dtype_of
 from lmperf.evidence import plausible
-from lmperf.evidence.plan import row_name
 from lmperf.evidence.review import Review
 from lmperf.evidence.store import Row
 from lmperf.gate import FAILED
@@ -128,18 +127,11 @@ class Evidence:
     @classmethod
     def reviewed(cls, review: Review, **more) -> Evidence:
         """The evidence that was compared with today's code and configuration; `more`: fields."""
-        stale = {
-            row["key"]
-            for stem, names in review.stale.items()
-            for wanted in [set(names)]
-            for row in review.rows.get(stem, ())
-            if row_name(load(stem), row) in wanted
-        }
         return cls(
             review.machine,
             review.facts,
             review.rows,
-            frozenset(stale),
+            frozenset(review.stale),
             review.damaged | review.lost,
             review.repeats,
             review.cost,
