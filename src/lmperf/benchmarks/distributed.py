@@ -31,7 +31,7 @@ _BF16 = "autocast_bfloat16"
 # Gathers norms in bf16 as well, and so rounds them: `lmperf.distributed.accuracy`.
 ROUNDED_NORMS = "rounded_norms"
 # Sizes whose implementations share a group: several of a larger size do not fit side by side.
-_SIDE_BY_SIDE = ("tiny",)
+_SIDE_BY_SIDE = ("tiny", "0.13B")
 
 
 def _strategy(
