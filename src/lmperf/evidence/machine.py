@@ -485,17 +485,19 @@ class _Facts(BaseModel):
     anyway: dict[str, StrictStr] | None = None
 
 
-def read_facts(directory: Path, machine: str) -> Facts:
+def read_facts(directory: Path, machine: str = "") -> Facts:
     """Return the content of `machine.json` in a folder; `empty(machine)` if there is no file.
+
+    machine: whose facts they must be; by default those of any machine.
 
     Raises:
         DamagedEvidence: the file does not hold the facts of a machine, or of another one.
     """
     path = directory / FILE
     if not path.exists():
-        return empty(machine)
+        return empty(machine or directory.name)
     facts = facts_in(path, path.read_bytes())
-    if facts["machine"] != machine:
+    if facts["machine"] != (machine or facts["machine"]):
         raise DamagedEvidence(f"{path} belongs to the machine {facts['machine']}")
     return facts
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from lmperf.benchmarks import stems
 from lmperf.errors import UserError
-from lmperf.evidence.machine import FILE, Facts, empty, facts_in, git
+from lmperf.evidence.machine import FILE, empty, git, read_facts
 from lmperf.evidence.rows import as_read
 from lmperf.evidence.store import EVIDENCE, DamagedEvidence, read_rows
 from lmperf.reporting import foreign
@@ -44,7 +44,7 @@ def evidence_in(folder: Path, name: str) -> Evidence:
     """The evidence in a folder under a name; its `damaged` says which files cannot be read."""
     raw, damaged = {}, {}
     try:
-        facts = _facts(folder)
+        facts = read_facts(folder)
     except DamagedEvidence as damage:
         facts, damaged["machine"] = empty(folder.name), str(damage)
     for stem in stems():
@@ -64,11 +64,6 @@ def unreadable(evidence: Evidence, stem: str) -> str:
     except ValueError as error:
         return f"{stem}.csv: {error}"
     return ""
-
-
-def _facts(folder: Path) -> Facts:
-    path = folder / FILE
-    return facts_in(path, path.read_bytes()) if path.exists() else empty(folder.name)
 
 
 @contextlib.contextmanager
