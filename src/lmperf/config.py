@@ -159,10 +159,15 @@ def _text(pattern: str, longest: int, words: str) -> Any:
     return Annotated[str, AfterValidator(check), WithJsonSchema(schema)]
 
 
-def _not_a_path(value: Any) -> Any:
-    """Return the value unless it names a file instead of a module."""
+def require_no_path(value: Any) -> Any:
+    """Return the entry of an implementation unless it names a file, or the method of a class.
+
+    Raises:
+        ValueError: it does; the message says which entry is meant.
+    """
     if isinstance(value, str):
         entry = value.removeprefix("./").replace(".py:", ":").replace("/", ".")
+        entry = entry.removesuffix(".apply")
         if entry != value and re.fullmatch(ENTRY, entry):
             raise ValueError(f"is {shown(value)}; write {entry}")
     return value
@@ -170,7 +175,7 @@ def _not_a_path(value: Any) -> Any:
 
 _Name = _text(NAME, _LONGEST, "a word of a-z, 0-9 and _ that begins with a letter, not too long")
 _Entry = Annotated[
-    _text(ENTRY, 255, "a function as package.module:function"), BeforeValidator(_not_a_path)
+    _text(ENTRY, 255, "a function as package.module:function"), BeforeValidator(require_no_path)
 ]
 _Machine = Annotated[
     str,

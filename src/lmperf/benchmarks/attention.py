@@ -47,7 +47,7 @@ class Attention(Timed):
             _cells(
                 seq_len=[256, 512, 1024], d_head=[16, 64], dtype=_ON_CPU, implementation="eager"
             ),
-            _cells(seq_len=512, d_head=64, dtype=_ON_CPU, implementation="compiled"),
+            _cells(seq_len=512, d_head=64, dtype="float32", implementation="compiled"),
         ],
         "gpu": [
             _cells(seq_len=_LENGTHS, d_head=_WIDTHS, dtype=_ON_GPU, implementation="eager"),

@@ -86,7 +86,7 @@ _COMPILED = [
 # Timed at `LARGE_BATCH`.
 _LARGE = ["one_rank_compiled", "overlapped_compiled", "ddp_compiled", "fully_sharded_compiled"]
 # The strategies of the first table, and a way to shard for each of ours and torch's.
-_FEW = ["one_rank", "overlapped", "ddp", "fully_sharded", "fsdp2"]
+FEW = ["one_rank", "overlapped", "ddp", "fully_sharded", "fsdp2"]
 
 
 def cells(
@@ -131,18 +131,18 @@ class Distributed(RankedTimed):
     implementations = _IMPLEMENTATIONS
     grids = {
         "cpu": [
-            cells(["tiny"], 32, [2], "float32", [*_FEW, "one_by_one", "sharded_optimizer"]),
+            cells(["tiny"], 32, [2], "float32", FEW),
         ],
         "gpu": [
             cells(["3.4B"], 512, [2, 4], _BF16, [*_EAGER, *_CHECKPOINTED, *_COMPILED]),
             cells(["3.4B"], 512, [8], _BF16, _COMPILED, batch=2 * BATCH),
             cells(["3.4B"], 512, [1, 2], _BF16, _LARGE, batch=LARGE_BATCH),
-            cells(["0.97B"], 512, [2], _BF16, _FEW),
+            cells(["0.97B"], 512, [2], _BF16, FEW),
         ],
         "full": [
             cells(["0.97B"], 512, [2, 4], _BF16, _EAGER),
-            cells(["2.0B"], 512, [2], _BF16, _FEW),
-            cells(["0.97B"], 512, [2], "float32", _FEW),
+            cells(["2.0B"], 512, [2], _BF16, FEW),
+            cells(["0.97B"], 512, [2], "float32", FEW),
         ],
     }
     head = {

@@ -10,7 +10,7 @@ from typing import Any
 
 from lmperf.axes import SIZE, dtype_axis
 from lmperf.benchmark import Axis, Case, Rank, RankedObserved, Value, numbers, texts
-from lmperf.benchmarks.distributed import BATCH, Distributed, cells, is_alone
+from lmperf.benchmarks.distributed import BATCH, FEW, Distributed, cells, is_alone
 from lmperf.distributed.memory import COMPONENTS
 from lmperf.dtypes import MODEL_STORED_DTYPES
 
@@ -42,7 +42,7 @@ class DistributedMemory(RankedObserved):
     limit_s = 180.0
     implementations = tuple(one for one in Distributed.implementations if one.name in _STRATEGIES)
     grids = {
-        "cpu": [cells(["tiny"], 32, [2], "float32", _STRATEGIES)],
+        "cpu": [cells(["tiny"], 32, [2], "float32", FEW)],
         "gpu": [
             cells(["3.4B"], 512, [2, 4], _BF16, _STRATEGIES),
             cells(["3.4B"], 512, [8], _BF16, _STRATEGIES, batch=2 * BATCH),

@@ -73,7 +73,6 @@ def _ladder(size: str, context: int, batch: int, names: list[str]) -> list[dict[
 _WHOLE = {
     "cpu": [
         _cells(["tiny"], [128], ["float32", _BF16], ["eager"]),
-        _cells(["tiny"], [128], ["float32"], ["compiled_blocks"]),
     ],
     "gpu": [
         _cells([*_SHOWN, _LARGEST], [256], [_BF16], ["eager"]),

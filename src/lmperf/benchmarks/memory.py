@@ -31,7 +31,7 @@ class Memory(Observed):
     limit_s = 180.0
     grids = {
         "cpu": [
-            _cells(size="tiny", context_length=[128, 256, 512]),
+            _cells(size="tiny", context_length=[128, 512]),
             _cells(size="0.13B", context_length=128, dtype="float32"),
         ],
         "gpu": [_cells(size=SWEPT, context_length=[256, 1024])],
