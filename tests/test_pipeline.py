@@ -199,7 +199,7 @@ def test_order_is_kernel_tests_timings_second_times(tmp_path):
     assert f"{node['repeatability']} -> {node['write_up']}" in drawn
 
 
-def test_bad_configuration_is_one_line_and_lint_asks_only_for_environments(tmp_path):
+def test_lint_has_one_remark_and_a_bad_configuration_one_line(tmp_path):
     """`make setup` installs envs/ before Snakemake, which is one of their packages, can start."""
     root = Checkout(tmp_path / "checkout", ONE).root
     found = re.findall(r"^    \* (.*):$", snakemake(root, "--lint").stderr, re.MULTILINE)

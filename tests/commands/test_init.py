@@ -106,7 +106,7 @@ def test_init_works_in_a_folder_of_a_repository_and_in_a_worktree(
     assert ("which works at the top of a repository only" in said) is not is_top
 
 
-def test_generated_files_keep_line_endings_and_build_the_report_by_default(repository, lmperf):
+def test_generated_files_keep_line_endings_and_build_by_default(repository, lmperf):
     assert lmperf("init")[0] == 0
     asked = ["git", "check-attr", "text", "report/here/evidence/attention.csv"]
     said = subprocess.run(asked, cwd=repository, capture_output=True, text=True, check=True)

@@ -103,7 +103,7 @@ def test_smallest_cell_of_a_model_has_the_smallest_model(folder):
     assert ("size", "tiny") in _smallest(Project(config, folder).plan("end_to_end"))
 
 
-def test_try_measures_the_smallest_cell_and_completes_given_axes_by_it(folder):
+def test_try_measures_the_smallest_cell_with_the_given_axes(folder):
     overrides = {"implementations.flash_attention.mine": "my_functions:attention"}
     overrides |= {"grid.flash_attention.seq_len": [64, 32], "grid.flash_attention.d_head": [32, 16]}
     config = load_config(folder / "config/config.yaml", overrides)

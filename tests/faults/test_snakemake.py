@@ -29,7 +29,7 @@ def test_make_runs_the_command_tested_here(target, more):
     assert line.partition("snakemake ")[2].split() == [*REPORT[2:], *more]
 
 
-def test_interrupted_and_killed_runs_lose_nothing_and_leave_no_process(tmp_path):
+def test_stopped_runs_lose_nothing_and_leave_no_process(tmp_path):
     checkout = Checkout(tmp_path / "checkout")
     run = checkout.start(*MEASURE)
     saved = checkout.root / f"report/{MACHINE}/store/cost.csv"

@@ -47,7 +47,7 @@ def wait_for(condition, limit_s=60.0):
         time.sleep(0.02)
 
 
-def test_kill_9_of_a_run_ends_a_stopped_worker_and_all_that_it_started(start):
+def test_kill_9_of_a_run_ends_a_stopped_worker(start):
     run = start("stops_with_children", "8")
     wait_for(lambda: len({*family(run.pid)}) == 5)  # keeper, worker, its child and a daemon
     pids = family(run.pid)

@@ -70,7 +70,7 @@ def test_triton_kernel_runs_inside_a_compiled_model(model, way):
 
 
 @pytest.mark.compile
-def test_what_cannot_be_one_graph_is_an_error_and_does_not_run_eagerly():
+def test_what_cannot_be_one_graph_is_an_error():
     function = implementations.compile_static(lambda x: x if x.sum() > 0 else -x)
     with pytest.raises(torch._dynamo.exc.Unsupported):
         function(torch.ones(2))
