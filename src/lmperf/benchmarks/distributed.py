@@ -148,10 +148,10 @@ class Distributed(RankedTimed):
     head = {
         "gpu": [
             {
-                "size": ["3.4B"],
+                "size": ["0.97B"],
                 "batch": [BATCH],
                 "ranks": [1, 2],
-                "implementation": ["one_rank_compiled", "ddp_compiled", "fully_sharded_compiled"],
+                "implementation": ["one_rank", "ddp", "fully_sharded"],
             }
         ],
     }

@@ -33,8 +33,8 @@ _ALL = [one.name for one in Distributed.implementations if not is_alone(one.name
 _EAGER = [name for name in _ALL if not name.endswith("_compiled")]
 _FEW = ["one_by_one", "flat", "overlapped", "ddp", "fully_sharded", "fsdp2"]
 _LARGE = ["overlapped_compiled", "ddp_compiled", "fully_sharded_compiled"]
-# With a strategy that gathers, so that a quick run has D12.
-_HEAD = ["ddp_compiled", "fully_sharded_compiled"]
+# A strategy that gathers, so that a quick run has D12.
+_HEAD = ["fully_sharded"]
 WARM_UPS, STEPS = 2, 9
 # The strategies whose timeline and trace are kept.
 TIMELINES = ("flat", "overlapped")
@@ -72,6 +72,7 @@ class DistributedOverlap(RankedObserved):
             cells(["3.4B"], 512, [2, 4], _BF16, _ALL),
             cells(["3.4B"], 512, [8], _BF16, _ALL, batch=2 * BATCH),
             cells(["3.4B"], 512, [2], _BF16, _LARGE, batch=LARGE_BATCH),
+            cells(["0.97B"], 512, [2], _BF16, _HEAD),
         ],
         "full": [
             cells(["0.97B"], 512, [2], _BF16, _EAGER),
@@ -81,7 +82,7 @@ class DistributedOverlap(RankedObserved):
     head = {
         "gpu": [
             {
-                "size": ["3.4B"],
+                "size": ["0.97B"],
                 "batch": [BATCH],
                 "ranks": [2],
                 "implementation": _HEAD,
