@@ -30,8 +30,8 @@ LARGE_BATCH = 16
 _BF16 = "autocast_bfloat16"
 # Gathers norms in bf16 as well, and so rounds them: `lmperf.distributed.accuracy`.
 ROUNDED_NORMS = "rounded_norms"
-# Sizes whose implementations share a group: several of a larger size do not fit side by side.
-_SIDE_BY_SIDE = ("tiny", "0.13B")
+# Size -> how many implementations share a group, whose models are side by side; of others one.
+_SIDE_BY_SIDE = {"tiny": 32, "0.13B": 32, "0.97B": 2}
 
 
 def _strategy(
@@ -162,11 +162,11 @@ class Distributed(RankedTimed):
         return None
 
     def groups(self, cases: Iterable[Case]) -> list[list[Case]]:
-        """Implementations of a small size one after another; of others each alone."""
+        """Few implementations of a large size together; of the largest, each alone."""
         found = []
         for group in super().groups(cases):
-            together = group[0].axes["size"] in _SIDE_BY_SIDE
-            found += [group] if together else [[case] for case in group]
+            most = _SIDE_BY_SIDE.get(group[0].axes["size"], 1)
+            found += [group[i : i + most] for i in range(0, len(group), most)]
         return found
 
     def head_cases(self, preset: str, overrides: Mapping[str, list] | None = None) -> list[Case]:
