@@ -6,7 +6,7 @@ import torch
 from lmperf.attention.accuracy import attention_errors, error_bound
 from lmperf.attention.reference import attention_float64
 from lmperf.attention.triton import backward as backward_pass
-from lmperf.attention.triton import flash_attention, selection
+from lmperf.attention.triton import flash_attention
 from lmperf.attention.triton import hopper_backward as fused
 from lmperf.attention.triton.configurations import FUSED
 from lmperf.attention.triton.forward import forward
@@ -111,7 +111,6 @@ def test_deterministic_mode_uses_the_two_gradient_kernels(hopper, monkeypatch):
     arguments = (q, k, v, out, lse, grad_out, grad_lse, True, 0.125)
     taken = []
     monkeypatch.setattr(backward_pass, "Fused", lambda *a: taken.append(a) or fused.Fused(*a))
-    monkeypatch.setattr(selection, "FUSED_PROGRAMS", 1)
     one = backward_pass.backward(*arguments)
     assert taken
     torch.use_deterministic_algorithms(True)

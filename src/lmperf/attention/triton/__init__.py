@@ -25,9 +25,9 @@ layouts, barriers and warp roles. Gluon is experimental: if these kernels cannot
 launched, those in Triton's own language run (`lmperf.attention.gluon`). They were tested with
 Triton 3.6 and 3.7. The forward kernel (`hopper_forward.py`) is used if there are enough tiles.
 It is warp-specialised: a producer warp loads by TMA, and the softmax of one warp group overlaps the
-matmuls of another. The backward kernel (`hopper_backward.py`) is used for many long sequences. It
-is fused and adds to dQ by atomics, so it is not used under torch.use_deterministic_algorithms,
-unless that only warns.
+matmuls of another. The backward kernel (`hopper_backward.py`) is used where its tiles fill the
+device. It is fused and adds to dQ by atomics, so it is not used under
+torch.use_deterministic_algorithms, unless that only warns.
 
 If there are too few tiles to fill the device, the loop over the other axis is split among programs
 (`splits.py`). On Hopper, tiles are loaded by TMA descriptors, which leaves the registers to the

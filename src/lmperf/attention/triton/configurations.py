@@ -97,11 +97,11 @@ HOPPER = {
 }
 
 # Fused backward kernel for float16 and bfloat16, by padded head width. At lengths below the last
-# number it was slower or not measured.
+# number it was slower than the two gradient kernels, with a causal mask and without together.
 FUSED = {
-    64: FusedConfiguration(64, 128, 3, 2048),
-    128: FusedConfiguration(64, 128, 3, 1024),
-    256: FusedConfiguration(64, 64, 2, 2048),
+    64: FusedConfiguration(128, 128, 2, 1024),
+    128: FusedConfiguration(64, 128, 2, 512),
+    256: FusedConfiguration(64, 64, 2, 512),
 }
 
 # By precision, for padded head widths up to 64, 128 and 256. All fit in 96 KiB of shared memory.

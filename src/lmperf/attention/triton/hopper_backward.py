@@ -8,8 +8,12 @@ of dQ differ from run to run; the two gradient kernels of `backward.py` are repr
 Three launches: `prepare_kernel` writes the rows (logsumexp and delta) and zeroes the accumulator,
 `fused_kernel` adds to it, `finish_kernel` scales it and rounds it to dQ. Bytes beyond those of the
 two gradient kernels: 8 per padded element of dQ to zero and read the accumulator, and 4 per element
-for every tile of keys that adds to it, mostly in L2. On an H200 the additions take a fifth to a
-third of the time; TMA reduce-add from shared memory (cp.reduce.async.bulk.tensor) was slower.
+for every tile of keys that adds to it, mostly in L2.
+
+Tried on an H100 at d 128 and slower, about so many times this kernel's time: additions by warps of
+their own, which read dQ from shared memory (1.2), by TMA reduce-add from shared memory (1.15), and
+of dQ summed over two programs of a cluster, which halves the additions (1.3). All of these move dQ
+through shared memory, whose bandwidth the matmuls need.
 """
 
 import torch
