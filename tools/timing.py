@@ -8,8 +8,8 @@ import torch
 _WARM_UPS = 3
 # More than any L2 cache holds.
 _FLUSHED_BYTES = 256 * 2**20
-# About 0.3 ms, in which the host queues the call before the device starts it.
-_LEAD_CYCLES = 600_000
+# About 2 ms, in which the host queues the call before the device starts it.
+_LEAD_CYCLES = 3_600_000
 
 
 def median_ms(calls: Sequence[Callable[[], object]], rounds: int = 15) -> list[float]:
