@@ -14,8 +14,7 @@ import pytest
 import yaml
 
 from lmperf.evidence.machine import read_facts, write_facts
-from lmperf.evidence.store import read_rows
-from lmperf.measuring.store import write_view
+from lmperf.evidence.store import read_rows, write_view
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 

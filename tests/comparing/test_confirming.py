@@ -6,8 +6,8 @@ import pytest
 
 from lmperf.benchmarks import load
 from lmperf.comparing.run import CONFIRMATIONS, confirmed
+from lmperf.evidence.store import write_view
 from lmperf.evidence.wanted import Chosen
-from lmperf.measuring.store import write_view
 from lmperf.reporting.results_of import read_result
 
 CELLS = 8

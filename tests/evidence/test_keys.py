@@ -42,7 +42,6 @@ NO_NUMBERS = {
     "lmperf.measuring.lock": "makes a run wait for another one; no effect once the lock is held",
     "lmperf.measuring.printable": "escapes characters in messages",
     "lmperf.measuring.progress": "writes progress for a person, between slices",
-    "lmperf.measuring.store": "keeps rows that were measured",
 }
 # METHOD_VERSION and the digest of the measuring code that belongs to it. After an edit of that code
 # put the new digest here; if the edit can change a number, raise METHOD_VERSION as well.

@@ -119,19 +119,6 @@ def test_row_whose_check_lacks_memory_is_unchecked():
     assert as_read(FAILED) == FAILED
 
 
-def test_step_of_an_earlier_method_is_read_back_to_back():
-    single = {"median_ms": "10", "rounds_ms": "9;11", "clock_mhz": "1980", "power_w": "400"}
-    lasting = {"sustained_ms": "12", "sustained_rounds_ms": "11;13", "sustained_steps": "80"}
-    lasting |= {"sustained_mhz": "1700", "host_ms": "3"}
-    today = {"median_ms": "12", "rounds_ms": "11;13", "n": "80", "clock_mhz": "1700"}
-    step = {**single, **lasting, "phase": "train_step"}
-    assert as_read(step) == {**step, **today, "power_w": ""}
-    kernel = {**step, "phase": "forward"}
-    assert as_read(kernel) == kernel
-    alone = {**single, "phase": "train_step", "sustained_ms": ""}
-    assert as_read(alone) == alone
-
-
 def test_name_of_a_row_leaves_out_empty_axes():
     assert row_name(load("attention"), {**ROW, "batch": ""}) == (
         "seq_len=32, d_head=16, dtype=float32, causal=False: eager, forward"

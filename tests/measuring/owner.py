@@ -1,4 +1,4 @@
-"""Measures implementations into a store, as a job does: `owner.py STORE NAME,... [SIZE]`."""
+"""Measures implementations into a store, as a job does: `owner.py FOLDER NAME,... [SIZE]`."""
 
 import sys
 from datetime import UTC, datetime
@@ -6,15 +6,15 @@ from pathlib import Path
 
 import toys
 
+from lmperf.evidence.store import Evidence
 from lmperf.measuring.lock import locked
 from lmperf.measuring.progress import Progress
-from lmperf.measuring.store import Store
 from lmperf.measuring.supervisor import Supervisor
 
 
-def main(path: str, names: str, size: str = "") -> None:
+def main(folder: str, names: str, size: str = "") -> None:
     made = toys.Short("toy")
-    store = Store(Path(path), made.identity)
+    evidence = Evidence(Path(folder), "toy", made.identity)
     chosen = [
         case
         for case in made.cases("cpu")
@@ -22,12 +22,12 @@ def main(path: str, names: str, size: str = "") -> None:
     ]
     say = lambda line: print(line, file=sys.stderr, flush=True)  # noqa: E731
     with locked("cpu", 1, say) as (locks, gpus):
-        known = {(row["size"], row["implementation"]) for row in store.read()[0]}
+        known = {(row["size"], row["implementation"]) for row in evidence.known()[0]}
         cases = [c for c in chosen if (str(c.axes["size"]), c.implementation) not in known]
 
         def save(rows):
             now = datetime.now(UTC).isoformat()
-            store.append([{**row, "measured_at": now} for row in rows])
+            evidence.append([{**row, "measured_at": now} for row in rows])
 
         if cases:
             progress = Progress("toy", len(cases), say)

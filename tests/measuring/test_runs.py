@@ -10,12 +10,10 @@ import pytest
 from processes_of_toys import is_alive
 
 from lmperf.measuring.process import family
-from lmperf.measuring.store import Store
 
 pytestmark = pytest.mark.process
 
 HERE = Path(__file__).parent
-CASE = ("size", "dtype", "implementation", "phase")
 
 
 @pytest.fixture
@@ -25,7 +23,7 @@ def start(tmp_path):
 
     def run(names="is_slow", size=""):
         environ = {**os.environ, "PYTHONPATH": os.pathsep.join([*sys.path, str(HERE)])}
-        command = [sys.executable, str(HERE / "owner.py"), str(tmp_path / "toy.csv"), names, size]
+        command = [sys.executable, str(HERE / "owner.py"), str(tmp_path), names, size]
         started.append(subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environ))
         return started[-1]
 
@@ -34,10 +32,6 @@ def start(tmp_path):
         one.kill()
         one.wait()
         one.stderr.close()  # not `communicate`, which waits for processes that were left behind
-
-
-def stored(tmp_path):
-    return Store(tmp_path / "toy.csv", CASE).read()[0]
 
 
 def wait_for(condition, limit_s=60.0):
@@ -61,5 +55,5 @@ def test_of_two_runs_at_once_the_second_measures_the_rest(start, tmp_path):
     said = [run.communicate(timeout=120)[1] for run in runs]
     assert [run.returncode for run in runs] == [0, 0]
     assert sum("waiting for another measurement" in text for text in said) == 1
-    lines = (tmp_path / "toy.csv").read_text().splitlines()
+    lines = (tmp_path / "store/toy.csv").read_text().splitlines()
     assert len(lines) == 2 * 3  # each row once, below its column names

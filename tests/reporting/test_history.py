@@ -7,7 +7,7 @@ from pathlib import Path
 import planted
 import pytest
 
-from lmperf.measuring.store import write_view
+from lmperf.evidence.store import write_view
 from lmperf.reporting.comparing import ANOTHER_RUN
 from lmperf.reporting.history import steps
 

@@ -70,7 +70,7 @@ def _published(directory: Path) -> list[str]:
     from lmperf.reporting.selftest import SELFTEST
 
     written = (*stems(), COST, REPEATED)
-    files = [f"{EVIDENCE}/{stem}{suffix}" for stem in written for suffix in (".csv", ".sha256")]
+    files = [f"{EVIDENCE}/{stem}.csv" for stem in written]
     rendered = [*sorted(directory.glob("*.md")), *sorted(directory.glob("figures/*.svg"))]
     shown = [str(path.relative_to(directory)) for path in rendered]
     traces = [f"traces/{name}" for name in sorted(traces_in(directory))]

@@ -534,7 +534,6 @@ def write_facts(directory: Path, facts: Facts) -> None:
     path, content = directory / FILE, (json.dumps(facts, indent=2) + "\n").encode()
     if not path.is_file() or path.read_bytes() != content:
         write_atomically(path, content)
-    path.with_suffix(".sha256").unlink(missing_ok=True)
 
 
 def hardware(facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -34,14 +34,6 @@ from lmperf.names import STATUSES
 # Columns that only a row with the status ok has.
 _TIMES = ("median_ms", "low_ms", "high_ms", "rounds_ms", "host_ms", "eager_ms", "device_ms")
 _CLOSE = 1 + 1e-6
-# Column of a train step back to back before method 8 -> today's.
-_BACK_TO_BACK = {
-    "sustained_ms": "median_ms",
-    "sustained_rounds_ms": "rounds_ms",
-    "sustained_steps": "n",
-    "sustained_mhz": "clock_mhz",
-    "sustained_w": "power_w",
-}
 
 _Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]
 _Text = Annotated[str, StringConstraints(max_length=10_000)]
@@ -161,7 +153,7 @@ def fault(benchmark: Benchmark, row: Mapping[str, Any]) -> str:
 def sound(
     benchmark: Benchmark, rows: Sequence[Mapping[str, str]]
 ) -> tuple[list[dict[str, str]], list[str]]:
-    """Return the rows that something can have measured, as today's versions write them.
+    """Return the rows that something can have measured, with their final status.
 
     The second result has a line for each other row.
     """
@@ -176,20 +168,14 @@ def sound(
 
 
 def as_read(row: Mapping[str, str]) -> dict[str, str]:
-    """Return a row with its final status, in the columns of today's method.
+    """Return a row with its final status.
 
     If a call fits into memory and its check does not, the worker writes the status `failed_check`
     and this reason. Nothing found the result wrong, so the status becomes `unchecked`.
-
-    Before method 8 a train step had times of single calls, and often times back to back in columns
-    of their own. Only the latter are comparable with today's.
     """
-    row = {**row}
-    if row.get("reason") == UNCHECKED:
-        row |= {"status": "unchecked", "reason": UNCHECKED.partition(": ")[2]}
-    if row.get("phase") == "train_step" and row.get("sustained_ms"):
-        row |= {today: row.get(former, "") for former, today in _BACK_TO_BACK.items()}
-    return row
+    if row.get("reason") != UNCHECKED:
+        return {**row}
+    return {**row, "status": "unchecked", "reason": UNCHECKED.partition(": ")[2]}
 
 
 def is_loaded(row: Mapping[str, str]) -> bool:

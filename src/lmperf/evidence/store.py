@@ -1,14 +1,18 @@
 """Evidence on disk: published CSVs in `evidence/`, and all measured rows behind them in `store/`.
 
-`report/<machine>/store/<stem>.csv` is only appended to (`lmperf.measuring.store`).
-`report/<machine>/evidence/<stem>.csv` is a view of it: the latest rows that the configuration asks
-for. Git holds the second copy. In both files each line has a digest; a damaged row is dropped and
-named. Older CSVs have one digest for the whole file, in `<stem>.sha256` beside it.
+`report/<machine>/store/<stem>.csv` is only appended to. The rows of a group are written at once,
+and taken back if the disk is full. `report/<machine>/evidence/<stem>.csv` is a view of it: the
+latest rows that the configuration asks for. Git holds the second copy.
+
+In both files each group of rows begins with a line of column names. The first cell of each row is a
+digest of these names and of the rest of the row; a row that was cut or edited is dropped and named.
 """
 
 from __future__ import annotations
 
+import codecs
 import csv
+import fcntl
 import hashlib
 import io
 import os
@@ -18,22 +22,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lmperf.measuring.store import (
-    DIGEST,
-    Row,
-    Store,
-    as_written,
-    read_lines,
-    text_of,
-    write_view,
-)
-
-__all__ = ["DamagedEvidence", "Evidence", "Row", "as_written", "read", "read_rows", "text_of"]
-
 # Folders of `report/<machine>`.
 EVIDENCE, STORE = "evidence", "store"
 # The costs of measuring: one row for each job.
 COST, COST_COLUMNS = "cost", ("stem", "started_at")
+# The name of the first column.
+DIGEST = "digest"
+
+Row = dict[str, str]
 
 
 class DamagedEvidence(Exception):
@@ -51,89 +47,107 @@ class Evidence:
 
     def __init__(self, directory: Path, stem: str, case_columns: Sequence[str]):
         self.path = directory / EVIDENCE / f"{stem}.csv"
-        self.case_columns = tuple(case_columns)
-        self._store = Store(directory / STORE / f"{stem}.csv", case_columns)
+        self._store = directory / STORE / f"{stem}.csv"
+        self._case_columns = tuple(case_columns)
 
     def published(self) -> tuple[list[Row], list[str]]:
-        """Return the rows of the view, and a message for damage in it.
+        """Return the latest rows of the view, and a message for damage in it.
 
-        A merge may have left two measurements of a case; the later one counts.
+        A merge may have left two measurements of a case.
         """
-        rows, faults = self._read(self.path)
-        if _is_old(self.path):  # rows of a case have times of their own there
-            return rows, faults
-        latest: dict[tuple[str, ...], str] = {}
-        for row in rows:
-            case = self.case_of(row)
-            latest[case] = max(latest.get(case, ""), row["measured_at"])
-        return [row for row in rows if row["measured_at"] == latest[self.case_of(row)]], faults
+        rows, faults = read(self.path)
+        return self._latest(rows), faults
 
     def known(self) -> tuple[list[Row], list[str]]:
         """Return the latest rows of view and store, and a message for each damaged file.
 
         A clone has no store; then the rows of the view, which Git holds, are all that is known.
         """
-        published, faults = self.published()
-        stored, damaged = [], []
-        if not _is_old(self._store.path):
-            stored, damaged = self._read(self._store.path)
-        copies = [self._by_case(published), self._by_case(self._store.latest(stored))]
-        cases = dict.fromkeys(case for copy in copies for case in copy)
-        latest = [max((copy[case] for copy in copies if case in copy), key=_when) for case in cases]
-        return [row for rows in latest for row in rows], [*faults, *damaged]
+        (published, faults), (stored, damaged) = read(self.path), read(self._store)
+        return self._latest(published, stored), [*faults, *damaged]
 
-    def _read(self, path: Path) -> tuple[list[Row], list[str]]:
-        rows, faults = read(path)
-        # An axis that was added after a row was measured is empty in that row.
-        return [dict.fromkeys(self.case_columns, "") | row for row in rows], faults
-
-    def _by_case(self, rows: Iterable[Row]) -> dict[tuple[str, ...], list[Row]]:
-        found: dict[tuple[str, ...], list[Row]] = {}
-        for row in rows:
-            found.setdefault(self.case_of(row), []).append(row)
+    def _latest(self, *files: Sequence[Row]) -> list[Row]:
+        """The rows of the last measurement of each case; of two copies, the one with more rows."""
+        # Case -> time and number of the file -> rows
+        copies: dict[tuple[str, ...], dict[tuple[str, int], list[Row]]] = {}
+        for number, rows in enumerate(files):
+            for row in rows:
+                # An axis that was added after a row was measured is empty in that row.
+                row = dict.fromkeys(self._case_columns, "") | row
+                of = copies.setdefault(tuple(row[name] for name in self._case_columns), {})
+                of.setdefault((row.get("measured_at", ""), number), []).append(row)
+        found: list[Row] = []
+        for of in copies.values():
+            (_, _), rows = max(of.items(), key=lambda copy: (copy[0][0], len(copy[1])))
+            found += rows
         return found
 
-    def case_of(self, row: Mapping[str, str]) -> tuple[str, ...]:
-        """Return the texts of a row that identify its case and phase."""
-        return self._store.case_of(row)
-
     def append(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Add new rows to the store durably, all or none."""
-        if _is_old(self._store.path):  # the view has its rows
-            self._store.path.unlink()
-            self._store.path.with_suffix(".sha256").unlink(missing_ok=True)
-        self._store.append(rows)
+        """Add rows to the store durably, all or none.
+
+        Raises:
+            OSError: they could not be written; the file is as before.
+        """
+        self._store.parent.mkdir(parents=True, exist_ok=True)
+        file = os.open(self._store, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)  # jobs on other devices
+            size = os.fstat(file).st_size
+            is_whole = not size or os.pread(file, 1, size - 1) == b"\n"
+            text = (b"" if is_whole else b"\n") + _lines(rows)
+            try:
+                written = os.write(file, text)
+                if written < len(text):
+                    raise OSError(f"{self._store}: {written} of {len(text)} bytes were written")
+                os.fsync(file)
+            except OSError:
+                os.ftruncate(file, size)
+                raise
+        finally:
+            os.close(file)
 
     def mend(self, rows: Sequence[Row]) -> None:
         """Replace the store by these rows, so that damage in it is named only once."""
-        write_view(self._store.path, rows)
+        write_view(self._store, rows)
 
     def publish(self, rows: Iterable[Row]) -> None:
         """Make these rows the view."""
         write_view(self.path, rows)
-        self.path.with_suffix(".sha256").unlink(missing_ok=True)
         os.utime(self.path)  # for Snakemake, even if the content is as before
 
 
 def read(path: Path) -> tuple[list[Row], list[str]]:
     """Return the rows of a CSV, and a message if lines are damaged; nothing without a file."""
-    if _is_old(path):
-        rows, faults = _read_old(path)
-    else:
-        rows, lines = read_lines(path)
-        first = f"line {lines[0]} is" if len(lines) == 1 else f"{len(lines)} lines are"
-        faults = [f"{path}: {first} damaged and not used{_cause(path)}"] if lines else []
-    return rows, faults
+    try:
+        text = as_written(path.read_bytes()).decode(errors="backslashreplace")
+    except FileNotFoundError:
+        return [], []
+    header, names = "", []
+    rows: list[Row] = []
+    damaged: list[int] = []
+    for number, line in enumerate(text.split("\n"), 1):
+        digest, _, rest = line.partition(",")
+        if digest == DIGEST:
+            header, names = rest, next(csv.reader([rest]))
+        elif digest == _digest(header, rest):
+            rows.append(dict(zip(names, next(csv.reader([rest])), strict=True)))
+        elif line:
+            damaged.append(number)
+    if not damaged:
+        return rows, []
+    first = f"line {damaged[0]} is" if len(damaged) == 1 else f"{len(damaged)} lines are"
+    return rows, [f"{path}: {first} damaged and not used{_cause(path.read_bytes())}"]
 
 
-def _cause(path: Path) -> str:
+def _cause(content: bytes) -> str:
     """Return what damaged a file and what to do, if its content tells; else an empty text."""
-    content = path.read_bytes()
     if line := conflict_in(content):
         return f": line {line} is a conflict marker of a merge; take one side, or measure again"
     # Spreadsheets write True as TRUE, and in many countries semicolons.
     if re.search(rb"\A[^,\n]+;|,(TRUE|FALSE),", content):
         return ": a spreadsheet saved it; restore it from Git, and let it save a copy elsewhere"
+    if not as_written(content).startswith(f"{DIGEST},".encode()):
+        return ": it lacks digests, as those of an earlier version of lmperf; measure again"
     return ""
 
 
@@ -155,32 +169,17 @@ def read_rows(path: Path) -> list[Row]:
     return rows
 
 
-def _when(rows: Sequence[Row]) -> tuple[str, int]:
-    """When a case was measured; of copies of one measurement, the one with more rows is later."""
-    return rows[0].get("measured_at", ""), len(rows)
+def as_written(content: bytes) -> bytes:
+    """Return the content of a text file as before Git or an editor changed its line endings or
+    added a byte order mark."""
+    return content.removeprefix(codecs.BOM_UTF8).replace(b"\r\n", b"\n")
 
 
-def _is_old(path: Path) -> bool:
-    """Whether a CSV was written before lines had digests."""
-    return path.is_file() and path.with_suffix(".sha256").is_file() and not _has_digests(path)
-
-
-def _has_digests(path: Path) -> bool:
-    return as_written(path.read_bytes()).startswith(f"{DIGEST},".encode())
-
-
-def _read_old(path: Path) -> tuple[list[Row], list[str]]:
-    content = as_written(path.read_bytes()).rstrip(b"\n") + b"\n"
-    recorded = path.with_suffix(".sha256").read_text(errors="replace").split()
-    if hashlib.sha256(content).hexdigest() not in recorded:
-        cause = _cause(path) or ": it was edited, sorted or saved by another program"
-        return [], [f"{path} does not match its digest and is not used{cause}"]
-    return [*csv.DictReader(io.StringIO(content.decode(), newline=""))], []
-
-
-def file_digest(path: Path) -> str:
-    """Return the SHA-256 of a file's content."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def write_view(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Replace a CSV by these rows; a reader sees the old file or the new one."""
+    content = _lines([*rows])
+    if not path.is_file() or path.read_bytes() != content:
+        write_atomically(path, content)
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -192,6 +191,40 @@ def write_atomically(path: Path, content: bytes) -> None:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _lines(rows: Sequence[Mapping[str, Any]]) -> bytes:
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    header = _joined(names)
+    lines = [f"{DIGEST},{header}"]
+    for row in rows:
+        rest = _joined(" ".join(text_of(row.get(name)).split()) for name in names)
+        lines.append(f"{_digest(header, rest)},{rest}")
+    return "".join(f"{line}\n" for line in lines).encode(errors="backslashreplace")
+
+
+def text_of(value: Any) -> str:
+    """Return a value as a cell: floats in full precision, None as an empty cell."""
+    if value is None:
+        return ""
+    # repr(numpy.float64(0.5)) is "np.float64(0.5)", so its base class's repr is used.
+    return float.__repr__(value) if isinstance(value, float) else str(value)
+
+
+def _joined(cells: Iterable[str]) -> str:
+    out = io.StringIO()
+    csv.writer(out, lineterminator="").writerow(cells)
+    return out.getvalue()
+
+
+def _digest(names: str, rest: str) -> str:
+    text = f"{names}\n{rest}"
+    return hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()[:16]
+
+
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file's content."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def no_later_than_now(paths: Iterable[Path]) -> None:

@@ -32,8 +32,8 @@ RECORDS = Path(".lmperf/written")
 PACKAGE = Path(lmperf.__file__).parent
 # What lies in a machine's directory: folders, files, and suffixes of files by folder.
 _FOLDERS = (FIGURES, "traces", EVIDENCE, STORE)
-_FILES = ("machine.json", "machine.sha256", SELFTEST)
-_SUFFIXES = {".": (".md",), FIGURES: (".svg",), EVIDENCE: (".csv", ".sha256")}
+_FILES = ("machine.json", SELFTEST)
+_SUFFIXES = {".": (".md",), FIGURES: (".svg",), EVIDENCE: (".csv",)}
 
 
 def target(project: Project, machine: str | None) -> Path:
