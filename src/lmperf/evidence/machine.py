@@ -33,6 +33,7 @@ from lmperf.benchmark import CPU_DEVICES, Benchmark, Case, ranks_of
 from lmperf.errors import UserError
 from lmperf.evidence.store import DamagedEvidence, as_written, conflict_in, write_atomically
 from lmperf.evidence.syntax import digest
+from lmperf.measuring.gpus import visible_gpus
 
 # Environment variables that change the result of a matmul, or its speed.
 _ENVIRONMENT_VARIABLES = (
@@ -44,10 +45,8 @@ _ENVIRONMENT_VARIABLES = (
     "PYTORCH_ALLOC_CONF",
 )
 GPU_PRESETS = ("gpu", "full")
-# Git paths of the code of a repository, and of that below a folder. Not config/, whose values are
-# in the rows; not report/, which is no code.
-_WHOLE = (":(top)", ":(top,exclude)config", ":(top,exclude)report")
-_BELOW = (".", ":(exclude)config", ":(exclude)report")
+# Git paths of code. Not config/, whose values are in the rows; not report/, which is no code.
+_CODE = (".", ":(exclude)config", ":(exclude)report")
 # Flag in /proc/cpuinfo -> instruction set, the widest first.
 _INSTRUCTION_SETS = {
     "amx_bf16": "AMX BF16",
@@ -59,8 +58,6 @@ _INSTRUCTION_SETS = {
     "asimd": "Neon",
 }
 FILE = "machine.json"
-# Levels of `nvmlDeviceGetTopologyCommonAncestor`, named as by `nvidia-smi topo -m`.
-_LEVELS = {0: "internal", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
 _MOST_LINKS = 18
 # Remote devices of an NVLink: a GPU, or an NVSwitch, through which all GPUs are reached.
 _GPU, _SWITCH = 0, 2
@@ -177,12 +174,10 @@ def _nvidia_facts() -> dict[str, Any]:
     """
     import pynvml as nvml
 
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None and visible.strip() in ("", "-1"):
+    if not (uuids := visible_gpus()):
         return {}
     try:
-        nvml.nvmlInit()
-        handle, *others = handles = _visible(nvml, visible)
+        handle, *others = handles = [nvml.nvmlDeviceGetHandleByUUID(uuid) for uuid in uuids]
         driver = nvml.nvmlSystemGetDriverVersion()
         facts = {
             "device": nvml.nvmlDeviceGetName(handle),
@@ -216,19 +211,15 @@ def _nccl_settings() -> dict[str, str]:
 def _links(nvml: Any, handles: Sequence[Any]) -> dict[str, str]:
     """Return the connection of each pair of devices, such as `{"0-1": "NV18"}`.
 
-    `NV` and a number: as many NVLinks. Otherwise the path through the host, or `unknown`.
+    `NV` and a number: as many NVLinks. `host`: a path through the host.
     """
     pairs = itertools.combinations(range(len(handles)), 2)
     return {f"{a}-{b}": _link(nvml, handles[a], handles[b]) for a, b in pairs}
 
 
 def _link(nvml: Any, one: Any, other: Any) -> str:
-    if count := min(_nvlinks(nvml, one, other), _nvlinks(nvml, other, one)):
-        return f"NV{count}"
-    try:
-        return _LEVELS.get(nvml.nvmlDeviceGetTopologyCommonAncestor(one, other), "unknown")
-    except nvml.NVMLError:
-        return "unknown"
+    count = min(_nvlinks(nvml, one, other), _nvlinks(nvml, other, one))
+    return f"NV{count}" if count else "host"
 
 
 def _nvlinks(nvml: Any, one: Any, other: Any) -> int:
@@ -243,27 +234,6 @@ def _nvlinks(nvml: Any, one: Any, other: Any) -> int:
                 found += kind == _SWITCH or bool(there)
         except nvml.NVMLError:  # the device has no such link
             continue
-    return found
-
-
-def _visible(nvml: Any, visible: str | None) -> list[Any]:
-    """Return the handles of the visible devices; like CUDA, ignore all after an invalid one.
-
-    Raises:
-        NVMLError: the first device cannot be found.
-    """
-    if visible is None:
-        visible = ",".join(map(str, range(nvml.nvmlDeviceGetCount())))
-    found: list[Any] = []
-    for name in map(str.strip, visible.split(",")):
-        try:
-            by_index = name.isdigit()
-            find = nvml.nvmlDeviceGetHandleByIndex if by_index else nvml.nvmlDeviceGetHandleByUUID
-            found.append(find(int(name) if by_index else name))
-        except nvml.NVMLError:
-            if not found:
-                raise
-            break
     return found
 
 
@@ -333,16 +303,14 @@ def commit_facts(root: Path = Path()) -> dict[str, Any]:
     """Return the commit of the code that measures (`commit`) and whether it differs (`dirty`).
 
     It is the commit of the repository at `root`, and outside Git that of lmperf's own checkout. The
-    code differs if a tracked file below `root`, but outside its config/ and report/, was changed,
-    or if a Python file there is untracked. In a checkout of lmperf only untracked files of lmperf
-    count, ignored ones included: the keys of their rows cover custom implementations. Without a Git
-    repository (an exported tree, a container) the variable LMPERF_COMMIT names the commit; then
-    `dirty` is None. If Git fails, both are None.
+    code differs if a tracked file there, but outside its config/ and report/, was changed, or if a
+    Python file is untracked and not ignored. Without a Git repository (an exported tree, a
+    container) the variable LMPERF_COMMIT names the commit; then `dirty` is None. If Git fails, both
+    are None.
     """
     if named := os.environ.get("LMPERF_COMMIT"):
         return {"commit": named, "dirty": None}
-    is_own = not is_in_git(root) or _is_checkout(root)
-    return _commit(_PACKAGE) if is_own else _commit(root, _BELOW, "--exclude-standard")
+    return _commit(root if is_in_git(root) else _PACKAGE)
 
 
 def commit_problem(root: Path = Path()) -> str:
@@ -357,17 +325,14 @@ def commit_problem(root: Path = Path()) -> str:
     return "Git gives no answer"
 
 
-def _commit(place: Path, code: Sequence[str] = _WHOLE, *which: str) -> dict[str, Any]:
-    """The commit at a place, and whether its code differs.
-
-    code: Git paths of the code. which: untracked files that count.
-    """
+def _commit(place: Path) -> dict[str, Any]:
     commit = _git(place, "rev-parse", "HEAD")
-    changed = _git(place, "status", "--porcelain", "--untracked-files=no", "--", *code)
-    untracked = _git(place, "ls-files", "--others", *which, "--", "*.py")
-    if commit is None or changed is None or untracked is None:
+    status = _git(place, "status", "--porcelain", "--untracked-files=all", "--", *_CODE)
+    if commit is None or status is None:
         return {"commit": None, "dirty": None}
-    return {"commit": commit, "dirty": bool(changed or untracked)}
+    lines = status.splitlines()
+    changed = [one for one in lines if not one.startswith("??") or one.strip('"').endswith(".py")]
+    return {"commit": commit, "dirty": bool(changed)}
 
 
 def lmperf_version(root: Path = Path()) -> str | None:
@@ -377,7 +342,10 @@ def lmperf_version(root: Path = Path()) -> str | None:
     more than the version.
     """
     version = version_of("lmperf")
-    if version is None or _is_checkout(root) or not _is_tracked():
+    top = "rev-parse", "--show-toplevel"
+    # Not if it was installed in a folder that Git ignores.
+    is_tracked = is_in_git(_PACKAGE) and _git(_PACKAGE, "ls-files", "--", ".")
+    if version is None or not is_tracked or _git(root, *top) == _git(_PACKAGE, *top):
         return version
     commit = _commit(_PACKAGE)
     return f"{version} ({(commit['commit'] or 'unknown')[:12]}{'-dirty' * bool(commit['dirty'])})"
@@ -386,17 +354,6 @@ def lmperf_version(root: Path = Path()) -> str | None:
 def is_in_git(folder: Path) -> bool:
     """Return whether a folder lies in a Git repository, or in a worktree of one."""
     return any((up / ".git").exists() for up in (folder.resolve(), *folder.resolve().parents))
-
-
-def _is_tracked() -> bool:
-    """Whether Git tracks the running package: not if it was installed in an ignored folder."""
-    return is_in_git(_PACKAGE) and bool(_git(_PACKAGE, "ls-files", "--", "."))
-
-
-def _is_checkout(root: Path) -> bool:
-    """Whether the repository at `root` is the one that tracks the running package."""
-    top = ("rev-parse", "--show-toplevel")
-    return _is_tracked() and _git(root, *top) == _git(_PACKAGE, *top)
 
 
 def _memory_gib() -> float | None:

@@ -6,9 +6,6 @@ Imports no torch: a name is needed before the process that uses the GPU starts.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-
-VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 def all_gpus() -> list[str]:
@@ -23,14 +20,14 @@ def all_gpus() -> list[str]:
         return []
 
 
-def visible_gpus(of: Sequence[str]) -> list[str]:
-    """Return those of the GPUs `of` that CUDA_VISIBLE_DEVICES lets this process use, in its order.
+def visible_gpus() -> list[str]:
+    """Return the UUIDs of the GPUs that CUDA_VISIBLE_DEVICES lets this process use, in its order.
 
     The variable holds indices or (beginnings of) UUIDs; CUDA ignores what follows an invalid one.
     """
-    visible = os.environ.get(VISIBLE)
+    of, visible = all_gpus(), os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
-        return list(of)
+        return of
     found: list[str] = []
     for name in map(str.strip, visible.split(",")):
         named = [

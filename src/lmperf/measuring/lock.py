@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from lmperf.errors import UserError
-from lmperf.measuring.gpus import all_gpus, visible_gpus
+from lmperf.measuring.gpus import visible_gpus
 from lmperf.measuring.printable import one_line
 
 _PATH, _POLL_S = "/tmp/lmperf.lock", 0.2
@@ -23,23 +23,22 @@ _PATH, _POLL_S = "/tmp/lmperf.lock", 0.2
 
 @contextmanager
 def locked(
-    device: str, number: int | None, say: Callable[[str], None]
+    device: str, number: int, say: Callable[[str], None]
 ) -> Iterator[tuple[list[int], list[str]]]:
     """Hold the locks of so many devices; yields their descriptors, and the UUIDs of GPUs.
 
     Waits while others hold them; `say` is then called once. GPUs are taken in the order of
     CUDA_VISIBLE_DEVICES, and all at once or none, so that two that wait cannot block each other.
 
-    number: of GPUs; None: all that this process may use. A CPU is one device.
+    number: of GPUs; a CPU is one device.
 
     Raises:
         UserError: there are too few GPUs, or a file cannot be opened.
     """
-    gpus = visible_gpus(all_gpus()) if device == "cuda" else []
-    wanted = (number or len(gpus)) if gpus else 1
-    if gpus and len(gpus) < wanted:
+    gpus = visible_gpus() if device == "cuda" else []
+    if gpus and len(gpus) < number:
         raise UserError(f"needs {number} GPUs; this process may use {len(gpus)}")
-    names, told = [f".{gpu}" for gpu in gpus] or [""], False
+    names, wanted, told = [f".{gpu}" for gpu in gpus] or [""], number if gpus else 1, False
     while len(held := _taken(names, wanted)) < wanted:
         if not told:
             say(f"waiting for another measurement on this machine{_holder(names)}")
