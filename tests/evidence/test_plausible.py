@@ -8,7 +8,7 @@ from lmperf.benchmarks import load
 from lmperf.config import load_config
 from lmperf.evidence.machine import write_facts
 from lmperf.evidence.plan import evidence_of
-from lmperf.evidence.plausible import KIND, contradictions, floor_ms, impossible, limits_of
+from lmperf.evidence.plausible import KIND, floor_ms, impossible, limits_of
 from lmperf.evidence.project import Project
 from lmperf.evidence.review import review
 
@@ -158,46 +158,3 @@ def test_verify_names_row_faster_than_possible(tmp_path):
     causes = [cause for cause in reviewed.causes() if cause.kind == KIND]
     assert [cause.stem for cause in causes] == ["attention"]
     assert "seq_len=256" in causes[0].names[0] and len(causes[0].names) == 1
-
-
-def timed(ms, **columns):
-    """Return a row of `flash_attention` as text."""
-    axes = {"batch": 1, "heads": 1, "seq_len": 512, "d_head": 64, "dtype": "float32"}
-    axes |= {"causal": True, "cuda_graph": False, "layout": "contiguous"}
-    row = {**axes, "implementation": "eager", "phase": "forward", "status": "ok", "median_ms": ms}
-    return {name: str(value) for name, value in {**row, **columns}.items()}
-
-
-@pytest.mark.parametrize(
-    ("rows", "words"),
-    [
-        ([timed(4, seq_len=256), timed(2)], "takes 4 ms, seq_len=512 only 2 ms"),
-        ([timed(4, seq_len=256), timed(3.5)], ""),
-        ([timed(4, seq_len=300), timed(2)], ""),
-        ([timed(4, seq_len=256, implementation="sdpa"), timed(2)], ""),
-        ([timed(4, seq_len=256, bound="host"), timed(2)], ""),
-        ([timed(4, seq_len=256, host_ms=3.9), timed(2)], ""),
-        ([timed(4, seq_len=256, status="oom"), timed(2)], ""),
-        (
-            [timed(4), timed(4, phase="backward"), timed(3, phase="forward_backward")],
-            "takes 8 ms, with backward, forward_backward only 3 ms",
-        ),
-        (
-            [timed(4), timed(4, phase="backward"), timed(20, phase="forward_backward")],
-            "forward_backward takes 20 ms, forward + backward only 8 ms",
-        ),
-        ([timed(4), timed(4, phase="backward"), timed(7, phase="forward_backward")], ""),
-        (
-            [timed(4, implementation="copy", bytes=1e10), timed(2, bytes=1e10)],
-            "copy, forward takes 4 ms, eager only 2 ms",
-        ),
-        ([timed(4, implementation="copy", bytes=1e6), timed(2, bytes=1e6)], ""),
-    ],
-)
-def test_times_that_contradict_one_another_are_named(rows, words):
-    found = contradictions(load("flash_attention"), rows)
-    assert (words in found[0] and len(found) == 1) if words else found == []
-
-
-def test_observations_contradict_nothing():
-    assert contradictions(load("memory"), [{"status": "ok"}]) == []

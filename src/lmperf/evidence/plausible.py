@@ -1,4 +1,4 @@
-"""Times that are impossible on a machine, and times that contradict one another.
+"""Times that are impossible on a machine.
 
 The floor of a row (the least time that it can take) is the longest of three times: its FLOPs at the
 best matmul rate in its numerics, its bytes at the best copy rate, and an empty kernel launch. The
@@ -17,19 +17,16 @@ A time may be below its floor by these margins:
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from lmperf.benchmark import Benchmark, Timed
 from lmperf.devices import CACHE_BYTES, DataSheet, sheet_of
 from lmperf.dtypes import dtype_of
-from lmperf.evidence.rows import is_loaded, row_name
+from lmperf.evidence.rows import is_loaded
 
-KIND, CONTRADICTION = "faster than possible", "contradicts another cell"
+KIND = "faster than possible"
 GPU_MARGIN, CPU_MARGIN, SHEET_MARGIN = 0.03, 0.15, 0.05
 EVENT_STEP_MS = 0.0005
 # A float32-accurate product takes three TF32 or 16-bit products (hi hi + hi lo + lo hi).
@@ -37,16 +34,6 @@ PRODUCTS = 3
 COPIES = frozenset(("copy", "widen", "narrow"))
 # Operation of a row of `ceilings` -> the column with its amount of work; None: one launch.
 _WORK = {"matmul": "flops", "launch": None, **dict.fromkeys(COPIES, "bytes")}
-# Whole -> (its parts, least and largest ratio of its time to theirs). Parts that are timed alone
-# start with a cold cache; the optimizer takes most of a step with few tokens.
-_PARTS = {
-    "forward_backward": (("forward", "backward"), 0.75, 1.25),
-    "train_step": (("forward_backward",), 1.0, 4.0),
-}
-# Rows of different groups, and a kernel and a copy, may differ by as much without a contradiction.
-_APART = 0.25
-# Share of a time that the host needs, above which the device waits for it.
-_WAITS = 0.9
 Row = Mapping[str, object]
 
 
@@ -175,75 +162,3 @@ def _is_doubtful(row: Row) -> bool:
 def _promised(sheet: DataSheet, clock_mhz: float | None) -> dict[str, float]:
     faster = max(1.0, (clock_mhz or 0.0) / sheet.clock_mhz) * (1 + SHEET_MARGIN)
     return {name: rate * faster for name, rate in sheet.tflops.items()}
-
-
-def contradictions(benchmark: Benchmark, rows: Iterable[Mapping[str, str]]) -> list[str]:
-    """Return a line for each time that contradicts another one, though both are possible.
-
-    Time grows with work. So a row contradicts another one that is all else equal and has at least
-    twice its length, or its bytes copied, or the sum of its phases, if it takes clearly longer than
-    these. Rows that wait for the host contradict nothing: the time of the host does not grow.
-
-    Args:
-        rows: rows of one environment.
-    """
-    if not isinstance(benchmark, Timed):
-        return []
-    timed = [row for row in rows if row["status"] == "ok" and not _waits(row)]
-    pairs = [*_lengths(benchmark, timed), *_phases(benchmark, timed), *_copies(benchmark, timed)]
-    return [
-        f"{row_name(benchmark, slow[0])} takes {_sum(slow):.4g} ms, {words} {_sum(fast):.4g} ms"
-        for slow, fast, ratio, words in pairs
-        if _sum(fast) < ratio * (1 - _APART) * _sum(slow)
-    ]
-
-
-# Rows that are too slow, rows that take longer by rights, the least ratio of their times, words.
-_Pair = tuple[Sequence[Mapping[str, str]], Sequence[Mapping[str, str]], float, str]
-
-
-def _lengths(benchmark: Timed, rows: Sequence[Mapping[str, str]]) -> Iterator[_Pair]:
-    for axis in (axis.name for axis in benchmark.axes if axis.length):
-        for alike in _alike(rows, [name for name in benchmark.identity if name != axis]):
-            ordered = sorted((row for row in alike if row[axis]), key=lambda row: int(row[axis]))
-            lengths = [int(row[axis]) for row in ordered]
-            for length, longer in zip(lengths, ordered, strict=True):
-                if end := bisect_right(lengths, length // 2):
-                    yield [ordered[end - 1]], [longer], 1.0, f"{axis}={length} only"
-
-
-def _phases(benchmark: Timed, rows: Sequence[Mapping[str, str]]) -> Iterator[_Pair]:
-    for alike in _alike(rows, [name for name in benchmark.identity if name != "phase"]):
-        of = {row["phase"]: row for row in alike}
-        for phase, (names, least, most) in _PARTS.items():
-            if {phase, *names} <= of.keys():
-                whole, parts = [of[phase]], [of[name] for name in names]
-                others = "".join(f"with {name}, " for name in names[1:])
-                yield parts, whole, least, f"{others}{phase} only"
-                yield whole, parts, 1 / most, f"{' + '.join(names)} only"
-
-
-def _copies(benchmark: Timed, rows: Sequence[Mapping[str, str]]) -> Iterator[_Pair]:
-    moved = [row for row in rows if float(row.get("bytes") or 0) > CACHE_BYTES]
-    for alike in _alike(moved, [name for name in benchmark.identity if name != "implementation"]):
-        for copy in (row for row in alike if row["implementation"] == "copy"):
-            yield from ([[copy], [row], 1.0, f"{row['implementation']} only"] for row in alike)
-
-
-def _waits(row: Mapping[str, str]) -> bool:
-    host = float(row.get("host_ms") or 0)
-    return row.get("bound") == "host" or host > _WAITS * float(row["median_ms"])
-
-
-def _sum(rows: Sequence[Mapping[str, str]]) -> float:
-    return sum(float(row["median_ms"]) for row in rows)
-
-
-def _alike(
-    rows: Sequence[Mapping[str, str]], names: Sequence[str]
-) -> Iterable[list[Mapping[str, str]]]:
-    """Return the rows, grouped by equal texts in these columns."""
-    found: dict[tuple, list[Mapping[str, str]]] = defaultdict(list)
-    for row in rows:
-        found[tuple(map(row.get, names))].append(row)
-    return found.values()

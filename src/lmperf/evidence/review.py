@@ -54,7 +54,7 @@ _KINDS = {
 }
 # Kinds for which `verify` fails, in the order in which it lists them, and kinds that it only lists.
 OF_ROWS = ("red gate", "failed", plausible.KIND, LOADED, "missing", "stale")
-INFORMING = (OOM, plausible.CONTRADICTION)
+INFORMING = (OOM,)
 LONGEST_REASON = 200
 
 
@@ -337,13 +337,6 @@ def _review_benchmark(machine: _Machine, reviewed: Review, stem: str) -> None:
         by_kind["missing"] = _lacking(benchmark, machine.required(benchmark), rows)
     for kind in (*OF_ROWS, OOM):
         reviewed.add(kind, stem, (row_name(benchmark, row) for row in by_kind[kind]))
-    environments: dict[str, list[Row]] = defaultdict(list)
-    for row in by_kind[""]:
-        environments[row["environment"]].append(row)
-    lines = [
-        line for of in environments.values() for line in plausible.contradictions(benchmark, of)
-    ]
-    reviewed.add(plausible.CONTRADICTION, stem, lines)
 
 
 def _lacking(
