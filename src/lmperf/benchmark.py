@@ -265,7 +265,6 @@ class Benchmark:
         check: stem of the kernel test that runs before this benchmark, if any.
         is_check: whether this benchmark is itself a kernel test.
         limit_s: time-out in seconds of one step (preparing, checking, one round) of a case.
-        patient: whether a CPU spends more time on each row, because the benchmark has few rows.
         least_devices: devices that a machine must have to measure the benchmark. A CPU counts as
             two, since two processes can share it.
     """
@@ -286,7 +285,6 @@ class Benchmark:
     check: str | None = None
     is_check = False
     limit_s: float = 120.0
-    patient: bool = False
     least_devices: int = 1
 
     def __init__(self, stem: str, external: Mapping[str, str | Implementation] | None = None):

@@ -49,7 +49,6 @@ def time_versions(
     number = max(ranks_of(one.benchmark, case) for one in chosen for case in one.cases)
     with locked(device, number, progress.note) as (locks, gpus), empty_cache() as cache:
         for one in chosen:
-            one.benchmark.patient = True
             left = list(one.cases)
             while left:
                 timed = _Timed(device, sides, one.benchmark, left, locks, gpus, cache)

@@ -10,7 +10,8 @@ import gc
 import os
 import sys
 import uuid
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -23,7 +24,7 @@ from lmperf.measuring import rounds
 from lmperf.measuring.clock import Clock, context_of, now
 from lmperf.measuring.device_time import device_time
 from lmperf.measuring.failures import Failed, Harmful, Row, failure_row, lacks_memory
-from lmperf.measuring.guards import Guard, Trusted
+from lmperf.measuring.guards import Guard
 from lmperf.measuring.memory import out_of_memory, phase_memory
 from lmperf.measuring.ranks import Alone
 from lmperf.measuring.sensors import MOST_LOAD, Load
@@ -34,11 +35,22 @@ _IMPORT_S = 30.0  # the first look at memory on a CPU imports for seconds
 
 @dataclass
 class _Ready:
-    """A case that has passed its gate; `columns`: phase -> columns known before it is timed."""
+    """A case that is prepared.
+
+    Attributes:
+        guard: of an implementation that is not the project's own.
+        columns: phase -> columns known before it is timed.
+    """
 
     work: Workload
-    guard: Trusted
+    guard: Guard | None
     columns: dict[str, Row] = field(default_factory=dict)
+
+    @contextmanager
+    def calls(self) -> Iterator[None]:
+        """A context in which calls run."""
+        with context_of(self.work), self.guard.settings() if self.guard else nullcontext():
+            yield
 
 
 class Group:
@@ -166,19 +178,22 @@ class Group:
                 self._step("preparing", case, None, partial(self._weights.keep, work.resident))
             self._check(case, work, phases)
         except Failed as failed:
-            self._fail(case, phases, failed.row)
+            self._lose(case, phases, failed.row)
         else:
             self._restore(case)
 
-    def _fail(self, case: Case, phases: Sequence[str], row: Row) -> None:
+    def _lose(self, case: Case, phases: Sequence[str], row: Row) -> None:
         """Tell the rows of phases that failed, unless the case is measured again alone."""
         self._restore(case)
+        known = self.ready(case)
+        columns = {
+            phase: known.pop(phase, {}) for phase in phases if (case, phase) not in self._done
+        }
         if self._beside > 1 and lacks_memory(row):
             self._full[case] = None
             return
-        for phase in phases:
-            if (case, phase) not in self._done:
-                self._rows(case, phase, row)
+        for phase, of in columns.items():
+            self._rows(case, phase, {**of, **row})
 
     def _restore(self, case: Case) -> None:
         if self._weights.restore():
@@ -202,13 +217,12 @@ class Group:
             reason = f"{case.implementation} has no such phase"
             self._rows(case, phase, failure_row(Unsupported(reason)))
         phases = [phase for phase in phases if phase in work.phases]
-        external = case.implementation in self._benchmark.external
-        guard = self._guard(case) if external else Trusted()
+        guard = self._guard(case)
         ready, began = _Ready(work, guard), now()
-        with context_of(work), guard.settings():
+        with ready.calls():
             for phase in phases:
                 self._step("first call", case, phase, partial(self._call, work, phase))
-            seconds = {"compile_s": (now() - began) / 1e9} if work.compiles or external else {}
+            seconds = {"compile_s": (now() - began) / 1e9} if work.compiles or guard else {}
             for phase in phases:
                 # Also the first call that has all state of an optimizer.
                 run = partial(self._memory, work, phase)
@@ -221,14 +235,16 @@ class Group:
                 if gated["status"] != "ok":
                     raise Failed({**seconds, **work.columns, **gated})
                 ready.columns = {phase: of | gated for phase, of in ready.columns.items()}
-            for phase in phases if external else ():
+            for phase in phases if guard else ():
                 check = partial(guard.prepared, work, phase)
                 self._step("looking for cheats", case, phase, check)
         columns = self._team.largest(work.columns)
         ready.columns = {phase: columns | of for phase, of in ready.columns.items()}
         self._ready[case] = ready
 
-    def _guard(self, case: Case) -> Guard:
+    def _guard(self, case: Case) -> Guard | None:
+        if case.implementation not in self._benchmark.external:
+            return None
         # A CUDA graph writes every result to the same memory, by design.
         keeps_results = self._is_kernel and not case.axes.get("cuda_graph")
         longest = self._team.longest
@@ -265,33 +281,23 @@ class Group:
             try:
                 row |= self._finished(case, phase, row)
             except Failed as failed:
-                self._lose(case, phase, failed.row)
+                self._lose(case, [phase], failed.row)
             else:
                 self._rows(case, phase, {**self._ready[case].columns[phase], **row})
-
-    def _lose(self, case: Case, phase: str, row: Row) -> None:
-        """Tell the row of a phase that failed; the case goes on with its other phases."""
-        self._restore(case)
-        columns = self._ready[case].columns.pop(phase)
-        if self._beside > 1 and lacks_memory(row):
-            self._full[case] = None
-        else:
-            self._rows(case, phase, {**columns, **row})
 
     def _is_ready(self, case: Case, phase: str) -> bool:
         return phase in self._ready[case].columns
 
     def _in_turn(self, cases: list[Case], phase: str) -> dict[Case, Row]:
         """Time a phase of cases in rounds; on a CPU once more if others used the processors."""
-        takes = []
-        for _ in range(2 if self._device == "cpu" else 1):
-            self._load.begin()
-            run, going = partial(self.slice, phase), [c for c in cases if self._is_ready(c, phase)]
-            found = rounds.in_turn(going, run, self._pace(), self._team.seconds)
-            takes.append((self._share(), found))
-            if takes[-1][0] <= MOST_LOAD:
-                break
-        load, found = min(takes, key=lambda take: take[0])
+
+        def rounds_of_all() -> dict[Case, rounds.Times]:
+            going = [case for case in cases if self._is_ready(case, phase)]
+            return rounds.in_turn(
+                going, partial(self.slice, phase), self._pace(), self._team.seconds
+            )
+
+        load, found = self._quieter(rounds_of_all)
         # Rows share an id, since only times taken in turn may be paired.
         more = {"other_load": load, "together": uuid.uuid4().hex[:12]}
         for case in found:
@@ -301,10 +307,11 @@ class Group:
     def _stretches(self, cases: list[Case], phase: str) -> dict[Case, Row]:
         """Time the train steps of cases back to back, in two visits in opposite order."""
         visits: dict[Case, list[tuple[float, list[float]]]] = {case: [] for case in cases}
+        run, pace = partial(self.slice, phase), self._pace()
         once = self._benchmark.steps is not None
         for case in cases if once else (*cases, *reversed(cases)):
             if self._is_ready(case, phase):
-                visits[case].append(self._visit(case, phase))
+                visits[case].append(self._quieter(partial(rounds.visit, case, run, pace)))
                 self._restore(case)
         return {
             case: rounds.stretches([times for _, times in of]).columns
@@ -313,20 +320,21 @@ class Group:
             if self._is_ready(case, phase)
         }
 
-    def _visit(self, case: Case, phase: str) -> tuple[float, list[float]]:
-        """Time one visit, on a CPU once more if others used the processors; () if it fails."""
+    def _quieter(self, take: Callable[[], Any]) -> tuple[float, Any]:
+        """Return the load of others and the result of a take, on a CPU of the quieter one of two if
+        others used the processors; a take that failed (None) is final."""
         takes = []
         for _ in range(2 if self._device == "cpu" else 1):
             self._load.begin()
-            times = rounds.visit(case, partial(self.slice, phase), self._pace())
-            takes.append((self._share(), times or []))
-            if times is None or takes[-1][0] <= MOST_LOAD:
-                break
-        return takes[-1] if not takes[-1][1] else min(takes, key=lambda take: take[0])
+            found = take()
+            takes.append((self._share(), found))
+            if found is None or takes[-1][0] <= MOST_LOAD:
+                return takes[-1]
+        return min(takes, key=lambda one: one[0])
 
     def _pace(self) -> rounds.Pace:
         of = self._benchmark
-        return rounds.pace_of(of.clock, self._device, of.patient, of.steps)
+        return rounds.pace_of(of.clock, self._device, of.steps)
 
     def _share(self) -> float:
         """The load of others since `Load.begin`, the same on all ranks; 0 if unknown."""
@@ -340,7 +348,7 @@ class Group:
         try:
             times, all_ms = self._step("timing", case, phase, run, lasts_s)
         except Failed as failed:
-            self._lose(case, phase, failed.row)
+            self._lose(case, [phase], failed.row)
             return None
         self._call_ms[case, phase] = all_ms / calls
         return times, all_ms
@@ -353,16 +361,18 @@ class Group:
         is_look: whether to compare results with the reference, if the case is not the project's.
         """
         one, began, times = self._ready[case], now(), []
-        parts = one.guard.parts(calls) if is_look else [calls]
-        run = self._clock.kernels if self._is_kernel else self._clock.calls
+        run, parts = self._clock.kernels if self._is_kernel else self._clock.calls, [calls]
         if rounds.is_back_to_back(self._benchmark, phase):
-            run, is_look, parts = self._clock.stretch, True, [calls]
-        with context_of(one.work), one.guard.settings():
+            run, is_look = self._clock.stretch, True
+        elif one.guard and is_look:
+            parts = one.guard.parts(calls)
+        with one.calls():
             for part in parts:
                 found, result = run(one.work, phase, part)
                 times += found
                 (all_ms,) = self._team.longest([(now() - began) / 1e6])
-                one.guard.timed(one.work, phase, result, is_look)
+                if one.guard:
+                    one.guard.timed(one.work, phase, result, is_look)
                 del result
         return times, all_ms
 
@@ -372,33 +382,31 @@ class Group:
         Raises:
             Failed: a clock is wrong, or the device works longer than the times tell.
         """
-        one, call_ms = self._ready[case], row["median_ms"]
-        key, found = id(one.work.phases[phase]), achieved({**one.columns[phase], **row})
-        external = case.implementation in self._benchmark.external
-        if external:  # what became wrong after the last look
+        one = self._ready[case]
+        found = achieved({**one.columns[phase], **row})
+        if one.guard:  # what became wrong after the last look
             self._step("timing", case, phase, partial(self._timed, case, phase, 3, True))
-        if key in self._clock.late:
+        if id(one.work.phases[phase]) in self._clock.late:
             found["bound"] = "host"
-
-        def more() -> Row:
-            columns: Row = {}
-            with context_of(one.work), one.guard.settings():
-                if self._is_kernel:
-                    saved = 2**20 * one.columns[phase].get("saved_mib", 0.0)
-                    columns |= self._clock.host(one.work, phase, call_ms, saved)
-                if self._device == "cuda" and (external or not self._is_kernel):
-                    measured = device_time(partial(self._prepared_call, one.work, phase))
-                    ratios = self._clock.ratios.get(key, (1.0, 1.0))
-                    one.guard.finished(ratios, measured.device_ms, call_ms)
-                    columns |= {} if self._is_kernel else measured.columns(call_ms)
-            return columns
-
-        found |= self._step("profiling", case, phase, more)
-        marks = [*one.guard.marks]
+        profiled = partial(self._profiled, one, phase, row["median_ms"])
+        found |= self._step("profiling", case, phase, profiled)
         waits = self._device != "cuda" or found.get("bound") == "host"
-        if waits and row["other_load"] > MOST_LOAD:
-            marks.append("loaded")
-        return {**found, "marks": ";".join(marks)}
+        loaded = ["loaded"] if waits and row["other_load"] > MOST_LOAD else []
+        return {**found, "marks": ";".join([*(one.guard.marks if one.guard else ()), *loaded])}
+
+    def _profiled(self, one: _Ready, phase: str, call_ms: float) -> Row:
+        columns: Row = {}
+        with one.calls():
+            if self._is_kernel:
+                saved = 2**20 * one.columns[phase].get("saved_mib", 0.0)
+                columns |= self._clock.host(one.work, phase, call_ms, saved)
+            if self._device == "cuda" and (one.guard or not self._is_kernel):
+                measured = device_time(partial(self._prepared_call, one.work, phase))
+                if one.guard:
+                    clocks = self._clock.ratios.get(id(one.work.phases[phase]), (1.0, 1.0))
+                    one.guard.finished(clocks, measured.device_ms, call_ms)
+                columns |= {} if self._is_kernel else measured.columns(call_ms)
+        return columns
 
     def _prepared_call(self, work: Workload, name: str) -> Callable[[], object]:
         phase, state = self._clock.fresh(work, name)

@@ -51,39 +51,7 @@ _SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
 }
 
 
-class Trusted:
-    """The guard of the project's own implementations: its checks pass."""
-
-    marks: tuple[str, ...] = ()
-
-    def settings(self) -> Any:
-        """Return the context in which calls run, which puts torch's settings back."""
-        return nullcontext()
-
-    def prepared(self, work: Workload, name: str) -> None:
-        """Check a phase before it is timed."""
-
-    def parts(self, calls: int) -> list[int]:
-        """Return the numbers of calls after each of which the last result is checked."""
-        return [calls]
-
-    def timed(self, work: Workload, name: str, result: Any, is_look: bool) -> None:
-        """Check the result of the last call of a slice or stretch."""
-
-    def finished(
-        self, clocks: tuple[float, float], device_ms: float | None, call_ms: float
-    ) -> None:
-        """Check the clocks and the device after the timing of a phase.
-
-        Args:
-            clocks: ms of all slices by device events, and by the host's clock.
-            device_ms: how long the device works in a call, without kernels of NCCL, which wait for
-                other ranks; None off CUDA.
-            call_ms: the time of a call.
-        """
-
-
-class Guard(Trusted):
+class Guard:
     """Checks one case; all checks but `settings` raise WrongResult.
 
     Args:
@@ -93,8 +61,8 @@ class Guard(Trusted):
         chance: draws the same numbers on all ranks.
 
     Attributes:
-        marks: what the implementation does that does not make it wrong: `settings` (it changes
-            torch's), `reused_output` (two results share memory).
+        marks: their names say what the implementation does that does not make it wrong: `settings`
+            (it changes torch's), `reused_output` (two results share memory).
     """
 
     def __init__(
@@ -106,10 +74,12 @@ class Guard(Trusted):
     ):
         self._device, self._agreed, self._chance = device, agreed, chance
         self._keeps_results = keeps_results
+        self.marks: dict[str, None] = {}
         self._live: dict[str, list[int]] = {}
 
     @contextmanager
     def settings(self) -> Iterator[None]:
+        """A context for calls, after which torch's settings are put back."""
         before = {name: read() for name, (read, _) in _SETTINGS.items()}
         try:
             yield
@@ -117,12 +87,10 @@ class Guard(Trusted):
             for name, (read, put) in _SETTINGS.items():
                 if read() != before[name]:
                     put(before[name])
-                    self._mark("settings")
-
-    def _mark(self, name: str) -> None:
-        self.marks = tuple(dict.fromkeys((*self.marks, name)))
+                    self.marks["settings"] = None
 
     def prepared(self, work: Workload, name: str) -> None:
+        """Check a phase before it is timed."""
         phase, live, synchronize = work.phases[name], [], synchronizer(self._device)
         state, other = phase.before(), None
         synchronize()
@@ -134,7 +102,7 @@ class Guard(Trusted):
         if self._keeps_results:
             other = phase.run(phase.before())
             if _memory_of(one) & _memory_of(other):
-                self._mark("reused_output")
+                self.marks["reused_output"] = None
         del one, other, state
         counted = LiveTensors() if self._device == "cpu" and not work.compiles else nullcontext()
         with counted:
@@ -150,11 +118,16 @@ class Guard(Trusted):
             raise Harmful("work outlives the call: the process is busy after its end")
 
     def parts(self, calls: int) -> list[int]:
+        """Return the numbers of calls after each of which the last result is checked."""
         # Any call may be the checked one, whatever an implementation knows of a slice's start.
         first = self._chance.randint(1, calls)
         return [one for one in (first, calls - first) if one]
 
     def timed(self, work: Workload, name: str, result: Any, is_look: bool) -> None:
+        """Check the result of the last call of a slice or stretch.
+
+        is_look: whether to compare it with the reference.
+        """
         result = _snapshot(result)
         live = self._live.setdefault(name, [])
         self._add_live(live, None)
@@ -164,16 +137,22 @@ class Guard(Trusted):
         with self.settings():
             require(work.check(name, result))
 
-    def finished(
-        self, clocks: tuple[float, float], device_ms: float | None, call_ms: float
-    ) -> None:
+    def finished(self, clocks: tuple[float, float], device_ms: float, call_ms: float) -> None:
+        """Check the clocks and the device after the timing of a phase on CUDA.
+
+        Args:
+            clocks: ms of all slices by device events, and by the host's clock.
+            device_ms: how long the device works in a call, without kernels of NCCL, which wait for
+                other ranks.
+            call_ms: the time of a call.
+        """
         events_ms, host_ms = clocks
         if events_ms < _CLOCKS_AGREE * host_ms:
             raise WrongResult(
                 f"its clock is wrong: {events_ms:.3g} ms between device events, but"
                 f" {host_ms:.3g} ms by the host's clock"
             )
-        if device_ms is not None and device_ms > _OUTLIVES * call_ms:
+        if device_ms > _OUTLIVES * call_ms:
             raise WrongResult(
                 f"work outlives the call: the device works for {device_ms:.3g} ms, of which the"
                 f" current stream shows {call_ms:.3g} ms"

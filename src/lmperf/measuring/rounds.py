@@ -57,10 +57,10 @@ _PACES = {
     ("kernel", "cpu"): Pace(20, 15, 0.5, **_ON_CPU),
     ("step", "cpu"): Pace(50, 30, 1, **_ON_CPU),
 }
-# On a CPU, for a run of a few rows. A full report should take minutes.
+# On a CPU, where two versions of the code are compared. A full report should take minutes.
 _PATIENT = {
     ("kernel", "cpu"): Pace(50, 60, 10, **_ON_CPU),
-    ("step", "cpu"): Pace(100, 120, 20, lead_s=1.0, visit_s=10.0),
+    ("step", "cpu"): Pace(100, 120, 20, **_ON_CPU),
 }
 
 
@@ -69,10 +69,11 @@ def is_back_to_back(benchmark: Benchmark, phase: str) -> bool:
     return phase == "train_step" and getattr(benchmark, "clock", "") == "step"
 
 
-def pace_of(clock: str, device: str, patient: bool = False, steps: int | None = None) -> Pace:
+def pace_of(clock: str, device: str, steps: int | None = None, patient: bool = False) -> Pace:
     """Return how long to measure with a clock (`kernel` or `step`) on a device.
 
-    steps: the number of steps of a visit, of a benchmark whose steps last for seconds.
+    steps: the number of steps of a visit, of a benchmark whose steps last for seconds. patient:
+    whether to compare two versions of the code.
     """
     known = _PACES | _PATIENT if patient else _PACES
     pace = known[clock, "cpu" if device == "cpu" else "gpu"]

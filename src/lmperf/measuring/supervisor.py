@@ -37,7 +37,6 @@ _SKIPPED = {"status": "timeout", "reason": "skipped: it timed out twice in this 
 # Seconds by which the clock of a worker may be behind: all processes share one.
 _CLOCK_S = 0.5
 _MOST_LINES = 100  # of the worker's output that are passed on
-_CACHE = "TORCHINDUCTOR_CACHE_DIR"
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class Job:
     """What a worker measures: groups of a benchmark, without the rows in `done`.
 
     Attributes:
-        entry, stem, external, phases, patient: make the benchmark.
+        entry, stem, external, phases: make the benchmark.
         groups: the cases of each group, and the seed of its inputs.
         done: (case, phase) pairs that have rows.
         alone: cases that ran out of memory beside the others of their group.
@@ -56,7 +55,6 @@ class Job:
     stem: str
     external: dict[str, Implementation]
     phases: tuple[str, ...]
-    patient: bool
     device: str
     groups: list[tuple[list[Case], int]]
     done: frozenset[tuple[Case, str]] = frozenset()
@@ -66,16 +64,14 @@ class Job:
     @classmethod
     def of(cls, benchmark: Benchmark, device: str, groups: Sequence[list[Case]], **more) -> Job:
         """Return the job of groups of a benchmark."""
-        return cls(
-            *(benchmark.entry, benchmark.stem, benchmark.external, benchmark.phases),
-            *(benchmark.patient, device, [(group, seed_of(benchmark, group)) for group in groups]),
-            **more,
-        )
+        seeded = [(group, seed_of(benchmark, group)) for group in groups]
+        made = benchmark.entry, benchmark.stem, benchmark.external, benchmark.phases
+        return cls(*made, device, seeded, **more)
 
     def benchmark(self) -> Benchmark:
         """Return the benchmark, with the phases that are measured."""
         made = resolve(self.entry)(self.stem, self.external)
-        made.phases, made.patient = self.phases, self.patient
+        made.phases = self.phases
         return made
 
     def environ(self, cache: str, gpus: Sequence[str]) -> dict[str, str]:
@@ -85,7 +81,7 @@ class Job:
             cache: folder for compiled code.
             gpus: UUIDs of the GPUs that the worker may use; empty: all.
         """
-        found = {**os.environ, _CACHE: cache}
+        found = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": cache}
         if gpus:
             found["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
         if self.benchmark().is_check and self.device != "cuda":
@@ -266,22 +262,14 @@ class _Lost(Exception):
 def empty_cache() -> Iterator[str]:
     """Yield a new folder for compiled code, so that the times of first calls can be compared.
 
-    It lies in the folder that TORCHINDUCTOR_CACHE_DIR names, if any.
-
     Raises:
         UserError: it cannot be created.
     """
-    given = os.environ.get(_CACHE)
     try:
-        if given:
-            os.makedirs(given, exist_ok=True)
-        made = tempfile.TemporaryDirectory(
-            prefix="lmperf-inductor-", dir=given, ignore_cleanup_errors=True
-        )
+        made = tempfile.TemporaryDirectory(prefix="lmperf-inductor-", ignore_cleanup_errors=True)
     except OSError as error:
-        variable = f"{_CACHE} (now {given})" if given else "TMPDIR"
         words = f"no folder can be created for the compile cache ({error.strerror})"
-        raise UserError(f"{words}; set {variable} to a folder with free space") from None
+        raise UserError(f"{words}; set TMPDIR to a folder with free space") from None
     with made as folder:
         yield folder
 

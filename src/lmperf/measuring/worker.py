@@ -22,7 +22,7 @@ from lmperf.measuring.printable import one_line
 from lmperf.measuring.supervisor import Job
 
 # Version of the messages. A comparison of two versions of the code needs workers of the same one.
-PROTOCOL = 5
+PROTOCOL = 6
 # What ranks may hold after a group: buffers of libraries.
 _KEPT_BYTES = 2**28
 
