@@ -5,7 +5,7 @@ from importlib.machinery import EXTENSION_SUFFIXES
 
 import pytest
 
-from lmperf.evidence.closure import Code, digests, not_followed
+from lmperf.evidence.closure import Code, digests
 
 PACKAGE = {
     "__init__.py": "",
@@ -183,13 +183,6 @@ def test_closure_follows_every_form_of_import_in_user_code(folders):
         *("editable.deep", "editable.deep.beside", "editable.deep.end"),
     ]
     assert not {*found, "installed"} & sys.modules.keys()
-
-
-def test_not_followed_lists_imports_without_source(folders):
-    assert not_followed("custom_kernel:kernel") == [
-        *("editable.native", "import_module(...) in custom_kernel", "nowhere.at_all"),
-    ]
-    assert not_followed("custom_named:width") == []
 
 
 @pytest.mark.parametrize(

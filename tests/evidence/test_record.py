@@ -153,13 +153,3 @@ def test_login_node_knows_the_environment_that_its_jobs_recorded(tmp_path, monke
     project = project_of(tmp_path, "preset: gpu\nmachine: h100\n")
     there = machine.Machine("h100", "cuda", facts)
     assert project.machine.environment == there.environment
-
-
-def test_untracked_imports_of_custom_code_are_named(tmp_path, monkeypatch, capfd):
-    (tmp_path / "my_kernel.py").write_text("import nowhere_at_all\ndef f(q, k, v): pass\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    pretend(monkeypatch)
-    project_of(tmp_path)
-    mine = 'implementations: {attention: {mine: "my_kernel:f"}}\n'
-    job(project_of(tmp_path, (tmp_path / "config.yaml").read_text() + mine))
-    assert "imports nowhere_at_all" in capfd.readouterr().err

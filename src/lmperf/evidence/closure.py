@@ -63,12 +63,9 @@ class Closure:
     Attributes:
         digests: `module:name` -> digest of that symbol's code; for a user's code, `module` ->
             digest.
-        missing: imports whose source cannot be followed: modules that do not exist here, C
-            extensions outside the environment, `import_module` of a computed name.
     """
 
     digests: dict[str, str]
-    missing: frozenset[str]
 
     @cached_property
     def fingerprint(self) -> str:
@@ -78,11 +75,10 @@ class Closure:
 
 @dataclass(frozen=True)
 class _Node:
-    """The digest of a symbol's code, and the symbols and missing imports it directly refers to."""
+    """The digest of a symbol's code, and the symbols that it directly refers to."""
 
     code: str
     targets: tuple[Symbol, ...]
-    missing: frozenset[str]
 
 
 class Code:
@@ -127,8 +123,7 @@ class Code:
             if node is not None:
                 nodes[symbol] = node
                 waiting += node.targets
-        digests = {str(symbol): node.code for symbol, node in sorted(nodes.items()) if node.code}
-        return Closure(digests, frozenset().union(*(node.missing for node in nodes.values())))
+        return Closure({str(symbol): one.code for symbol, one in sorted(nodes.items()) if one.code})
 
     def _node(self, symbol: Symbol, leave_out: frozenset[str]) -> _Node | None:
         """Return the digest and the dependencies of a symbol; None if its module has no source."""
@@ -140,11 +135,10 @@ class Code:
 
     def _node_in(self, module: Module, symbol: Symbol, leave_out: frozenset[str]) -> _Node:
         statements = [_without(one, leave_out) for one in self._statements(module, symbol.name)]
-        missing: set[str] = set()
-        references = self._references(module, symbol, statements, missing)
+        references = self._references(module, symbol, statements)
         targets = (self._target(one, symbol.module) for one in references)
         code = _digest_of(statements, module) if statements else ""
-        return _Node(code, tuple(one for one in targets if one), frozenset(missing))
+        return _Node(code, tuple(one for one in targets if one))
 
     def _statements(self, module: Module, name: str) -> list[ast.stmt]:
         if name == WHOLE:
@@ -154,9 +148,9 @@ class Code:
         return module.definitions.get(name, [])
 
     def _references(
-        self, module: Module, symbol: Symbol, statements: list[ast.stmt], missing: set[str]
+        self, module: Module, symbol: Symbol, statements: list[ast.stmt]
     ) -> set[Symbol]:
-        """The symbols that the statements of a module directly refer to; adds to `missing`."""
+        """The symbols that the statements of a module directly refer to."""
         names = References(statements)
         local, imported = module.bindings(names.imports)
         bound = {**module.imports, **local}
@@ -168,12 +162,6 @@ class Code:
             found.add(bound[symbol.name])
         if not module.name.startswith("lmperf."):
             found |= set(local.values())
-            missing |= {f"{one} in {module.name}" for one in names.computed}
-            missing |= {one for one in imported | names.modules if self._is_missing(one)}
-            # The name after `import` in a `from ... import` may be an extension module.
-            inside = (one for one in local.values() if not self._is_missing(one.module))
-            parts = (f"{one.module}.{one.name}" for one in inside)
-            missing |= {part for part in parts if find(part) and self._is_missing(part)}
         found |= {Symbol(one, WHOLE) for one in names.modules}
         for text in names.strings:
             where, _, what = text.partition(":")
@@ -217,13 +205,6 @@ class Code:
             return False
         place = find(module)
         return place is not None and (top == source.partition(".")[0] or not place.is_environment)
-
-    def _is_missing(self, module: str) -> bool:
-        top = module.partition(".")[0]
-        if top in {"lmperf", *_IN_ENVIRONMENT, *sys.stdlib_module_names}:
-            return False
-        place = find(module)
-        return place is None or (place.is_closed and not place.is_environment)
 
     def _is_module(self, name: str) -> bool:
         place = self._place(name)
@@ -306,8 +287,3 @@ def fingerprint(entry: str, leave_out: frozenset[str] = frozenset()) -> str:
 def digests(entry: str, leave_out: frozenset[str] = frozenset()) -> dict[str, str]:
     """Return `module:name` -> digest for each symbol that an entry reaches; see `Code.closure`."""
     return _running().closure(entry, leave_out).digests
-
-
-def not_followed(entry: str) -> list[str]:
-    """Return the imports of a user's code that no key covers, since their source is not found."""
-    return sorted(_running().closure(entry).missing)

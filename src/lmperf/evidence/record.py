@@ -16,7 +16,6 @@ from typing import Any
 from lmperf.benchmark import Benchmark, Case
 from lmperf.errors import UserError
 from lmperf.evidence import changes
-from lmperf.evidence.closure import not_followed
 from lmperf.evidence.machine import commit_facts, lmperf_version, write_facts
 from lmperf.evidence.plan import Plan
 from lmperf.evidence.project import Project
@@ -45,7 +44,7 @@ def record(
     """
     with _Job(project, plan.stem, plan.gpus, log) as job:
         plan = dataclasses.replace(plan)  # another run may have measured some cases meanwhile
-        for words in (*plan.faults, *_untracked_imports(plan)):
+        for words in plan.faults:
             job.note(words)
         if plan.faults:
             plan.evidence.mend(plan.known)
@@ -207,12 +206,3 @@ def _folder_locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-def _untracked_imports(plan: Plan) -> Iterator[str]:
-    for module in sorted({one.module for one in plan.benchmark.external.values()}):
-        if names := not_followed(module):
-            yield (
-                f"{module} imports {', '.join(names)}, whose source cannot be followed: a change"
-                " there makes no row stale"
-            )

@@ -196,7 +196,6 @@ class References:
         imports: import statements, in the order of the source.
         strings: string literals that may name an entry or a module of lmperf.
         modules: string literals passed to `import_module` or `__import__`.
-        computed: calls of these two functions whose argument is not a literal.
     """
 
     def __init__(self, nodes: Iterable[ast.AST]) -> None:
@@ -204,7 +203,6 @@ class References:
         self.imports: list[ast.Import | ast.ImportFrom] = []
         self.strings: set[str] = set()
         self.modules: set[str] = set()
-        self.computed: set[str] = set()
         waiting = [*nodes][::-1]
         while waiting:  # an ast.NodeVisitor would recurse too deeply in long expressions
             waiting += self._add(waiting.pop())[::-1]
@@ -224,8 +222,6 @@ class References:
             first = node.args[0] if node.args else None
             if isinstance(first, ast.Constant) and isinstance(first.value, str):
                 self.modules.add(first.value)
-            else:
-                self.computed.add(f"{_last_name(node)}(...)")
         return [*ast.iter_child_nodes(node)]
 
     def _add_chain(self, node: ast.Attribute) -> list[ast.AST]:
