@@ -137,7 +137,7 @@ def test_try_takes_several_values_of_an_axis(lmperf, monkeypatch):
     assert {case[-1] for case in found} == {"sdpa", "mine"} and len(found) == 8
 
 
-def on_two_devices(benchmark, cases, _):
+def on_two_devices(benchmark, cases, *_):
     return measurable(benchmark, cases, 2)
 
 

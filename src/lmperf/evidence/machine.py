@@ -33,6 +33,7 @@ from lmperf.benchmark import CPU_DEVICES, Benchmark, Case, ranks_of
 from lmperf.errors import UserError
 from lmperf.evidence.store import DamagedEvidence, as_written, conflict_in, write_atomically
 from lmperf.evidence.syntax import digest
+from lmperf.measuring import emulated
 from lmperf.measuring.gpus import visible_gpus
 
 # Environment variables that change the result of a matmul, or its speed.
@@ -107,11 +108,17 @@ def topology_of(facts: Mapping[str, Any]) -> str:
     return f"{facts['devices']} devices: {links}"
 
 
-def measurable(benchmark: Benchmark, cases: Iterable[Case], devices: int) -> list[Case]:
-    """Return the cases that a machine with so many devices can measure."""
+def measurable(
+    benchmark: Benchmark, cases: Iterable[Case], devices: int, emulates_bf16: bool = False
+) -> list[Case]:
+    """Return the cases that a machine with so many devices measures.
+
+    emulates_bf16: whether it is a CPU that is slow in bf16; then without matmuls in bf16.
+    """
     if benchmark.least_devices > devices:
         return []
-    return [case for case in cases if ranks_of(benchmark, case) <= devices]
+    few = [case for case in cases if ranks_of(benchmark, case) <= devices]
+    return [case for case in few if not (emulates_bf16 and emulated.is_left_out(benchmark, case))]
 
 
 def environment_changes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
@@ -453,30 +460,22 @@ def read_facts(directory: Path, machine: str = "") -> Facts:
     path = directory / FILE
     if not path.exists():
         return empty(machine or directory.name)
-    facts = facts_in(path, path.read_bytes())
-    if facts["machine"] != (machine or facts["machine"]):
-        raise DamagedEvidence(f"{path} belongs to the machine {facts['machine']}")
-    return facts
-
-
-def facts_in(path: Path, content: bytes) -> Facts:
-    """Return the facts in the content of `machine.json`.
-
-    Raises:
-        DamagedEvidence: the content is not that of the facts of a machine.
-    """
-    content = as_written(content)
+    content = as_written(path.read_bytes())
     if line := conflict_in(content):
         raise DamagedEvidence(f"{path}: line {line} is a conflict marker of a merge; take one side")
     try:
         _Facts.model_validate_json(content)
-        return json.loads(content)
+        facts = json.loads(content)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
         problem = f"{place}: {first['msg']}" if place else first["msg"]
     except (ValueError, RecursionError) as error:  # a number of too many digits
         problem = str(error)
+    else:
+        if facts["machine"] == (machine or facts["machine"]):
+            return facts
+        raise DamagedEvidence(f"{path} belongs to the machine {facts['machine']}")
     raise DamagedEvidence(f"{path} does not hold the facts of a machine: {problem}")
 
 

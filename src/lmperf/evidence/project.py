@@ -129,17 +129,15 @@ class Project:
         head, devices = benchmark.head_cases(self.preset, grid), self.machine.devices
         if grid and not cases and benchmark.cases(self.preset):
             raise UserError(f"config: grid.{stem} leaves no cell that can be measured; change it")
-        if self.emulates_bf16 and "dtype" not in grid:
-            cases = [case for case in cases if not emulated.is_left_out(benchmark, case)]
-            head = [case for case in head if case in cases]
+        emulates = self.emulates_bf16 and "dtype" not in grid
         return Plan(
             benchmark,
-            tuple(measurable(benchmark, cases, devices)),
+            tuple(measurable(benchmark, cases, devices, emulates)),
             evidence_of(benchmark, self.directory),
             self.machine.environment,
             self.machine.kind,
             topology_of(self.machine.facts),
-            frozenset(measurable(benchmark, head, devices)),
+            frozenset(measurable(benchmark, head, devices, emulates)),
             self.is_quick,
             FAILURES if self.config.retry_failed else frozenset(),
         )

@@ -239,10 +239,8 @@ class _Machine:
             return []
         grid = self.project.config.grid_of(benchmark.stem) if self.is_here else {}
         of = benchmark if self.is_here else load(benchmark.stem)
-        cases = of.cases(self.facts["preset"], grid)
-        if self.emulates_bf16 and "dtype" not in grid:
-            cases = [case for case in cases if not emulated.is_left_out(of, case)]
-        return measurable(benchmark, cases, self.devices)
+        emulates = self.emulates_bf16 and "dtype" not in grid
+        return measurable(of, of.cases(self.facts["preset"], grid), self.devices, emulates)
 
     @cached_property
     def emulates_bf16(self) -> bool:

@@ -17,7 +17,6 @@ import hashlib
 import io
 import os
 import re
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -225,14 +224,3 @@ def _digest(names: str, rest: str) -> str:
 def file_digest(path: Path) -> str:
     """Return the SHA-256 of a file's content."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def no_later_than_now(paths: Iterable[Path]) -> None:
-    """Set the modification times of files that lie in the future to now.
-
-    After the system clock was set back, Snakemake would fail: its outputs look older than inputs.
-    """
-    now = time.time()
-    for path in paths:
-        if path.is_file() and path.stat().st_mtime > now:
-            os.utime(path, (now, now))

@@ -20,7 +20,6 @@ from lmperf.evidence.store import (
     STORE,
     as_written,
     file_digest,
-    no_later_than_now,
     write_atomically,
 )
 from lmperf.evidence.syntax import digest
@@ -71,7 +70,6 @@ def record(project: Project, machine: str | None) -> None:
 
     If the record cannot be written, the write-up is rendered again next time.
     """
-    no_later_than_now([*_sources(project), *pages(project, project.machine.slug)])
     with contextlib.suppress(OSError):
         write_atomically(_record_of(project, machine), _state(project, machine).encode())
 
