@@ -24,7 +24,6 @@ from lmperf.evidence.keys import (
     code_of,
     is_fresh,
     row_key,
-    row_key_of,
 )
 from lmperf.evidence.syntax import canonical, digest
 from lmperf.peers.table import PEERS
@@ -98,7 +97,8 @@ def keys_of_all_rows():
         for case in cases_of(benchmark):
             for phase in benchmark.phases:
                 row = {**case.axes, "implementation": case.implementation, "phase": phase}
-                key = row_key_of(codes[case.implementation], benchmark, row, "environment")
+                code = codes[case.implementation]
+                key = row_key(benchmark, row, "environment", code=code)
                 found[benchmark.stem, case, phase] = key
     return found
 

@@ -95,12 +95,6 @@ def test_commit_is_that_of_the_users_repository(checkout, repository):
     assert commit_facts(repository) == {"commit": new, "dirty": False}
 
 
-@pytest.mark.parametrize("name", ["mine.py", "new.py"])
-def test_changed_or_untracked_code_of_a_user_is_dirty(repository, name):
-    (repository / name).write_text("x = 2\n")
-    assert commit_facts(repository)["dirty"] is True
-
-
 def test_folder_of_a_larger_repository_counts_alone(repository):
     folder = repository / "a2"
     for name in ("mine.py", "config/config.yaml", "report/report.md"):
@@ -116,13 +110,6 @@ def test_folder_of_a_larger_repository_counts_alone(repository):
     assert commit_facts(folder) == clean
     (folder / "mine.py").write_text("x = 2\n")
     assert commit_facts(folder)["dirty"] is True
-
-
-def test_package_in_an_ignored_environment_is_not_dirty(repository, checkout, monkeypatch):
-    inside = repository / ".venv/lib/site-packages/lmperf"
-    shutil.copytree(checkout / "src/lmperf", inside)
-    monkeypatch.setattr(machine, "_PACKAGE", inside)
-    assert commit_facts(repository)["dirty"] is False
 
 
 def test_commit_outside_git_is_that_of_lmperf(checkout, tmp_path_factory):
@@ -160,15 +147,6 @@ def test_commit_is_unknown_if_git_fails_and_its_message_says_why(checkout, monke
     assert "not a git repository" in why()
     git(checkout, "init", "-q")
     assert "does not have any commits yet" in why()
-
-
-@pytest.mark.parametrize("silent", ["rev-parse", "status"])
-def test_commit_is_unknown_if_one_git_command_fails(checkout, monkeypatch, silent):
-    said = machine._git
-    monkeypatch.setattr(
-        machine, "_git", lambda at, *words: None if words[0] == silent else said(at, *words)
-    )
-    assert commit_facts(checkout) == UNKNOWN
 
 
 def test_lmperf_commit_variable_overrides_git(checkout, monkeypatch):

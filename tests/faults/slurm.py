@@ -15,7 +15,6 @@ from pathlib import Path
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scancel", "scontrol")
 FOLDER = Path("/etc/slurm")  # job steps read the configuration there, whatever SLURM_CONF says
 SPOOL = Path("/var/spool")
-PARTITIONS = ("first", "second")
 
 # The node has one GPU for SLURM; its file is not one.
 _GRES = "NodeName={host} Name=gpu File=/dev/zero\n"
@@ -42,14 +41,13 @@ KillWait=5
 GresTypes=gpu
 NodeName={host} NodeAddr=127.0.0.1 CPUs={cpus} RealMemory={memory} Gres=gpu:1 State=UNKNOWN
 PartitionName=first Nodes={host} Default=YES MaxTime=INFINITE State=UP
-PartitionName=second Nodes={host} MaxTime=INFINITE State=UP
 """
 
 
 def missing() -> str | None:
     """Why no SLURM can be started here; None if it can."""
     if os.environ.get("LMPERF_SLURM") != "1":
-        return "takes eight minutes: set LMPERF_SLURM=1 to run it"
+        return "takes minutes: set LMPERF_SLURM=1 to run it"
     if os.geteuid() != 0:
         return "starting SLURM needs root"
     path = f"{os.environ.get('PATH', '')}:/usr/sbin"

@@ -1,15 +1,12 @@
 """The workflow on a real SLURM of one node, and what happens to its jobs there."""
 
 import os
-import signal
 import time
 
 import pytest
 import slurm
 from checkout import Checkout
 from configurations import attention
-
-from lmperf.evidence.store import read_rows
 
 pytestmark = [
     pytest.mark.process,
@@ -34,9 +31,9 @@ def cluster():
     found.stop()
 
 
-def command(*more, partition="first"):
+def command(*more):
     """The command of docs/setup.md, for this cluster."""
-    shared = ("--default-resources", f"slurm_partition={partition}", f"cpus_per_task={CORES}")
+    shared = ("--default-resources", "slurm_partition=first", f"cpus_per_task={CORES}")
     return (*PROFILE, "report/report.md", *more, *shared)
 
 
@@ -65,18 +62,6 @@ def test_faults_of_a_cluster_lose_nothing(cluster, tmp_path):
     cluster.ask("scancel", *cluster.jobs("RUNNING"))
     assert run.wait().code and run.gone(60), "a cancelled job"
 
-    run = measuring()
-    os.kill(run.job(), signal.SIGKILL)
-    assert run.wait().code and run.gone(60), "a killed process"
-
-    run = checkout.start(*command("--set-resources", "attention:runtime=1"))
-    while not run.is_over and not run.job():  # on a busy machine the limit may come first
-        time.sleep(0.2)
-    if job := run.job():
-        os.kill(job, signal.SIGSTOP)
-    assert run.wait().code and run.gone(60), "a job at its time limit, of one minute"
-    assert "TIMEOUT" in run.said
-
     run = measuring("--set-resources", "attention:gpu=1")
     cluster.node("down")  # SLURM puts the job back into the queue
     until(lambda: cluster.jobs("PENDING"), run)
@@ -91,20 +76,3 @@ def test_faults_of_a_cluster_lose_nothing(cluster, tmp_path):
     assert summary.code == 0, summary.said
     again = checkout.run(*command("--dry-run"))
     assert "Nothing to be done" in again.said
-
-
-def test_drained_node_delays_a_job_and_two_nodes_share_a_report(cluster, tmp_path):
-    checkout = Checkout(tmp_path / "checkout")
-    for partition, machine in zip(slurm.PARTITIONS, ("here", "there"), strict=True):
-        config = attention(32).replace("machine: here", f"machine: {machine}")
-        (checkout.root / "config/config.yaml").write_text(config)
-        cluster.node("drain")
-        run = checkout.start(*command("-R", "attention", partition=partition))
-        until(lambda: cluster.jobs("PENDING"), run)
-        cluster.node("resume")
-        assert run.wait(600).code == 0, run.said
-        log = (checkout.root / "logs/attention.log").read_text()
-        assert "1 case to measure" in log, "all of it: the job knows that it was forced"
-    overview = (checkout.root / "report/report.md").read_text()
-    assert "here" in overview and "there" in overview
-    assert read_rows(checkout.root / "report/there/evidence/attention.csv")

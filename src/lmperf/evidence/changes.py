@@ -21,7 +21,7 @@ from typing import Any
 
 from lmperf.benchmark import Benchmark
 from lmperf.evidence.closure import digests
-from lmperf.evidence.keys import DECLARATIONS, Code, code_of, row_key_of
+from lmperf.evidence.keys import DECLARATIONS, Code, code_of, row_key
 from lmperf.evidence.machine import environment_changes, topology_of
 from lmperf.evidence.plan import Plan
 from lmperf.evidence.project import Project
@@ -91,8 +91,8 @@ class Changes:
         now = code_of(benchmark, row["implementation"])
         for then in (now, *reversed(self._known["codes"])):
             where = self._environments.get(row["environment"], {})
-            key = row_key_of(then, benchmark, row, row["environment"], topology_of(where))
-            if key == row["key"]:
+            topology = topology_of(where)
+            if row["key"] == row_key(benchmark, row, row["environment"], topology, then):
                 return self._differences(then, now)
         return [_NOT_RECORDED]
 

@@ -65,37 +65,29 @@ def code_of(benchmark: Benchmark, name: str) -> Code:
 
 
 def row_key(
-    benchmark: Benchmark, columns: Mapping[str, object], environment: str, topology: str = ""
-) -> str:
-    """The key that a row with these columns would get if it were measured now.
-
-    topology: the devices and their links (`machine.topology_of`); only keys of ranked benchmarks
-        cover it.
-
-    Raises:
-        KeyError: the benchmark has no such implementation.
-        ValueError: a dtype is unknown.
-    """
-    code = code_of(benchmark, str(columns["implementation"]))
-    return row_key_of(code, benchmark, columns, environment, topology)
-
-
-def row_key_of(
-    code: Code,
     benchmark: Benchmark,
     columns: Mapping[str, object],
     environment: str,
     topology: str = "",
+    code: Code | None = None,
 ) -> str:
-    """The key of a row that this code measured in this environment, on these devices.
+    """The key that a row with these columns would get if it were measured now.
 
-    code: today's or an earlier result of `code_of`. topology: as for `row_key`.
+    Args:
+        topology: the devices and their links (`machine.topology_of`); only keys of ranked
+            benchmarks cover it.
+        code: an earlier result of `code_of`; None: today's.
+
+    Raises:
+        KeyError: the benchmark has no such implementation.
+        ValueError: a dtype is unknown.
     """
     implementation = benchmark.implementation(str(columns["implementation"]))
     cell = _cell(benchmark, columns)
     supported = _is_supported(implementation, columns)
     held = [benchmark.stem, cell, implementation.name, supported, columns["phase"]]
     devices = [topology] if topology and is_ranked(benchmark) else []
+    code = code or code_of(benchmark, implementation.name)
     return digest(json.dumps([*held, code, environment, *devices], sort_keys=True))
 
 
