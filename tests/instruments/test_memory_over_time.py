@@ -30,7 +30,7 @@ def step():
             run()
 
     whole()
-    peak = peak_memory(whole, "cpu", [model, optimizer, tokens]).peak_bytes
+    peak = peak_memory(whole, "cpu", [model, optimizer, tokens])
     optimizer.zero_grad(set_to_none=True)
     # Model and optimizer must outlive the recorder, which would otherwise record their release.
     yield model, record(model, optimizer, [tokens], parts), peak

@@ -73,7 +73,7 @@ def measured_peak(size: ModelSize, context: int, vocab: int, dtype: str, phase: 
             with torch.no_grad(), autocast(dtype, "cpu"):
                 return model(tokens)
 
-        return peak_memory(forward, "cpu", [model, tokens, targets]).peak_bytes
+        return peak_memory(forward, "cpu", [model, tokens, targets])
     optimizer = adamw(model)
     train_step(model, optimizer, tokens, targets, dtype)
     optimizer.zero_grad(set_to_none=True)
@@ -81,7 +81,7 @@ def measured_peak(size: ModelSize, context: int, vocab: int, dtype: str, phase: 
     def step():
         return train_step(model, optimizer, tokens, targets, dtype)
 
-    return peak_memory(step, "cpu", [model, optimizer, tokens, targets]).peak_bytes
+    return peak_memory(step, "cpu", [model, optimizer, tokens, targets])
 
 
 @pytest.mark.slow
@@ -120,7 +120,7 @@ def test_predicted_peak_with_checkpoints_matches(size, context, vocab, segment, 
         return train_step(run, optimizer, tokens, targets, dtype)
 
     step()
-    peak = peak_memory(step, "cpu", [model, optimizer, tokens, targets]).peak_bytes
+    peak = peak_memory(step, "cpu", [model, optimizer, tokens, targets])
     cell = size, context, BATCH, dtype, "train_step"
     predicted = predicted_memory(*cell, vocab=vocab, segment=segment, nested=nested)["peak"]
     assert predicted == pytest.approx(peak, rel=0.02)

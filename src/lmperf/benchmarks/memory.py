@@ -43,7 +43,7 @@ class Memory(Observed):
     }
 
     def observe(self, case: Case, phase: str, device: str, seed: int) -> list[dict[str, Any]]:
-        from lmperf.measuring.memory import peak_memory
+        from lmperf.measuring.memory import CACHING_ALLOCATOR, LIVE_TENSORS, peak_memory
         from lmperf.transformer.memory import predicted_memory
         from lmperf.transformer.problem import ModelProblem
         from lmperf.transformer.sizes import SIZES
@@ -55,7 +55,8 @@ class Memory(Observed):
         run = {"forward": problem.inference, "train_step": problem.train_step}[phase]
         run(dtype)  # the first step allocates optimizer state and cuBLAS workspace
         peak = peak_memory(lambda: run(dtype), device, problem.resident)
-        row = {"peak_mib": peak.peak_bytes / _MIB, "instrument": peak.instrument}
+        instrument = CACHING_ALLOCATOR if device == "cuda" else LIVE_TENSORS
+        row = {"peak_mib": peak / _MIB, "instrument": instrument}
         if given is not None:  # a custom model has no closed form
             return [row]
         predicted = predicted_memory(SIZES[size], context, batch, dtype, phase, device)

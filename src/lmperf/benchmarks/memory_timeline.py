@@ -48,7 +48,7 @@ class MemoryTimeline(Observed):
         problem = ModelProblem(size, context, batch, device, seed)
         run = {"forward": problem.inference, "train_step": problem.train_step}[phase]
         run(dtype)
-        peak = peak_memory(lambda: run(dtype), device, problem.resident).peak_bytes
+        peak = peak_memory(lambda: run(dtype), device, problem.resident)
         problem.optimizer.zero_grad(set_to_none=True)
         recorder = _recorded(problem, phase, dtype)
         points = curve(recorder)

@@ -92,25 +92,10 @@ def _tensors_of(subject: Resident) -> list[Tensor]:
     raise TypeError(f"cannot count {type(subject).__name__}: give a tensor, module or optimizer")
 
 
-@dataclass(frozen=True)
-class Peak:
-    """Bytes allocated at the peak of a call, and after and before the call.
-
-    Attributes:
-        after_bytes: bytes while the result of the call is still alive.
-        instrument: CACHING_ALLOCATOR or LIVE_TENSORS.
-    """
-
-    peak_bytes: int
-    after_bytes: int
-    instrument: str
-    before_bytes: int
-
-
 def peak_memory(
     run: Callable[[], object], device: torch.device | str, resident: Iterable[Resident] = ()
-) -> Peak:
-    """Call `run` once, and return the memory before, during and after the call.
+) -> int:
+    """Call `run` once, and return the most bytes that were allocated during the call.
 
     Exceptions of `run` propagate.
 
@@ -119,28 +104,17 @@ def peak_memory(
         resident: existing tensors, modules and optimizers to count. Ignored on CUDA, where the
             allocator counts all live memory of the process.
     """
-    device = torch.device(device)
-    if device.type == "cuda":
-        return _peak_of_allocator(run, device)
+    if torch.device(device).type == "cuda":
+        torch.cuda.synchronize(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        run()
+        torch.cuda.synchronize(device)
+        return torch.cuda.max_memory_allocated(device)
     live = LiveTensors()
     live.register(resident)
-    before = live.live_bytes
     with live:
-        result = run()
-    after = live.live_bytes
-    del result
-    return Peak(live.peak_bytes, after, LIVE_TENSORS, before)
-
-
-def _peak_of_allocator(run: Callable[[], object], device: torch.device) -> Peak:
-    torch.cuda.synchronize(device)
-    torch.cuda.reset_peak_memory_stats(device)
-    before = torch.cuda.memory_allocated(device)
-    result = run()
-    torch.cuda.synchronize(device)
-    peak, after = torch.cuda.max_memory_allocated(device), torch.cuda.memory_allocated(device)
-    del result
-    return Peak(peak, after, CACHING_ALLOCATOR, before)
+        run()
+    return live.peak_bytes
 
 
 @cache
@@ -175,7 +149,7 @@ def phase_memory(
         phase, state = prepare()
         torch.cuda.synchronize()
         saved = torch.cuda.memory_allocated() - others
-        peak = peak_memory(lambda: phase.run(state), device).peak_bytes - others
+        peak = peak_memory(lambda: phase.run(state), device) - others
     elif device == "cpu" and not work.compiles:
         with live:
             phase, state = prepare()
