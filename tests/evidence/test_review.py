@@ -10,6 +10,7 @@ from lmperf.errors import UserError
 from lmperf.evidence.machine import FILE, write_facts
 from lmperf.evidence.record import record
 from lmperf.evidence.review import INFORMING, LOADED, Cause, causes, review, tally
+from lmperf.reporting.written import foreign
 
 
 @pytest.fixture
@@ -92,10 +93,10 @@ def test_damaged_line_is_dropped_and_named(measure, tmp_path):
     assert len(review(project_of(tmp_path), "here").rows["attention"]) == 3
 
 
-def test_file_of_no_benchmark_is_named(measure, tmp_path):
+def test_file_of_no_benchmark_is_named(measure):
     project = measure()
     (project.directory / "evidence/removed.csv").write_text("digest,x\n")
-    assert kinds(project)["removed", "unknown"].names[0].endswith("is of no benchmark; remove it")
+    assert foreign(project, "here") == [project.directory / "evidence/removed.csv"]
 
 
 @pytest.mark.parametrize(

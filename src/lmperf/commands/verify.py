@@ -52,7 +52,7 @@ def print_causes(project: Project, machines: Sequence[str], verbose: bool = Fals
             if not (reviewed.damaged or reviewed.lost):
                 lines += not_rendered(project, machine)
             strangers = written.foreign(project, machine)
-            lines += [f"{path}: lmperf did not write it; remove it" for path in strangers]
+            lines += [f"{path}: lmperf does not write it; remove it" for path in strangers]
             for cause in reviewed.of_kinds(INFORMING):
                 for line in cause.lines if verbose else [str(cause)]:
                     print(f"verify: {line}")  # no fault

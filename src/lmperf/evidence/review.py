@@ -35,7 +35,6 @@ from lmperf.evidence.rows import is_loaded, row_name, sound
 from lmperf.evidence.store import (
     COST,
     COST_COLUMNS,
-    EVIDENCE,
     DamagedEvidence,
     Evidence,
     Row,
@@ -88,7 +87,6 @@ class Review:
         damaged: stem of a benchmark -> what of its evidence is damaged, so not used.
         rows: stem -> the rows that the report shows, stale rows included.
         stale: the keys of the rows that would get another one today.
-        unknown: files of evidence whose name is that of no benchmark.
         faults: kind of fault -> stem -> names of the rows with that fault.
         cost: one row per measuring job.
         repeats: stem -> the rows of a benchmark that were measured a second time.
@@ -100,7 +98,6 @@ class Review:
     damaged: dict[str, str] = field(default_factory=dict)
     rows: dict[str, list[Row]] = field(default_factory=dict)
     stale: set[str] = field(default_factory=set)
-    unknown: list[str] = field(default_factory=list)
     faults: dict[str, dict[str, list[str]]] = field(default_factory=lambda: defaultdict(dict))
     cost: list[Row] = field(default_factory=list)
     repeats: dict[str, list[Row]] = field(default_factory=dict)
@@ -122,9 +119,6 @@ class Review:
         """Yield the causes for which `verify` fails on this machine's evidence."""
         for stem, reason in (self.lost | self.damaged).items():
             yield Cause(self.machine, stem, "damaged", (reason,))
-        for path in self.unknown:
-            words = f"{path} is of no benchmark; remove it"
-            yield Cause(self.machine, Path(path).stem, "unknown", (words,))
         yield from self.of_kinds(OF_ROWS)
 
     @property
@@ -187,13 +181,6 @@ class _Machine:
             self.facts = read_facts(self.directory, machine)
         except DamagedEvidence as damage:
             self.damage = str(damage)
-
-    @property
-    def unknown(self) -> list[str]:
-        """The CSV files of evidence whose name is that of no benchmark."""
-        known = {*stems(), COST, REPEATED}
-        paths = (self.directory / EVIDENCE).glob("*.csv")
-        return sorted(str(path) for path in paths if path.stem not in known)
 
     def benchmark(self, stem: str, environment: str | None = None) -> Benchmark:
         """A benchmark with its custom implementations and its peers (other projects' code).
@@ -301,7 +288,6 @@ def review(project: Project, machine: str) -> Review:
     """
     found = _Machine(project, machine)
     reviewed = Review(machine, found.facts, {"machine": found.damage} if found.damage else {})
-    reviewed.unknown = found.unknown
     for stem in stems():
         _review_benchmark(found, reviewed, stem)
     limits = plausible.limits_of(reviewed.rows.get("ceilings", []), found.facts["environments"])

@@ -14,8 +14,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import lmperf
+from lmperf.benchmarks import stems
 from lmperf.evidence.project import Project
+from lmperf.evidence.repeatability import STEM as REPEATED
 from lmperf.evidence.store import (
+    COST,
     EVIDENCE,
     STORE,
     as_written,
@@ -102,7 +105,8 @@ def reformatted(project: Project, machine: str) -> list[Path]:
 
 
 def foreign(project: Project, machine: str) -> list[Path]:
-    """Files in a machine's directory that lmperf does not write, and links among those it does."""
+    """Files in a machine's directory that lmperf does not write, such as evidence of a benchmark
+    that there is not, and links among those it does."""
     directory = project.report_directory / machine
     found = [*directory.iterdir()]
     for folder in (FIGURES, EVIDENCE):
@@ -111,13 +115,11 @@ def foreign(project: Project, machine: str) -> list[Path]:
 
 
 def _belongs(name: Path, path: Path) -> bool:
-    if path.is_symlink():
-        return False
-    if path.is_dir():
-        return str(name) in _FOLDERS or name.suffix == ".damaged"
-    if name.suffix == ".damaged":  # set aside by a job; never published
-        return True
     folder = str(name.parent)
+    if path.is_symlink() or path.is_dir():
+        return path.is_dir() and not path.is_symlink() and str(name) in _FOLDERS
+    if folder == EVIDENCE and name.stem not in (*stems(), COST, REPEATED):
+        return False
     return name.suffix in _SUFFIXES[folder] or (folder == "." and name.name in _FILES)
 
 
