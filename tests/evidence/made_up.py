@@ -4,7 +4,7 @@ from configurations import attention
 
 from lmperf.config import load_config
 from lmperf.evidence.project import Project
-from lmperf.evidence.record import _Job
+from lmperf.measuring.supervisor import Supervisor
 
 UNSUPPORTED = {"status": "unsupported", "reason": "not here"}
 OK = {"status": "ok", "median_ms": 1.0, "max_error": 0.0, "error_bound": 1e-5}
@@ -22,7 +22,8 @@ def pretend(monkeypatch, row=lambda case, phase: UNSUPPORTED, before_group=lambd
     """Have `record` measure rows with these columns; returns the groups that are measured."""
     measured = []
 
-    def run(job, benchmark, groups, save):
+    def run(supervisor, groups, save):
+        benchmark = supervisor._benchmark
         for group in groups:
             before_group(len(measured))
             measured.append(group)
@@ -33,7 +34,7 @@ def pretend(monkeypatch, row=lambda case, phase: UNSUPPORTED, before_group=lambd
                 for case in group
                 for phase in phases[case]
             ]
-            save(rows, {})
+            save(rows)
 
-    monkeypatch.setattr(_Job, "_run", run)
+    monkeypatch.setattr(Supervisor, "measure", run)
     return measured

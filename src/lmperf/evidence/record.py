@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from lmperf.benchmark import Benchmark, Case
+from lmperf.benchmark import Case
 from lmperf.errors import UserError
 from lmperf.evidence import changes
 from lmperf.evidence.machine import commit_facts, lmperf_version, write_facts
@@ -113,36 +113,23 @@ class _Job:
 
     def measure(self, plan: Plan, groups: Sequence[list[Case]], append: Append) -> None:
         """Measure groups; `append` gets the signed rows of each."""
-
-        def save(rows: Rows, software: Mapping[str, Any]) -> None:
-            at = _now()  # the rows of a case belong together by this time
-            append([self._signed(plan, row, at) for row in rows])
-            self.statuses.update(str(row["status"]) for row in rows)
-            self._groups += 1
-            self._record(software)
-
-        self._run(plan.benchmark, groups, save)
-
-    def _run(
-        self,
-        benchmark: Benchmark,
-        groups: Sequence[list[Case]],
-        save: Callable[[Rows, Mapping[str, Any]], None],
-    ) -> None:
-        """Measure groups in a worker; `save` gets the rows of each, and facts of its software."""
         progress = Progress(self._stem, sum(map(len, groups)), self._say)
-        waiting = iter(groups)
-        kind = self._project.machine.kind
-        supervisor = Supervisor(benchmark, kind, progress, self._locks, self._gpus)
+        kind, waiting = self._project.machine.kind, iter(groups)
+        supervisor = Supervisor(plan.benchmark, kind, progress, self._locks, self._gpus)
 
-        def done(rows: Rows) -> None:
-            save(rows, supervisor.facts)
-            statuses = Counter(row["status"] for row in rows)
+        def save(rows: Rows) -> None:
+            at = _now()  # the rows of a case belong together by this time
+            signed = [self._signed(plan, row, at) for row in rows]
+            append(signed)
+            statuses = Counter(str(row["status"]) for row in signed)
+            self.statuses.update(statuses)
+            self._groups += 1
+            self._record(supervisor.facts)
             words = ", ".join(f"{number} {status}" for status, number in statuses.items())
             group = next(waiting)
-            progress.done(len(group), f"{benchmark.group_name(group[0].cell)}: {words}")
+            progress.done(len(group), f"{plan.benchmark.group_name(group[0].cell)}: {words}")
 
-        supervisor.measure(groups, done)
+        supervisor.measure(groups, save)
 
     def _signed(self, plan: Plan, row: dict[str, Any], at: str) -> dict[str, Any]:
         """Return a row with what identifies its measurement; one that nothing can measure failed.

@@ -173,10 +173,8 @@ class _Machine:
             raise UserError(
                 f"{self.directory}: no evidence of machine {machine}; there is of: {known}"
             )
-        self.facts, self.damage = empty(machine), ""
-        if not (self.directory / FILE).exists():
-            self.damage = f"{self.directory / FILE} is missing"
-            return
+        path = self.directory / FILE
+        self.facts, self.damage = empty(machine), "" if path.exists() else f"{path} is missing"
         try:
             self.facts = read_facts(self.directory, machine)
         except DamagedEvidence as damage:
