@@ -233,16 +233,6 @@ def test_digest_of_unparsable_user_file_covers_its_bytes(folders, content):
     assert of_kernel() != before
 
 
-def test_digest_does_not_depend_on_the_recursion_limit(folders):
-    (folders / "here/custom_sibling.py").write_bytes(b"x = 1" + b" + 1" * 600)
-    before, limit = of_kernel(), sys.getrecursionlimit()
-    try:
-        sys.setrecursionlimit(20_000)
-        assert of_kernel() == before
-    finally:
-        sys.setrecursionlimit(limit)
-
-
 def test_user_file_is_decoded_in_its_declared_encoding(folders):
     (folders / "here/custom_sibling.py").write_bytes(b"# coding: latin-1\nx = '\xe9'\n")
     before = of_kernel()

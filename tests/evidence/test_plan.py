@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
-
 from lmperf.benchmarks import load
 from lmperf.evidence.plan import FAILURES, LOADED, Plan, evidence_of
 
@@ -86,16 +84,6 @@ def test_row_that_nothing_can_have_measured_is_missing(tmp_path):
     assert {*plan.due.values()} == {"missing"} and "median_ms is '-1'" in plan.faults[0]
 
 
-def test_edited_view_is_due_and_measures_nothing(tmp_path):
-    plan = kernels(tmp_path, 32)
-    store(plan, *plan.cases)
-    plan.evidence.publish(again(plan).rows)
-    path = plan.evidence.path
-    path.write_text(path.read_text().replace("not here", "not now"))
-    plan = again(plan)
-    assert plan.is_due and not plan.due and "damaged" in plan.faults[0]
-
-
 def test_smaller_grid_drops_rows_from_the_view_only(tmp_path):
     wide = kernels(tmp_path, 32, 64)
     store(wide, *wide.cases)
@@ -105,10 +93,9 @@ def test_smaller_grid_drops_rows_from_the_view_only(tmp_path):
     assert not again(wide).due
 
 
-@pytest.mark.parametrize("status", sorted(FAILURES - {"nan", "unchecked"}))
-def test_failures_are_retried_on_request(tmp_path, status):
+def test_failures_are_retried_on_request(tmp_path):
     plan = kernels(tmp_path, 32)
-    store(plan, *plan.cases, status=status)
+    store(plan, *plan.cases, status="timeout")
     assert not again(plan).due
     assert {*replace(plan, again=FAILURES).due.values()} == {"failed"}
 

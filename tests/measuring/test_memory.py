@@ -73,22 +73,9 @@ def test_resized_storage_counts_with_new_size():
         assert live.live_bytes == 0
 
 
-def test_registering_an_unknown_type_is_a_type_error():
-    with pytest.raises(TypeError, match="cannot count list"):
-        LiveTensors().register([[]])
-
-
 def test_peak_memory_of_a_call_includes_temporary_tensors():
     x = torch.ones(MIB // 4)
     assert peak_memory(lambda: (x * 2) + 1, "cpu", [x]) == 3 * MIB
-
-
-def test_peak_memory_propagates_errors():
-    def fail():
-        raise KeyError("mine")
-
-    with pytest.raises(KeyError):
-        peak_memory(fail, "cpu")
 
 
 @pytest.mark.gpu
@@ -132,12 +119,6 @@ def test_error_of_the_cpu_allocator_is_out_of_memory():
     found = out_of_memory(raised.value)
     assert found.requested_bytes == 2**50
     assert found.free_bytes == pytest.approx(available_host_bytes(), rel=0.2)
-
-
-def test_memory_error_is_out_of_memory():
-    with pytest.raises(MemoryError) as raised:
-        bytearray(2**60)
-    assert out_of_memory(raised.value).requested_bytes is None
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from lmperf.benchmark import Axis, Case, Timed, Value, ranks_of
@@ -93,7 +93,7 @@ def beyond_the_grid(project: Project, chosen: Chosen, wanted: Wanted) -> Chosen:
     for name, text in wanted.pairs:
         if name in axes:
             value = _in_grid([chosen], name, text)
-            value = _outside(axes[name], text) if value is None else value
+            value = _read(value_of, axes[name], text) if value is None else value
         elif name == IMPLEMENTATION and text in benchmark.known:
             value = text
         else:  # `select` reports it
@@ -136,7 +136,10 @@ def select(found: Sequence[Chosen], wanted: Wanted) -> list[Chosen]:
     require_known_axes(found, wanted.pairs)
     values: dict[str, set[Value]] = {}
     for name, text in wanted.pairs:
-        values.setdefault(name, set()).add(_value(found, name, text))
+        if (value := _in_grid(found, name, text)) is None:
+            there = meant(text, _values(found, name), THERE)
+            raise UserError(f"no {name}={text} in the grid; {there}")
+        values.setdefault(name, set()).add(value)
     phases = list(dict.fromkeys(phase for one in found for phase in one.benchmark.phases))
     for phase in wanted.phases:
         if phase not in phases:
@@ -148,35 +151,24 @@ def select(found: Sequence[Chosen], wanted: Wanted) -> list[Chosen]:
     return left
 
 
-def _value(found: Sequence[Chosen], name: str, text: str) -> Value:
-    """Return the axis value in the grid that a text of the command line stands for.
+def _in_grid(found: Sequence[Chosen], name: str, text: str) -> Value | None:
+    """Return the axis value in the grid that a text stands for; None if the grid has none.
 
     Upper and lower case of a value are the same; an alias must be spelled exactly.
     """
-    value = _in_grid(found, name, text)
-    if value is None:
-        raise UserError(f"no {name}={text} in the grid; {meant(text, _values(found, name), THERE)}")
-    return value
-
-
-def _in_grid(found: Sequence[Chosen], name: str, text: str) -> Value | None:
-    """Return the axis value in the grid that a text stands for; None if the grid has none."""
     values = _values(found, name)
     axes = {axis.name: axis for one in found for axis in one.benchmark.axes}
     spelled = {str(value).lower(): value for value in values}
     if text.lower() in spelled:
         return spelled[text.lower()]
     if name in axes and axes[name].aliases:
-        try:
-            text = canonical(axes[name], text)
-        except ValueError as error:
-            raise UserError(f"--only: {name} {error}") from None
+        text = _read(canonical, axes[name], text)
     return text if text in values else None
 
 
-def _outside(axis: Axis, text: str) -> Value:
+def _read(read: Callable[[Axis, str], Value], axis: Axis, text: str) -> Value:
     try:
-        return value_of(axis, text)
+        return read(axis, text)
     except ValueError as error:
         raise UserError(f"--only: {axis.name} {error}") from None
 
