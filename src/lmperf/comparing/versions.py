@@ -23,6 +23,7 @@ from lmperf.benchmark import Implementation
 from lmperf.benchmarks import load, stems
 from lmperf.errors import UserError
 from lmperf.evidence.keys import METHOD_VERSION, code_of
+from lmperf.evidence.machine import git
 from lmperf.evidence.syntax import digest
 from lmperf.evidence.wanted import Chosen
 from lmperf.measuring.worker import PROTOCOL
@@ -152,11 +153,13 @@ def version(name: str) -> Iterator[Version]:
     if _is_checkout(Path(name)) or (own and (Path(name) / "config/config.yaml").is_file()):
         yield Version(name, Path(name).resolve())
         return
-    wanted = f"{name}^{{commit}}"
-    commit = "" if name.startswith("-") else _git("rev-parse", "--verify", "-q", wanted)
-    if not commit:
+    try:
+        commit = _git("rev-parse", "--verify", "-q", "--end-of-options", f"{name}^{{commit}}")
+    except UserError as error:
+        if str(error):  # of Git, such as a folder that is no repository
+            raise
         kind = "src/lmperf or config/config.yaml" if own else "src/lmperf"
-        raise UserError(f"{name}: neither a Git revision nor a directory with {kind}")
+        raise UserError(f"{name}: neither a Git revision nor a directory with {kind}") from None
     short = _git("rev-parse", "--short", commit)
     inside = _git("rev-parse", "--show-prefix")
     with _checked_out(commit) as tree:
@@ -181,15 +184,9 @@ def _checked_out(commit: str) -> Iterator[Path]:
 
 
 def _git(*arguments: str) -> str:
-    """The output of a Git command; empty if it fails without a message.
+    """The output of a Git command.
 
     Raises:
-        UserError: Git failed with a message, or is not installed.
+        UserError: Git failed, or is not installed.
     """
-    try:
-        done = subprocess.run(["git", *arguments], capture_output=True, text=True)
-    except OSError as error:
-        raise UserError(f"git cannot be started: {error}") from None
-    if done.returncode and done.stderr:
-        raise UserError(f"Git: {done.stderr.strip().splitlines()[0]}")
-    return done.stdout.strip()
+    return git(Path(), *arguments).decode(errors="replace").strip()
