@@ -22,7 +22,7 @@ import importlib
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -378,7 +378,7 @@ class Benchmark:
         shared = (f"{axis}={value}" for axis, value in cell if axis not in self.together)
         return ", ".join(shared) or self.stem
 
-    @cached_property
+    @property
     def known(self) -> dict[str, Implementation]:
         """Name -> implementation, for the project's own, peers and custom ones."""
         return {one.name: one for one in self.implementations} | self.external

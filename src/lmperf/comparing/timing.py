@@ -76,7 +76,7 @@ class _Timed:
         cache: str,
     ):
         self._device, self._benchmark = device, benchmark
-        job = Job.of(benchmark, device, [[case] for case in cases], on_request=True)
+        job = Job(benchmark, device, [[case] for case in cases], on_request=True)
         given, environ = pickle.dumps(job), job.environ(cache, gpus)
         self._workers = {
             side: _Worker(version, given, locks, environ, benchmark.limit_s)

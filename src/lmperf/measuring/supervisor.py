@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
-from lmperf.benchmark import Benchmark, Case, Implementation, resolve
+from lmperf.benchmark import Benchmark, Case
 from lmperf.errors import UserError
 from lmperf.measuring.process import Lost, Process
 from lmperf.measuring.progress import Progress
@@ -44,35 +44,18 @@ class Job:
     """What a worker measures: groups of a benchmark, without the rows in `done`.
 
     Attributes:
-        entry, stem, external, phases: make the benchmark.
-        groups: the cases of each group, and the seed of its inputs.
+        benchmark: with the phases that are measured.
         done: (case, phase) pairs that have rows.
         alone: cases that ran out of memory beside the others of their group.
         on_request: whether calls of the only case are timed on request (`worker._serve`).
     """
 
-    entry: str
-    stem: str
-    external: dict[str, Implementation]
-    phases: tuple[str, ...]
+    benchmark: Benchmark
     device: str
-    groups: list[tuple[list[Case], int]]
+    groups: list[list[Case]]
     done: frozenset[tuple[Case, str]] = frozenset()
     alone: frozenset[Case] = frozenset()
     on_request: bool = False
-
-    @classmethod
-    def of(cls, benchmark: Benchmark, device: str, groups: Sequence[list[Case]], **more) -> Job:
-        """Return the job of groups of a benchmark."""
-        seeded = [(group, seed_of(benchmark, group)) for group in groups]
-        made = benchmark.entry, benchmark.stem, benchmark.external, benchmark.phases
-        return cls(*made, device, seeded, **more)
-
-    def benchmark(self) -> Benchmark:
-        """Return the benchmark, with the phases that are measured."""
-        made = resolve(self.entry)(self.stem, self.external)
-        made.phases = self.phases
-        return made
 
     def environ(self, cache: str, gpus: Sequence[str]) -> dict[str, str]:
         """Return the environment of the worker.
@@ -84,7 +67,7 @@ class Job:
         found = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": cache}
         if gpus:
             found["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
-        if self.benchmark().is_check and self.device != "cuda":
+        if self.benchmark.is_check and self.device != "cuda":
             found["TRITON_INTERPRET"] = "1"
         return found
 
@@ -134,7 +117,7 @@ class Supervisor:
     def _worker(self, left: Sequence[list[Case]], rows: Rows, cache: str) -> Process:
         skipped = {key for group in left for key in self._too_slow(group)}
         done = frozenset(rows.keys() | skipped)
-        job = Job.of(self._benchmark, self._device, left, done=done, alone=frozenset(self._alone))
+        job = Job(self._benchmark, self._device, [*left], done, frozenset(self._alone))
         return Process(
             "lmperf.measuring.worker",
             pickle.dumps(job),

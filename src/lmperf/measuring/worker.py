@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import json
 import os
@@ -19,7 +20,7 @@ from lmperf.measuring.clock import now
 from lmperf.measuring.group import Group
 from lmperf.measuring.memory import import_dispatch
 from lmperf.measuring.printable import one_line
-from lmperf.measuring.supervisor import Job
+from lmperf.measuring.supervisor import Job, seed_of
 
 # Version of the messages. A comparison of two versions of the code needs workers of the same one.
 PROTOCOL = 6
@@ -39,9 +40,9 @@ def main(pipe: int) -> None:
         os.write(pipe, f"{line}\n".encode())
 
     gc.freeze()  # later collections skip what is imported now
-    benchmark = job.benchmark()
+    benchmark = job.benchmark
     tell(ready=_facts(job.device, is_ranked(benchmark)))
-    for size, groups in groupby(job.groups, lambda group: ranks_of(benchmark, group[0][0])):
+    for size, groups in groupby(job.groups, lambda group: ranks_of(benchmark, group[0])):
         left = list(groups)
         if not is_ranked(benchmark):
             _measure(job, left, given, tell, ranks.Alone())
@@ -76,15 +77,17 @@ def _facts(device: str, forks: bool) -> dict[str, Any]:
 
 def _measure(
     job: Job,
-    groups: Sequence[tuple[list[Case], int]],
+    groups: Sequence[list[Case]],
     given: BinaryIO,
     tell: Callable,
     team: ranks.Alone,
 ) -> int:
     """Measure groups; return how many. Ranks end after one that has left memory in use."""
     told = tell if team.is_first else _silent
-    for number, (cases, seed) in enumerate(groups, 1):
-        arguments = job.benchmark(), cases, job.done, job.alone, job.device, seed, team, told
+    for number, cases in enumerate(groups, 1):
+        benchmark = copy.copy(job.benchmark)  # without what it kept of another group
+        seed = seed_of(benchmark, cases)
+        arguments = benchmark, cases, job.done, job.alone, job.device, seed, team, told
         if job.on_request:
             _serve(Group(*arguments), cases, given, team, told)
         else:
