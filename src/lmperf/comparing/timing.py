@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from lmperf.benchmark import Benchmark, Case, ranks_of
+from lmperf.benchmark import Case, Timed, ranks_of
 from lmperf.comparing.versions import Version
 from lmperf.errors import UserError
 from lmperf.evidence.wanted import Chosen
@@ -49,91 +49,62 @@ def time_versions(
     number = max(ranks_of(one.benchmark, case) for one in chosen for case in one.cases)
     with locked(device, number, progress.note) as (locks, gpus), empty_cache() as cache:
         for one in chosen:
-            left = list(one.cases)
+            benchmark, left = one.benchmark, list(one.cases)
             while left:
-                timed = _Timed(device, sides, one.benchmark, left, locks, gpus, cache)
-                with timed:
-                    while left and timed.is_whole:
-                        rows = timed.rows_of(left[0])
+                job = Job(benchmark, device, [[case] for case in left], on_request=True)
+                with ExitStack() as stack:
+                    environ = job.environ(cache, gpus)
+                    workers = {
+                        side: _Worker(version, job, locks, environ)
+                        for side, version in sides.items()
+                    }
+                    for worker in workers.values():
+                        stack.enter_context(worker.process)
+                    while left and not any(worker.lost for worker in workers.values()):
+                        case = left.pop(0)
+                        rows = _rows_of(benchmark, case, workers, device)
                         for side, of in found.items():
-                            of.setdefault(one.benchmark.stem, []).extend(rows[side].values())
-                        words = f"{one.benchmark.stem}, {left.pop(0).name}: {_in_words(rows)}"
-                        progress.done(1, words)
+                            of.setdefault(benchmark.stem, []).extend(rows[side].values())
+                        progress.done(1, f"{benchmark.stem}, {case.name}: {_in_words(rows)}")
     return found
 
 
-class _Timed:
-    """Times cases of a benchmark in a worker for each side, until one of them is lost."""
+def _rows_of(
+    benchmark: Timed, case: Case, workers: Mapping[str, _Worker], device: str
+) -> dict[str, dict[str, Row]]:
+    """Time the next case of all workers; return side -> phase -> row."""
+    for worker in workers.values():
+        worker.prepare()
+    phases = [one for one in benchmark.phases_of(case) if one in benchmark.phases]
+    for phase in phases:
+        _time_in_turn(benchmark, phase, workers, device)
+    for worker in workers.values():
+        worker.process.send(next=True)
+    found: dict[str, dict[str, Row]] = {}
+    for side, worker in workers.items():
+        rows = {phase: worker.row_of(phase) for phase in phases}
+        named = {**case.axes, "implementation": case.implementation}
+        found[side] = {phase: {**named, "phase": phase, **row} for phase, row in rows.items()}
+    for phase, row in found.pop(TWIN, {}).items():
+        if "rounds_ms" in row and "rounds_ms" in found[OLD][phase]:
+            found[OLD][phase]["again_ms"] = row["rounds_ms"]
+    return found
 
-    def __init__(
-        self,
-        device: str,
-        sides: Mapping[str, Version],
-        benchmark: Benchmark,
-        cases: Sequence[Case],
-        locks: Sequence[int],
-        gpus: Sequence[str],
-        cache: str,
-    ):
-        self._device, self._benchmark = device, benchmark
-        job = Job(benchmark, device, [[case] for case in cases], on_request=True)
-        given, environ = pickle.dumps(job), job.environ(cache, gpus)
-        self._workers = {
-            side: _Worker(version, given, locks, environ, benchmark.limit_s)
-            for side, version in sides.items()
-        }
-        self._load, self._stack = Load(os.getpid()), ExitStack()
 
-    def __enter__(self) -> _Timed:
-        for worker in self._workers.values():
-            self._stack.enter_context(worker.process)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether no worker was lost."""
-        return all(worker.lost is None for worker in self._workers.values())
-
-    def rows_of(self, case: Case) -> dict[str, dict[str, Row]]:
-        """Time the next case on all sides; return side -> phase -> row."""
-        benchmark = self._benchmark
-        for worker in self._workers.values():
-            worker.prepare()
-        phases = [one for one in benchmark.phases_of(case) if one in benchmark.phases]
-        for phase in phases:
-            self._time(phase)
-        for worker in self._workers.values():
-            worker.process.send(next=True)
-        found: dict[str, dict[str, Row]] = {}
-        for side, worker in self._workers.items():
-            rows = {phase: worker.row_of(phase) for phase in phases}
-            named = {**case.axes, "implementation": case.implementation}
-            found[side] = {phase: {**named, "phase": phase, **row} for phase, row in rows.items()}
-        for phase, row in found.pop(TWIN, {}).items():
-            if "rounds_ms" in row and "rounds_ms" in found[OLD][phase]:
-                found[OLD][phase]["again_ms"] = row["rounds_ms"]
-        return found
-
-    def _time(self, phase: str) -> None:
-        ready = [side for side, worker in self._workers.items() if phase in worker.columns]
-        pace = pace_of(self._benchmark.clock, self._device, patient=True)
-        together = uuid.uuid4().hex[:12]
-
-        def run(side: str, calls: int) -> tuple[list[float], float] | None:
-            return self._workers[side].time(phase, calls)
-
-        self._load.begin()
-        found = in_turn(ready, run, pace, time.monotonic)
-        load = self._load.share() or 0.0
-        marks = "loaded" if load > MOST_LOAD and self._device != "cuda" else ""
-        for side, times in found.items():
-            worker = self._workers[side]
-            known = {"status": "ok", **worker.columns[phase], "together": together}
-            known |= {"other_load": load, "marks": marks}
-            worker.rows[phase] = {**known, **times.columns}
+def _time_in_turn(
+    benchmark: Timed, phase: str, workers: Mapping[str, _Worker], device: str
+) -> None:
+    ready = [side for side, worker in workers.items() if phase in worker.columns]
+    pace, others = pace_of(benchmark.clock, device, patient=True), Load(os.getpid())
+    found = in_turn(
+        ready, lambda side, calls: workers[side].time(phase, calls), pace, time.monotonic
+    )
+    load = others.share() or 0.0
+    marks = "loaded" if load > MOST_LOAD and device != "cuda" else ""
+    more = {"together": uuid.uuid4().hex[:12], "other_load": load, "marks": marks}
+    for side, times in found.items():
+        known = {"status": "ok", **workers[side].columns[phase], **more}
+        workers[side].rows[phase] = {**known, **times.columns}
 
 
 class _Worker:
@@ -146,16 +117,11 @@ class _Worker:
     """
 
     def __init__(
-        self,
-        version: Version,
-        given: bytes,
-        locks: Sequence[int],
-        environ: Mapping[str, str],
-        limit_s: float,
+        self, version: Version, job: Job, locks: Sequence[int], environ: Mapping[str, str]
     ):
-        self._name, self._limit_s = version.name, limit_s
-        worker = "lmperf.measuring.worker"
-        self.process = Process(worker, given, locks, environ, version.search_path)
+        self._name, self._limit_s = version.name, job.benchmark.limit_s
+        module, given = "lmperf.measuring.worker", pickle.dumps(job)
+        self.process = Process(module, given, locks, environ, version.search_path)
         self.rows: dict[str, Row] = {}
         self.columns: dict[str, Row] = {}
         self.lost: Row | None = None
