@@ -97,10 +97,10 @@ def test_review_has_second_times_and_full_runs_ask_for_them(folder):
     assert full.repeats_rows
     repeat(project)
     found = review(project_of(folder), "here")
-    assert sum(map(len, found.repeats.values())) == ROWS and not found.lost
+    assert sum(map(len, found.repeats.values())) == ROWS and not found.damaged
     path = folder / "report/here/evidence/repeatability.csv"
     path.write_text(path.read_text().replace(",ok,", ",oom,", 1))
-    assert "1 is damaged" in review(project_of(folder), "here").lost[STEM].replace("line 2", "1")
+    assert "1 is damaged" in review(project_of(folder), "here").damaged[STEM].replace("line 2", "1")
 
 
 def test_command_measures_second_times(folder, monkeypatch):

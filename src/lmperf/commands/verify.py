@@ -49,7 +49,7 @@ def print_causes(project: Project, machines: Sequence[str], verbose: bool = Fals
         if machine in project.machines_with_evidence():
             reviewed = review(project, machine)
             lines += _reformatted(project, machine)
-            if not (reviewed.damaged or reviewed.lost):
+            if not reviewed.damaged:
                 lines += not_rendered(project, machine)
             strangers = written.foreign(project, machine)
             lines += [f"{path}: lmperf does not write it; remove it" for path in strangers]

@@ -83,8 +83,8 @@ class Review:
     """The evidence of one machine and what is wrong with it.
 
     Attributes:
-        lost: `machine`, `cost` or `repeatability` (files of no benchmark) -> how it is damaged.
-        damaged: stem of a benchmark -> what of its evidence is damaged, so not used.
+        damaged: stem of a benchmark, `machine`, `cost` or `repeatability` -> what of its evidence
+            is damaged, so not used.
         rows: stem -> the rows that the report shows, stale rows included.
         stale: the keys of the rows that would get another one today.
         faults: kind of fault -> stem -> names of the rows with that fault.
@@ -94,7 +94,6 @@ class Review:
 
     machine: str
     facts: Facts
-    lost: dict[str, str] = field(default_factory=dict)
     damaged: dict[str, str] = field(default_factory=dict)
     rows: dict[str, list[Row]] = field(default_factory=dict)
     stale: set[str] = field(default_factory=set)
@@ -117,7 +116,7 @@ class Review:
 
     def causes(self) -> Iterator[Cause]:
         """Yield the causes for which `verify` fails on this machine's evidence."""
-        for stem, reason in (self.lost | self.damaged).items():
+        for stem, reason in self.damaged.items():
             yield Cause(self.machine, stem, "damaged", (reason,))
         yield from self.of_kinds(OF_ROWS)
 
@@ -296,7 +295,7 @@ def review(project: Project, machine: str) -> Review:
     for row in again:
         reviewed.repeats.setdefault(row[BENCHMARK], []).append(row)
     reviewed.cost, damage = Evidence(found.directory, COST, COST_COLUMNS).published()
-    reviewed.lost |= {stem: of[0] for stem, of in ((REPEATED, faults), (COST, damage)) if of}
+    reviewed.damaged |= {stem: of[0] for stem, of in ((REPEATED, faults), (COST, damage)) if of}
     return reviewed
 
 

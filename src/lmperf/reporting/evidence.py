@@ -132,7 +132,7 @@ class Evidence:
             review.facts,
             review.rows,
             frozenset(review.stale),
-            review.damaged | review.lost,
+            review.damaged,
             review.repeats,
             review.cost,
             review.anyway,
