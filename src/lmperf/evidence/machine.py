@@ -62,8 +62,6 @@ FILE = "machine.json"
 _MOST_LINKS = 18
 # Remote devices of an NVLink: a GPU, or an NVSwitch, through which all GPUs are reached.
 _GPU, _SWITCH = 0, 2
-# Facts that identify the hardware: two machines differ if one of these differs.
-_HARDWARE = ("kind", "device")
 _PACKAGE = Path(__file__).resolve().parents[1]
 _IDENTIFYING = ("kind", "device", "driver_branch", "torch", "cuda", "triton", "threads", "settings")
 
@@ -490,8 +488,3 @@ def write_facts(directory: Path, facts: Facts) -> None:
     path, content = directory / FILE, (json.dumps(facts, indent=2) + "\n").encode()
     if not path.is_file() or path.read_bytes() != content:
         write_atomically(path, content)
-
-
-def hardware(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the facts of an environment that identify the hardware: kind and device name."""
-    return {name: facts.get(name) for name in _HARDWARE}

@@ -15,10 +15,8 @@ from pathlib import Path
 
 from lmperf.benchmark import Benchmark, Case, Timed, ranks_of
 from lmperf.evidence.keys import row_key
-from lmperf.evidence.rows import is_loaded, row_name, sound
+from lmperf.evidence.rows import is_loaded, sound
 from lmperf.evidence.store import Evidence, Row, text_of
-
-__all__ = ["FAILURES", "LOADED", "Plan", "asked", "evidence_of", "row_name"]
 
 # Statuses that a retry may change, because their cause may be gone. A check may have failed because
 # it needed too much memory, because the host was woken late, or because a few right results exceed

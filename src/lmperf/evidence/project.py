@@ -18,7 +18,6 @@ from lmperf.evidence.machine import (
     detect,
     elsewhere,
     empty,
-    hardware,
     measurable,
     preset_of,
     read_facts,
@@ -161,12 +160,12 @@ class Project:
             return empty(machine)
 
     def _require_own_name(self) -> None:
-        environments = self.known_facts()["environments"].values()
-        here = hardware(self.machine.facts)
-        known = [hardware(facts) for facts in environments]
+        known = self.known_facts()["environments"].values()
+        known = [(facts.get("kind"), facts.get("device")) for facts in known]
+        here = self.machine.kind, self.machine.facts["device"]
         if self.machine.is_here and known and here not in known:
             raise UserError(
                 f"config: machine is {self.machine.slug!r}, which is the name of another one"
-                f" ({known[0]['device']}); this one ({here['device']}) needs a name of its own:"
+                f" ({known[0][1]}); this one ({here[1]}) needs a name of its own:"
                 " give it a new one, or leave machine out"
             )

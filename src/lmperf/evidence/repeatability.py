@@ -19,8 +19,8 @@ from pathlib import Path
 
 from lmperf.benchmark import Case, Timed
 from lmperf.benchmarks import load, stems
-from lmperf.evidence.plan import Plan, row_name
-from lmperf.evidence.rows import sound
+from lmperf.evidence.plan import Plan
+from lmperf.evidence.rows import row_name, sound
 from lmperf.evidence.store import Evidence, Row
 
 # The name of the file, and of the workflow's rule.

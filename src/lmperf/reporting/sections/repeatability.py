@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from lmperf.benchmarks import load
-from lmperf.evidence.plan import row_name
+from lmperf.evidence.rows import row_name
 from lmperf.reporting.evidence import KERNEL, STEP, WAITING, having, some
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
