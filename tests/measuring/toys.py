@@ -29,6 +29,12 @@ MARKS = Path(os.environ.get("TOY_MARKS", "/tmp"))  # where faults leave their pr
 AXES = (Axis("size", int), Axis("dtype", str, ("float32",)))
 
 
+def grids_of(implementations, **axes):
+    """All cells of these axes on a CPU."""
+    names = [one.name for one in implementations]
+    return {"cpu": [{"dtype": ["float32"], **axes, "implementation": names}]}
+
+
 def doubles(x):
     return x * 2
 
@@ -149,15 +155,7 @@ class Toy(Timed):
         Implementation("also_doubles", "toys:doubles"),
         Implementation("is_unsupported"),
     )
-    grids = {
-        "cpu": [
-            {
-                "size": [8, 16, 32],
-                "dtype": ["float32"],
-                "implementation": [one.name for one in implementations],
-            }
-        ]
-    }
+    grids = grids_of(implementations, size=[8, 16, 32])
     columns = (Column("error_out"),)
     takes = "attention"
     limit_s = 4.0
@@ -208,15 +206,7 @@ class Steps(Timed):
     implementations = tuple(
         map(Implementation, ("first", "poisons", "poisons_later", "spoils", "last"))
     )
-    grids = {
-        "cpu": [
-            {
-                "size": [8],
-                "dtype": ["float32"],
-                "implementation": [one.name for one in implementations],
-            }
-        ]
-    }
+    grids = grids_of(implementations, size=[8])
     limit_s = 10.0
 
     def prepare(self, case, device, seed, shared):
@@ -290,9 +280,7 @@ class Ranked(RankedTimed):
     least_devices = 2
     limit_s = 6.0
     implementations = tuple(map(Implementation, RANKED))
-    grids = {
-        "cpu": [{"size": [8], "ranks": [2], "dtype": ["float32"], "implementation": list(RANKED)}]
-    }
+    grids = grids_of(implementations, size=[8], ranks=[2])
 
     def prepare_rank(self, case: Case, rank, seed, shared):
         name = case.implementation
@@ -329,11 +317,7 @@ class RankedSeen(RankedObserved):
     least_devices = 2
     limit_s = 20.0
     implementations = tuple(map(Implementation, ("right", "raises")))
-    grids = {
-        "cpu": [
-            {"size": [8], "ranks": [2], "dtype": ["float32"], "implementation": ["right", "raises"]}
-        ]
-    }
+    grids = grids_of(implementations, size=[8], ranks=[2])
 
     def observe_rank(self, case, phase, rank, seed):
         if case.implementation == "raises" and rank.number == 1:
