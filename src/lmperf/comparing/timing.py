@@ -120,8 +120,7 @@ class _Worker:
         self, version: Version, job: Job, locks: Sequence[int], environ: Mapping[str, str]
     ):
         self._name, self._limit_s = version.name, job.benchmark.limit_s
-        module, given = "lmperf.measuring.worker", pickle.dumps(job)
-        self.process = Process(module, given, locks, environ, version.search_path)
+        self.process = Process(pickle.dumps(job), locks, environ, version.search_path)
         self.rows: dict[str, Row] = {}
         self.columns: dict[str, Row] = {}
         self.lost: Row | None = None

@@ -247,8 +247,7 @@ class Group:
             return None
         # A CUDA graph writes every result to the same memory, by design.
         keeps_results = self._is_kernel and not case.axes.get("cuda_graph")
-        longest = self._team.longest
-        return Guard(self._device, lambda one: longest([one])[0], keeps_results, self._team.random)
+        return Guard(self._device, self._team, keeps_results)
 
     def _call(self, work: Workload, phase: str) -> None:
         work.phases[phase].run(work.phases[phase].before())

@@ -9,7 +9,6 @@ clocks must agree.
 from __future__ import annotations
 
 import gc
-import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from itertools import accumulate, pairwise
@@ -25,6 +24,7 @@ from lmperf.gate import Gate
 from lmperf.measuring.clock import synchronizer
 from lmperf.measuring.failures import Harmful
 from lmperf.measuring.memory import LiveTensors
+from lmperf.measuring.ranks import Alone
 
 # Memory leaks if it reached a new maximum so often: caches fill sooner. Calls are made for so long
 # at most; longer calls are not repeated, as a step that leaks runs out of memory anyway.
@@ -56,24 +56,16 @@ class Guard:
 
     Args:
         device: cuda, mps or cpu.
-        agreed: (value) -> the largest value of all ranks.
+        team: the ranks that measure together, or `ranks.Alone`.
         keeps_results: whether results must outlive the next call.
-        chance: draws the same numbers on all ranks.
 
     Attributes:
         marks: their names say what the implementation does that does not make it wrong: `settings`
             (it changes torch's), `reused_output` (two results share memory).
     """
 
-    def __init__(
-        self,
-        device: str,
-        agreed: Callable[[float], float],
-        keeps_results: bool,
-        chance: random.Random,
-    ):
-        self._device, self._agreed, self._chance = device, agreed, chance
-        self._keeps_results = keeps_results
+    def __init__(self, device: str, team: Alone, keeps_results: bool):
+        self._device, self._team, self._keeps_results = device, team, keeps_results
         self.marks: dict[str, None] = {}
         self._live: dict[str, list[int]] = {}
 
@@ -97,7 +89,7 @@ class Guard:
         began = perf_counter()
         one = phase.run(state)
         synchronize()
-        took_s = self._agreed(perf_counter() - began)
+        took_s = self._largest(perf_counter() - began)
         calls = min(_LEAK_CALLS, int(_LEAK_S / max(took_s, 1e-6))) if took_s < _LONG_S else 0
         if self._keeps_results:
             other = phase.run(phase.before())
@@ -114,13 +106,13 @@ class Guard:
         used, began = process_time(), perf_counter()
         sleep(_IDLE_S)
         share = (process_time() - used) / (perf_counter() - began)
-        if self._agreed(share) > _BUSY_SHARE:
+        if self._largest(share) > _BUSY_SHARE:
             raise Harmful("work outlives the call: the process is busy after its end")
 
     def parts(self, calls: int) -> list[int]:
         """Return the numbers of calls after each of which the last result is checked."""
         # Any call may be the checked one, whatever an implementation knows of a slice's start.
-        first = self._chance.randint(1, calls)
+        first = self._team.random.randint(1, calls)
         return [one for one in (first, calls - first) if one]
 
     def timed(self, work: Workload, name: str, result: Any, is_look: bool) -> None:
@@ -158,6 +150,9 @@ class Guard:
                 f" current stream shows {call_ms:.3g} ms"
             )
 
+    def _largest(self, value: float) -> float:
+        return self._team.longest([value])[0]
+
     def _add_live(self, live: list[int], counted: Any) -> None:
         if self._live_bytes(counted) > max(live, default=0):
             gc.collect()  # garbage is not a leak
@@ -170,7 +165,7 @@ class Guard:
 
     def _refuse_growth(self, live: list[int]) -> None:
         grown = sum(after > before for before, after in pairwise(accumulate(live, max)))
-        if live and self._agreed(grown) >= _LEAKS:
+        if live and self._largest(grown) >= _LEAKS:
             raise WrongResult(f"memory grows: by {(max(live) - live[0]) / 2**20:.3g} MiB")
 
 

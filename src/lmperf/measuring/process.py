@@ -109,7 +109,7 @@ def family(pid: int) -> list[int]:
 
 
 class Process:
-    """Starts a worker, which runs `main(pipe)` of a module; a context that ends it.
+    """Starts a worker, which runs `worker.main(pipe)`; a context that ends it.
 
     The worker writes its messages to the pipe, as lines of JSON, and reads from standard input.
 
@@ -122,10 +122,9 @@ class Process:
 
     def __init__(
         self,
-        module: str,
         first: bytes,
-        held: Sequence[int] = (),
-        environ: Mapping[str, str] = os.environ,
+        held: Sequence[int],
+        environ: Mapping[str, str],
         path: Sequence[str] | None = None,
         on_line: Callable[[str], None] = lambda _: None,
     ):
@@ -138,7 +137,7 @@ class Process:
             self._select.register(one, selectors.EVENT_READ)
         places = map(os.path.abspath, sys.path if path is None else path)
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", __name__, module, *map(str, (os.getpid(), theirs, *held))],
+            [sys.executable, "-P", "-m", __name__, *map(str, (os.getpid(), theirs, *held))],
             stdin=subprocess.PIPE,
             stdout=printed,
             stderr=printed,
@@ -236,7 +235,7 @@ def _text(line: bytes) -> str:
 
 
 if __name__ == "__main__":
-    module, supervisor, pipe, *held = sys.argv[1:]
-    keep(int(supervisor), int(pipe), *map(int, held))
-    os.set_inheritable(int(pipe), False)
-    importlib.import_module(module).main(int(pipe))
+    supervisor, pipe, *held = map(int, sys.argv[1:])
+    keep(supervisor, pipe, *held)
+    os.set_inheritable(pipe, False)
+    importlib.import_module("lmperf.measuring.worker").main(pipe)

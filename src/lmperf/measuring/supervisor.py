@@ -119,7 +119,6 @@ class Supervisor:
         done = frozenset(rows.keys() | skipped)
         job = Job(self._benchmark, self._device, [*left], done, frozenset(self._alone))
         return Process(
-            "lmperf.measuring.worker",
             pickle.dumps(job),
             self._locks,
             job.environ(cache, self._gpus),
