@@ -120,7 +120,7 @@ def test_load_counts_others_but_neither_a_process_nor_its_children():
     child.join()
     # For the child, this process is another one.
     assert shares[1] == pytest.approx(min(1.0, shares[0] + used), abs=0.1)
-    assert sensors.Load(os.getpid()).share() is None  # too short a time
+    assert sensors.Load(os.getpid()).share() == 0.0  # too short a time
 
 
 def test_progress_tells_the_time_left_from_its_own_pace():

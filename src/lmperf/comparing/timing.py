@@ -99,7 +99,7 @@ def _time_in_turn(
     found = in_turn(
         ready, lambda side, calls: workers[side].time(phase, calls), pace, time.monotonic
     )
-    load = others.share() or 0.0
+    load = others.share()
     marks = "loaded" if load > MOST_LOAD and device != "cuda" else ""
     more = {"together": uuid.uuid4().hex[:12], "other_load": load, "marks": marks}
     for side, times in found.items():

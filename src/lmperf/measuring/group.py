@@ -78,7 +78,7 @@ class Group:
         self._benchmark, self._cases, self._done, self._alone = benchmark, cases, done, alone
         self._device, self._seed, self._team, self._tell = device, seed, team, tell
         self._clock, self._weights = Clock(device, team), Weights()
-        self._load = Load(os.getpid() if team.rank is None else os.getppid())
+        self._pid = os.getpid() if team.rank is None else os.getppid()
         self._is_kernel = getattr(benchmark, "clock", None) == "kernel"
         self._shared: dict[str, dict[str, Any]] = {}
         self._ready: dict[Case, _Ready] = {}
@@ -324,20 +324,16 @@ class Group:
         others used the processors; a take that failed (None) is final."""
         takes = []
         for _ in range(2 if self._device == "cpu" else 1):
-            self._load.begin()
-            found = take()
-            takes.append((self._share(), found))
-            if found is None or takes[-1][0] <= MOST_LOAD:
+            others, found = Load(self._pid), take()
+            (load,) = self._team.longest([others.share()])
+            takes.append((load, found))
+            if found is None or load <= MOST_LOAD:
                 return takes[-1]
         return min(takes, key=lambda one: one[0])
 
     def _pace(self) -> rounds.Pace:
         of = self._benchmark
         return rounds.pace_of(of.clock, self._device, of.steps)
-
-    def _share(self) -> float:
-        """The load of others since `Load.begin`, the same on all ranks; 0 if unknown."""
-        return self._team.longest([self._load.share() or 0.0])[0]
 
     def slice(self, phase: str, case: Case, calls: int) -> tuple[list[float], float] | None:
         """Time calls; return ms of each, and of all with their overhead; None if the case fails."""

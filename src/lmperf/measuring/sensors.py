@@ -30,7 +30,7 @@ _CAPPED_CLOCK = 0.97
 
 
 class Load:
-    """The share of the machine's processors that other programs use.
+    """The share of the machine's processors that other programs use from now on.
 
     Args:
         pid: the process that measures; it and its descendants are not others.
@@ -40,17 +40,13 @@ class Load:
         self._pid = pid
         self._began = self._times()
 
-    def begin(self) -> None:
-        """Count from now on."""
-        self._began = self._times()
-
-    def share(self) -> float | None:
-        """Return the mean share since `begin`; None if unknown, or after too short a time."""
+    def share(self) -> float:
+        """Return the mean share until now; 0 if unknown, or after too short a time."""
         if self._began is None or (now := self._times()) is None:
-            return None
+            return 0.0
         seconds, machine_s, ours_s = (b - a for a, b in zip(self._began, now, strict=True))
         if seconds < _LEAST_S:
-            return None
+            return 0.0
         return min(1.0, max(0.0, machine_s - ours_s) / seconds / (os.cpu_count() or 1))
 
     def _times(self) -> tuple[float, float, float] | None:
