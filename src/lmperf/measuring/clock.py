@@ -9,7 +9,6 @@ functions that tell the time are bound here, before an implementation could repl
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from itertools import pairwise
 from statistics import median
 from time import perf_counter_ns as now
@@ -199,8 +198,3 @@ class Clock:
 def synchronizer(device: str) -> Callable[[], None]:
     """Return the function that waits for all work queued on a device (cuda, mps or cpu)."""
     return (lambda: None) if device == "cpu" else getattr(torch, device).synchronize
-
-
-def context_of(work: Workload) -> Any:
-    """Return the context in which a workload's calls run, such as one that allows TF32."""
-    return work.context() if work.context else nullcontext()

@@ -21,7 +21,7 @@ import torch
 from lmperf.benchmark import Benchmark, Case, Observed, Unsupported, Workload, WrongResult
 from lmperf.gate import UNCHECKED
 from lmperf.measuring import rounds
-from lmperf.measuring.clock import Clock, context_of, now
+from lmperf.measuring.clock import Clock, now
 from lmperf.measuring.device_time import device_time
 from lmperf.measuring.failures import Failed, Harmful, Row, failure_row, lacks_memory
 from lmperf.measuring.guards import Guard
@@ -48,8 +48,9 @@ class _Ready:
 
     @contextmanager
     def calls(self) -> Iterator[None]:
-        """A context in which calls run."""
-        with context_of(self.work), self.guard.settings() if self.guard else nullcontext():
+        """The context of calls, such as one that allows TF32."""
+        of_work = self.work.context() if self.work.context else nullcontext()
+        with of_work, self.guard.settings() if self.guard else nullcontext():
             yield
 
 

@@ -69,25 +69,20 @@ def _path(name: str) -> str:
 
 
 def _at_once(name: str) -> int | None:
+    """Lock a file; return its descriptor, None if somebody else holds the lock."""
     try:
         descriptor = _opened(_path(name))
-    except OSError as error:
-        raise _unusable(name, error) from None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(descriptor)
-        if isinstance(error, BlockingIOError):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
             return None
-        raise _unusable(name, error) from None
+    except OSError as error:
+        raise UserError(
+            f"the lock file of this machine, {_path(name)}: {error.strerror}; set LMPERF_LOCK to a"
+            " file that all users of the machine can open"
+        ) from None
     return descriptor
-
-
-def _unusable(name: str, error: OSError) -> UserError:
-    return UserError(
-        f"the lock file of this machine, {_path(name)}: {error.strerror}; set LMPERF_LOCK to a file"
-        " that all users of the machine can open"
-    )
 
 
 def _opened(path: str) -> int:
