@@ -46,8 +46,7 @@ try:
     DUE_JOBS = {stem: plan.summary for stem, plan in PLANS.items() if plan.is_due}
     if project.repeats_rows and project.repeats.is_due:
         DUE_JOBS[project.repeats.stem] = project.repeats.summary
-    OTHERS = [machine for machine in project.machines_with_evidence() if machine != HERE]
-    MACHINES = [*OTHERS, HERE]
+    MACHINES = [*(one for one in project.machines_with_evidence() if one != HERE), HERE]
     # None stands for the overview, report/report.md.
     OUTDATED = [m for m in (*MACHINES, None) if not written.is_current(project, m)]
     DUE = Path(".snakemake/due")
@@ -123,9 +122,6 @@ def shown(machine):
         for kind, paths in files.items()
         for path in paths
     ]
-
-
-SHOWN = {machine: shown(machine) for machine in MACHINES}
 
 
 def begin_run():

@@ -14,7 +14,7 @@ rule write_up:
     """A machine's report.md, its pages and its figures, from its evidence alone."""
     input:
         lambda wildcards: MEASURED if wildcards.machine == HERE else [],
-        lambda wildcards: SHOWN[wildcards.machine],
+        lambda wildcards: shown(wildcards.machine),
         due=lambda wildcards: due(wildcards.machine in OUTDATED),
     output:
         report(
