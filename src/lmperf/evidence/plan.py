@@ -124,11 +124,10 @@ class Plan:
 
     def stale_row(self, case: Case) -> Row | None:
         """Return the first row of a case whose key is not today's; None if there is none."""
-        keys = {phase: self._key(case, phase) for phase in self.benchmark.phases_of(case)}
+        known = {**case.axes, "implementation": case.implementation}
+        phases = self.benchmark.phases_of(case)
+        keys = {phase: self.key({**known, "phase": phase}) for phase in phases}
         return next((row for row in self.rows_of(case) if row["key"] != keys[row["phase"]]), None)
-
-    def _key(self, case: Case, phase: str) -> str:
-        return self.key({**case.axes, "implementation": case.implementation, "phase": phase})
 
     @cached_property
     def groups(self) -> list[list[Case]]:

@@ -194,7 +194,7 @@ class _Machine:
     def _loaded(self, stem: str, environment: str | None) -> Benchmark:
         config = self.project.config
         if self.is_here:
-            return load(stem, config.external(stem, self._installed))
+            return load(stem, config.external(stem))
         known = self.facts["environments"]
         found = known.values() if environment is None else [known.get(environment, {})]
         peers = {name: one for facts in found for name, one in facts.get("peers", {}).items()}
@@ -204,27 +204,19 @@ class _Machine:
         custom = {name: Implementation(name, of, origin="custom") for name, of in theirs.items()}
         return load(stem, here | custom)
 
-    @cached_property
-    def _installed(self) -> dict[str, str]:
-        return self.project.config.peer_versions()
-
-    @cached_property
-    def _configured(self) -> frozenset[str]:
-        stems = self.project.config.stems(self.facts["preset"], self.name, self.is_here)
-        return frozenset(stems)
-
     def required(self, benchmark: Benchmark) -> list[Case]:
         """The cases that must have rows.
 
         On the machine at hand these are the cases of the configured grid. The grid of another
         machine is unknown, so its required cases are those of the benchmark's default grid.
         """
-        if benchmark.stem not in self._configured:
+        config, preset = self.project.config, self.facts["preset"]
+        if benchmark.stem not in config.stems(preset, self.name, self.is_here):
             return []
-        grid = self.project.config.grid_of(benchmark.stem) if self.is_here else {}
+        grid = config.grid_of(benchmark.stem) if self.is_here else {}
         of = benchmark if self.is_here else load(benchmark.stem)
         emulates = self.emulates_bf16 and "dtype" not in grid
-        return measurable(of, of.cases(self.facts["preset"], grid), self.devices, emulates)
+        return measurable(of, of.cases(preset, grid), self.devices, emulates)
 
     @cached_property
     def emulates_bf16(self) -> bool:

@@ -40,7 +40,8 @@ def slowdown_of(environment: str) -> float:
 
     environment: digest of hardware and software.
     """
-    known = _cache_path(environment)
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    known = Path(home) / "lmperf" / f"bf16-{environment}.json"
     try:
         return float(json.loads(known.read_text()))
     except (OSError, ValueError):
@@ -57,11 +58,6 @@ def slowdown_of(environment: str) -> float:
     except OSError:
         pass  # it is measured again by the next process
     return factor
-
-
-def _cache_path(environment: str) -> Path:
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home) / "lmperf" / f"bf16-{environment}.json"
 
 
 def slowdown_in(rows: Iterable[Mapping[str, str]]) -> float:
