@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from lmperf.benchmark import Axis
 from lmperf.dtypes import dtype_of
-from lmperf.transformer.sizes import SIZES
+from lmperf.transformer.sizes import ALIASES, SIZES
 
 SIZE = Axis(
     "size",
     str,
     tuple(SIZES),
-    aliases={alias: name for name, size in SIZES.items() for alias in size.aliases},
+    aliases=ALIASES,
     meaning=lambda name: SIZES[name].dimensions,
 )
 

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from lmperf.dtypes import DTYPES
-from lmperf.transformer.sizes import COURSES, SIZES
+from lmperf.transformer.sizes import ALIASES, COURSES, SIZES
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ MARKS = {"capped": "capped", "loaded": "beside other load"}
 # Every name of a model size -> the short name of the size.
 _SHORT_SIZES = {
     **{name: size.short for name, size in SIZES.items()},
-    **{alias: size.short for size in SIZES.values() for alias in size.aliases},
+    **{alias: SIZES[name].short for alias, name in ALIASES.items()},
     # Published write-ups name sizes as the course of 2025 does.
     **{name: SIZES[canonical].short for name, canonical in COURSES[2025].items()},
 }

@@ -33,7 +33,7 @@ def test_each_phase_runs_in_a_range_of_its_name(ranges):
     ("arguments", "words"),
     [
         ([], "expected size"),
-        (["huge", "512", "4", "float32"], "unknown size 'huge'"),
+        (["huge", "512", "4", "float32"], "sizes: tiny, 0.13B"),
         (["small", "512", "4", "float64"], "dtypes: float32"),
         (["small", "0", "4", "float32"], "got small 0 4 float32"),
     ],

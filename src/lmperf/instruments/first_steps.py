@@ -1,6 +1,6 @@
 """Times the first training steps of a new process, one by one.
 
-    python -m lmperf.instruments.first_steps small 256 4 float32 cuda 15
+    python -m lmperf.instruments.first_steps 0.13B 256 4 float32 cuda 15
 
 prints a JSON list with an object for each step: milliseconds of wall time of the step and of its
 three parts, synchronized, and by how many MiB the memory reserved by the allocator grew.
@@ -60,12 +60,12 @@ def main(
     from lmperf.precision import precision
     from lmperf.transformer.custom import build, is_model
     from lmperf.transformer.model import TransformerLM
-    from lmperf.transformer.sizes import SIZES, VOCAB_SIZE, canonical
+    from lmperf.transformer.sizes import SIZES, VOCAB_SIZE
     from lmperf.transformer.training import adamw, autocast, loss_of
 
     module, _, name = (use or "").partition(":")
     implementation = getattr(importlib.import_module(module), name) if use else None
-    widths = SIZES[canonical(size)]
+    widths = SIZES[size]
     torch.manual_seed(0)
     with torch.device(device):
         if is_model(implementation):

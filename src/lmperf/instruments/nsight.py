@@ -16,13 +16,12 @@ from contextlib import contextmanager
 import torch
 
 from lmperf.dtypes import MODEL_STORED_DTYPES
-from lmperf.errors import UserError
 from lmperf.instruments.profiling import ranged_attention
 from lmperf.names import PHASES
 from lmperf.precision import precision
 from lmperf.transformer.implementations import with_attention
 from lmperf.transformer.problem import ModelProblem
-from lmperf.transformer.sizes import canonical
+from lmperf.transformer.sizes import ALIASES, SIZES
 
 _WARM_UPS = 2
 
@@ -54,16 +53,13 @@ def main(arguments: list[str]) -> int:
     usage = "nsight: expected size, context length, batch and dtype, e.g. small 512 4 float32"
     try:
         size, context, batch, dtype = arguments
-        cell = canonical(size), int(context), int(batch), dtype
+        cell = ALIASES.get(size, size), int(context), int(batch), dtype
     except ValueError:
         print(usage, file=sys.stderr)
         return 2
-    except UserError as error:
-        print(f"nsight: {error}", file=sys.stderr)
-        return 2
-    if dtype not in MODEL_STORED_DTYPES or min(cell[1:3]) < 1:
-        dtypes = f"dtypes: {', '.join(MODEL_STORED_DTYPES)}"
-        print(f"{usage}; {dtypes}; got {' '.join(arguments)}", file=sys.stderr)
+    if cell[0] not in SIZES or dtype not in MODEL_STORED_DTYPES or min(cell[1:3]) < 1:
+        known = f"sizes: {', '.join(SIZES)}; dtypes: {', '.join(MODEL_STORED_DTYPES)}"
+        print(f"{usage}; {known}; got {' '.join(arguments)}", file=sys.stderr)
         return 2
     if not torch.cuda.is_available():
         print("nsight: torch finds no CUDA device", file=sys.stderr)

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lmperf.errors import UserError, shown
-
 VOCAB_SIZE = 10_000
 ROPE_THETA = 10_000.0
 
@@ -83,6 +81,8 @@ SIZES = {
 }
 # The sizes that tables of all sizes compare: tiny is for CPUs, and training 12.8B fits no GPU.
 SWEPT = [name for name in SIZES if name not in ("tiny", "12.8B")]
+# A name that a user may write instead -> key of `SIZES`.
+ALIASES = {alias: name for name, size in SIZES.items() for alias in size.aliases}
 # Short name -> size, as tables of results name it.
 SHORT = {size.short: size for size in SIZES.values()}
 # Year of the course -> name of a size in the course -> key of `SIZES`.
@@ -90,21 +90,3 @@ COURSES = {
     2025: {"small": "0.13B", "medium": "0.42B", "large": "0.97B", "xl": "2.0B", "2.7B": "3.4B"},
     2026: {"small": "0.13B", "medium": "0.42B", "large": "0.97B", "xl": "3.4B", "10B": "12.8B"},
 }
-
-
-def canonical(name: str) -> str:
-    """The key of `SIZES` that a name or an alias stands for.
-
-    Raises:
-        UserError: the name is unknown, or two courses mean different sizes by it.
-    """
-    if name in SIZES:
-        return name
-    for known, size in SIZES.items():
-        if name in size.aliases:
-            return known
-    meanings = [f"{name}-{year} ({c[name]})" for year, c in COURSES.items() if name in c]
-    if meanings:
-        raise UserError(f"size {name} is ambiguous: write {' or '.join(meanings)}")
-    aliases = [alias for size in SIZES.values() for alias in size.aliases]
-    raise UserError(f"unknown size {shown(name)}: the sizes are {', '.join([*SIZES, *aliases])}")
