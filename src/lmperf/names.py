@@ -18,12 +18,10 @@ from lmperf.transformer.sizes import ALIASES, COURSES, SIZES
 
 @dataclass(frozen=True)
 class Look:
-    """How a figure draws an implementation: marker, dash and hatch identify it without colour."""
+    """How a figure draws an implementation; the marker identifies it without colour."""
 
     colour: str
     marker: str
-    dash: str = "-"
-    hatch: str = ""
 
 
 @dataclass(frozen=True)
@@ -66,78 +64,66 @@ IMPLEMENTATIONS = {
     "torch": Shown("PyTorch", Look(BLUE, "o")),
     "eager": Shown("PyTorch", Look(BLUE, "o")),
     "float32": Shown("float32", Look(BLUE, "p")),
-    "tf32": Shown("TF32", Look(VIOLET, "p", (0, (2, 1)))),
-    "autocast": Shown("bf16 autocast", Look(ORANGE, "p", (0, (1, 1.2)), "xx")),
-    "compiled": Shown("compiled", Look(MUSTARD, "v", (0, (4, 1.5)), "//")),
-    "compiled_blocks": Shown("compiled by block", Look(GREEN, "h", (0, (3, 1)), "++")),
-    "triton": Shown("Triton", Look(ORANGE, "s", "-", "xx")),
-    "triton_compiled": Shown("Triton, compiled", Look(VIOLET, "d", (0, (3, 1)), "||")),
-    "triton_compiled_blocks": Shown(
-        "Triton, compiled by block", Look(PINK, "D", (0, (4, 1.5)), "\\\\")
-    ),
-    "triton_cached": Shown("Triton, cached angles", Look(VIOLET, "P", (0, (1, 1.2)))),
-    "tiled": Shown("tiled PyTorch", Look(ORANGE, "s", "-", "xx")),
-    "sdpa": Shown("SDPA", Look(GREEN, "^", (0, (2, 1)), "//")),
-    "sdpa_compiled": Shown("SDPA, compiled", Look(GREEN, "^", (0, (1, 1.2)), "--")),
-    "sdpa_compiled_blocks": Shown("SDPA, compiled by block", Look(MUSTARD, "^", (0, (6, 2)), "||")),
-    "sdpa_cudnn": Shown("SDPA cuDNN", Look(GREEN, "^", (0, (4, 1.5)), "//")),
-    "sdpa_flash": Shown("SDPA flash", Look(PINK, "D", (0, (1, 1.2)), "\\\\")),
-    "sdpa_efficient": Shown("SDPA efficient", Look(MUSTARD, "v", (0, (4, 1.5, 1, 1.5)), "--")),
-    "flex": Shown("FlexAttention", Look(VIOLET, "P", (0, (6, 2)), "||")),
-    "flash_attention": Shown("flash attention", Look(GREEN, "*", (0, (2, 1)), "//")),
-    "fused_loss": Shown("loss in chunks", Look(MUSTARD, "*", (0, (4, 1.5)), "--")),
-    "fused_blocks": Shown("fused blocks", Look(BLUE, "*", (0, (3, 1)), "++")),
-    "graph": Shown("CUDA graph", Look(VIOLET, "*", "-", "||")),
-    "bf16_weights": Shown("bf16 weights, compiled AdamW", Look(PINK, "*", (0, (1, 1.2)), "\\\\")),
-    "bf16_graph": Shown("bf16 weights, CUDA graph", Look(PINK, "*", "-", "||")),
-    "fp8_tensorwise": Shown("FP8, tensorwise (torchao)", Look(BLUE, "H", (0, (2, 1)))),
-    "fp8_rowwise": Shown("FP8, rowwise (torchao)", Look(ORANGE, "H", (0, (3, 1)))),
+    "tf32": Shown("TF32", Look(VIOLET, "p")),
+    "autocast": Shown("bf16 autocast", Look(ORANGE, "p")),
+    "compiled": Shown("compiled", Look(MUSTARD, "v")),
+    "compiled_blocks": Shown("compiled by block", Look(GREEN, "h")),
+    "triton": Shown("Triton", Look(ORANGE, "s")),
+    "triton_compiled": Shown("Triton, compiled", Look(VIOLET, "d")),
+    "triton_compiled_blocks": Shown("Triton, compiled by block", Look(PINK, "D")),
+    "triton_cached": Shown("Triton, cached angles", Look(VIOLET, "P")),
+    "tiled": Shown("tiled PyTorch", Look(ORANGE, "s")),
+    "sdpa": Shown("SDPA", Look(GREEN, "^")),
+    "sdpa_compiled": Shown("SDPA, compiled", Look(GREEN, "^")),
+    "sdpa_compiled_blocks": Shown("SDPA, compiled by block", Look(MUSTARD, "^")),
+    "sdpa_cudnn": Shown("SDPA cuDNN", Look(GREEN, "^")),
+    "sdpa_flash": Shown("SDPA flash", Look(PINK, "D")),
+    "sdpa_efficient": Shown("SDPA efficient", Look(MUSTARD, "v")),
+    "flex": Shown("FlexAttention", Look(VIOLET, "P")),
+    "flash_attention": Shown("flash attention", Look(GREEN, "*")),
+    "fused_loss": Shown("loss in chunks", Look(MUSTARD, "*")),
+    "fused_blocks": Shown("fused blocks", Look(BLUE, "*")),
+    "graph": Shown("CUDA graph", Look(VIOLET, "*")),
+    "bf16_weights": Shown("bf16 weights, compiled AdamW", Look(PINK, "*")),
+    "bf16_graph": Shown("bf16 weights, CUDA graph", Look(PINK, "*")),
+    "fp8_tensorwise": Shown("FP8, tensorwise (torchao)", Look(BLUE, "H")),
+    "fp8_rowwise": Shown("FP8, rowwise (torchao)", Look(ORANGE, "H")),
     "checkpoint_1": Shown("checkpoints of 1 layer", Look(BLUE, "<")),
-    "checkpoint_2": Shown("checkpoints of 2 layers", Look(ORANGE, "<", (0, (1, 1.2)))),
-    "checkpoint_4": Shown("checkpoints of 4 layers", Look(GREEN, "<", (0, (2, 1)))),
-    "checkpoint_8": Shown("checkpoints of 8 layers", Look(PINK, "<", (0, (3, 1)))),
-    "checkpoint_16": Shown("checkpoints of 16 layers", Look(MUSTARD, "<", (0, (4, 1.5)))),
-    "checkpoint_32": Shown("checkpoints of 32 layers", Look(VIOLET, "<", (0, (6, 2)))),
+    "checkpoint_2": Shown("checkpoints of 2 layers", Look(ORANGE, "<")),
+    "checkpoint_4": Shown("checkpoints of 4 layers", Look(GREEN, "<")),
+    "checkpoint_8": Shown("checkpoints of 8 layers", Look(PINK, "<")),
+    "checkpoint_16": Shown("checkpoints of 16 layers", Look(MUSTARD, "<")),
+    "checkpoint_32": Shown("checkpoints of 32 layers", Look(VIOLET, "<")),
     "nested_4": Shown("checkpoints of 4 layers and of each layer", Look(BLUE, ">")),
     "recompute_all": Shown("every block recomputed", Look(BLUE, "8")),
-    "keep_attention": Shown("attention kept", Look(ORANGE, "8", (0, (1, 1.2)), "xx")),
-    "keep_matmuls": Shown("attention and some matmuls kept", Look(GREEN, "8", (0, (2, 1)), "//")),
-    "data_parallel": Shown("data parallel", Look(BLUE, "p", (0, (6, 2)))),
-    "sharded_moments": Shown("moments sharded", Look(ORANGE, "p", (0, (4, 1.5)), "xx")),
-    "sharded_moments_fused": Shown(
-        "moments sharded, fused blocks", Look(GREEN, "p", (0, (3, 1)), "//")
-    ),
+    "keep_attention": Shown("attention kept", Look(ORANGE, "8")),
+    "keep_matmuls": Shown("attention and some matmuls kept", Look(GREEN, "8")),
+    "data_parallel": Shown("data parallel", Look(BLUE, "p")),
+    "sharded_moments": Shown("moments sharded", Look(ORANGE, "p")),
+    "sharded_moments_fused": Shown("moments sharded, fused blocks", Look(GREEN, "p")),
     "library": Shown("torch.distributed", Look(BLUE, "1")),
-    "one_rank": Shown("one rank", Look("grey", "8", (0, (4, 1.5)))),
-    "one_rank_compiled": Shown("one rank, compiled", Look("grey", "8", (0, (6, 2)))),
-    "one_by_one": Shown("one by one", Look(BLUE, ">", (0, (1, 1.2)), "//")),
-    "flat": Shown("one flat tensor", Look(ORANGE, ">", (0, (2, 1)), "xx")),
-    "flat_compiled": Shown("one flat tensor, compiled", Look(ORANGE, ">", (0, (3, 1)), "xx")),
-    "overlapped": Shown("overlapped by hooks", Look(GREEN, ">", (0, (4, 1.5)), "--")),
-    "overlapped_compiled": Shown(
-        "overlapped by hooks, compiled", Look(GREEN, ">", (0, (6, 2)), "--")
-    ),
-    "bucket_1": Shown("buckets of 1 MB", Look(PINK, "4", "-")),
-    "bucket_10": Shown("buckets of 10 MB", Look(PINK, "4", (0, (1, 1.2)))),
-    "bucket_100": Shown("buckets of 100 MB", Look(PINK, "4", (0, (2, 1)))),
-    "bucket_1000": Shown("buckets of 1000 MB", Look(PINK, "4", (0, (3, 1)))),
-    "ddp": Shown("DistributedDataParallel", Look(MUSTARD, "X", (0, (3, 1)), "\\\\")),
-    "ddp_compiled": Shown(
-        "DistributedDataParallel, compiled", Look(MUSTARD, "X", (0, (4, 1.5)), "\\\\")
-    ),
-    "sharded_optimizer": Shown("sharded optimizer", Look(BLUE, "d", "-", "||")),
-    "zero_redundancy": Shown("ZeroRedundancyOptimizer", Look(ORANGE, "d", (0, (1, 1.2)), "++")),
-    "fully_sharded": Shown("fully sharded", Look(VIOLET, "H", "-", "||")),
-    "fully_sharded_compiled": Shown(
-        "fully sharded, compiled", Look(VIOLET, "H", (0, (1, 1.2)), "||")
-    ),
-    "fully_sharded_checkpointed": Shown(
-        "fully sharded, checkpointed", Look(VIOLET, "H", (0, (4, 1.5)), "||")
-    ),
-    "fsdp2": Shown("FSDP2", Look(PINK, "P", "-", "++")),
-    "fsdp2_compiled": Shown("FSDP2, compiled", Look(PINK, "P", (0, (2, 1)), "++")),
-    "fsdp2_checkpointed": Shown("FSDP2, checkpointed", Look(PINK, "P", (0, (3, 1)), "++")),
-    "copy": Shown("copy", Look("grey", "x", (0, (1, 1.2)))),
+    "one_rank": Shown("one rank", Look("grey", "8")),
+    "one_rank_compiled": Shown("one rank, compiled", Look("grey", "8")),
+    "one_by_one": Shown("one by one", Look(BLUE, ">")),
+    "flat": Shown("one flat tensor", Look(ORANGE, ">")),
+    "flat_compiled": Shown("one flat tensor, compiled", Look(ORANGE, ">")),
+    "overlapped": Shown("overlapped by hooks", Look(GREEN, ">")),
+    "overlapped_compiled": Shown("overlapped by hooks, compiled", Look(GREEN, ">")),
+    "bucket_1": Shown("buckets of 1 MB", Look(PINK, "4")),
+    "bucket_10": Shown("buckets of 10 MB", Look(PINK, "4")),
+    "bucket_100": Shown("buckets of 100 MB", Look(PINK, "4")),
+    "bucket_1000": Shown("buckets of 1000 MB", Look(PINK, "4")),
+    "ddp": Shown("DistributedDataParallel", Look(MUSTARD, "X")),
+    "ddp_compiled": Shown("DistributedDataParallel, compiled", Look(MUSTARD, "X")),
+    "sharded_optimizer": Shown("sharded optimizer", Look(BLUE, "d")),
+    "zero_redundancy": Shown("ZeroRedundancyOptimizer", Look(ORANGE, "d")),
+    "fully_sharded": Shown("fully sharded", Look(VIOLET, "H")),
+    "fully_sharded_compiled": Shown("fully sharded, compiled", Look(VIOLET, "H")),
+    "fully_sharded_checkpointed": Shown("fully sharded, checkpointed", Look(VIOLET, "H")),
+    "fsdp2": Shown("FSDP2", Look(PINK, "P")),
+    "fsdp2_compiled": Shown("FSDP2, compiled", Look(PINK, "P")),
+    "fsdp2_checkpointed": Shown("FSDP2, checkpointed", Look(PINK, "P")),
+    "copy": Shown("copy", Look("grey", "x")),
 }
 STATUSES = {
     "ok": "ok",
