@@ -11,36 +11,46 @@ from torch import Tensor
 from lmperf.benchmark import WrongResult
 
 
+def plain(
+    name: str, got: Any, shape: Sequence[int], device: torch.device, dtype: torch.dtype | None
+) -> Tensor:
+    """Return what a call returned, detached, if it is a strided tensor of this form.
+
+    name: as messages call it, such as "the loss". dtype: None accepts any.
+
+    Raises:
+        WrongResult: it has a wrong type, shape, dtype, device or layout. Tensor subclasses are
+            rejected: they may postpone the work until they are read.
+    """
+    if type(got) is not Tensor:
+        raise WrongResult(f"{name} is a {type(got).__name__}; it must be a torch.Tensor")
+    facts = {
+        "shape": (tuple(got.shape), tuple(shape)),
+        "dtype": (got.dtype, dtype or got.dtype),
+        "device": (got.device, device),
+        "layout": (got.layout, torch.strided),
+    }
+    for fact, (found, right) in facts.items():
+        if found != right:
+            raise WrongResult(f"{name} has the {fact} {found}; it must be {right}")
+    return got.detach()
+
+
 def tensors_of(result: Sequence[Any], like: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the tensors of a result by name, detached from their autograd graphs.
 
     like: name -> a tensor of the expected shape, dtype and device, in the order of the result.
 
     Raises:
-        WrongResult: the number of tensors is wrong, or a tensor has a wrong type, shape, dtype,
-            device or layout. Tensor subclasses are rejected: they may postpone the work until they
-            are read.
+        WrongResult: the number of tensors is wrong, or one of them is not as in `plain`.
     """
     if not isinstance(result, tuple | list) or len(result) != len(like):
         count = len(result) if isinstance(result, tuple | list) else type(result).__name__
         raise WrongResult(f"returned {count}; it must be {len(like)} tensors ({', '.join(like)})")
-    for (name, wanted), got in zip(like.items(), result, strict=True):
-        _require(name, got, wanted)
-    return {name: got.detach() for name, got in zip(like, result, strict=True)}
-
-
-def _require(name: str, got: Any, wanted: Tensor) -> None:
-    if type(got) is not Tensor:
-        raise WrongResult(f"{name} is a {type(got).__name__}; it must be a torch.Tensor")
-    facts = {
-        "shape": (tuple(got.shape), tuple(wanted.shape)),
-        "dtype": (got.dtype, wanted.dtype),
-        "device": (got.device, wanted.device),
-        "layout": (got.layout, torch.strided),
+    return {
+        name: plain(name, got, wanted.shape, wanted.device, wanted.dtype)
+        for (name, wanted), got in zip(like.items(), result, strict=True)
     }
-    for fact, (found, right) in facts.items():
-        if found != right:
-            raise WrongResult(f"{name} has the {fact} {found}; it must be {right}")
 
 
 def require_unchanged(names: Iterable[str]) -> None:

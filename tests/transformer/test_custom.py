@@ -176,7 +176,7 @@ def returns_a_number(model, optimizer, tokens, targets):
     ("step", "words"),
     [
         (makes_no_step, "the optimizer did not step"),
-        (returns_a_number, "the loss: a float"),
+        (returns_a_number, "the loss is a float; it must be"),
     ],
 )
 def test_incomplete_train_step_is_refused(problem_of, step, words):

@@ -13,12 +13,13 @@ from torch import Tensor
 
 from lmperf.benchmark import STRICT, Phase, WrongResult
 from lmperf.gate import Gate
+from lmperf.outputs import plain
 from lmperf.precision import precision
 from lmperf.transformer import accuracy
 from lmperf.transformer.custom import build, forward_flops, is_model
 from lmperf.transformer.float8 import RECIPES, with_float8
 from lmperf.transformer.flops import FLOPS_PER_FORWARD, flops
-from lmperf.transformer.guards import digest, require_plain
+from lmperf.transformer.guards import digest
 from lmperf.transformer.model import TransformerLM, cross_entropy
 from lmperf.transformer.reference import eager, float64_reference
 from lmperf.transformer.sizes import SIZES, VOCAB_SIZE
@@ -172,9 +173,8 @@ class ModelProblem:
         """Logits and loss of a model; a `WithLoss` is called once for each."""
         with autocast(dtype, self.tokens.device):
             logits = model(self.tokens)
-            require_plain(
-                "the logits", logits, (*self.tokens.shape, VOCAB_SIZE), self.tokens.device
-            )
+            shape = *self.tokens.shape, VOCAB_SIZE
+            plain("the logits", logits, shape, self.tokens.device, None)
             if isinstance(model, WithLoss):
                 return logits.detach(), model.loss(self.tokens, self.targets)
             return logits.detach(), cross_entropy(logits, self.targets)
@@ -318,10 +318,10 @@ class ModelProblem:
         if parameter.grad is None:
             raise WrongResult(f"{name} has no gradient")
         words, device = f"the gradient of {name}", self.tokens.device
-        return require_plain(words, parameter.grad, parameter.shape, device, parameter.dtype)
+        return plain(words, parameter.grad, parameter.shape, device, parameter.dtype)
 
     def _plain_loss(self, loss: Any) -> Tensor:
-        return require_plain("the loss", loss, (), self.tokens.device, torch.float32)
+        return plain("the loss", loss, (), self.tokens.device, torch.float32)
 
     def _require_inputs(self) -> None:
         drawn = torch.empty_like(self.tokens), torch.empty_like(self.targets)
