@@ -1,5 +1,7 @@
 """Custom model classes and train steps: how they are built, gated and checked."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
@@ -138,12 +140,11 @@ def test_custom_function_runs_the_projects_model():
 @pytest.mark.parametrize("dtype", ["float32", "autocast_bfloat16"])
 def test_custom_train_step_passes_gate_and_timed_check(problem_of, dtype):
     problem = problem_of(None)
-    model = runnable(lambda model: model, problem.model)
-    gate = problem.gate_step(train_step, model, dtype, ["train_step"])
+    run = partial(problem.custom_step, train_step, problem.model, dtype)
+    gate = problem.gate_run(run, dtype)
     assert gate.passed and set(gate.errors) == {"loss", "gradient", "gain"}
-    (step,) = problem.step_phases(train_step, model, dtype).values()
     problem.freshen(7)
-    assert problem.check(dtype, "train_step", step.run(step.before())).passed
+    assert problem.check(dtype, "train_step", problem.step_phase(run).run(None)).passed
 
 
 def keeps_gradients(model, optimizer, tokens, targets):
@@ -182,21 +183,23 @@ def returns_a_number(model, optimizer, tokens, targets):
 def test_incomplete_train_step_is_refused(problem_of, step, words):
     problem = problem_of(None)
     with pytest.raises(WrongResult, match=words):
-        problem.gate_step(step, problem.model, "float32", ["train_step"])
+        problem.gate_run(partial(problem.custom_step, step, problem.model, "float32"), "float32")
 
 
 def test_train_step_with_another_loss_fails_the_gate(problem_of):
     problem = problem_of(None)
-    gate = problem.gate_step(halves_the_loss, problem.model, "float32", ["train_step"])
+    run = partial(problem.custom_step, halves_the_loss, problem.model, "float32")
+    gate = problem.gate_run(run, "float32")
     assert not gate.passed and gate.worst in ("gradient", "gain")
 
 
 def test_train_step_that_accumulates_fails_the_timed_check(problem_of):
     problem = problem_of(None)
-    assert problem.gate_step(keeps_gradients, problem.model, "float32", ["train_step"]).passed
-    (step,) = problem.step_phases(keeps_gradients, problem.model, "float32").values()
-    step.run(step.before())
-    assert not problem.check("float32", "train_step", step.run(step.before())).passed
+    run = partial(problem.custom_step, keeps_gradients, problem.model, "float32")
+    assert problem.gate_run(run, "float32").passed
+    step = problem.step_phase(run)
+    step.run(None)
+    assert not problem.check("float32", "train_step", step.run(None)).passed
 
 
 def test_train_step_has_no_other_phases():

@@ -243,9 +243,11 @@ class EndToEnd(Timed):
             tolerance = implementation.tolerance
             phases, gate = _made_step(given, problem, dtype, tolerance, seed, columns)
         elif is_step(given):
-            model = twin_of(problem.model)
-            phases = problem.step_phases(given, model, dtype)
-            gate = partial(problem.gate_step, given, model, dtype)
+            run = partial(problem.custom_step, given, twin_of(problem.model), dtype)
+            phases, gate = (
+                {"train_step": problem.step_phase(run)},
+                lambda _: problem.gate_run(run, dtype),
+            )
         else:
             model = runnable(given, problem.model)
             phases, gate = problem.phases(model, dtype), partial(problem.gate, model, dtype)

@@ -14,8 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from lmperf.dtypes import dtype_of
-from lmperf.transformer.memory import FLOAT32, Footprint
+from lmperf.transformer.memory import FLOAT32, Footprint, operand_bytes
 from lmperf.transformer.sizes import VOCAB_SIZE, ModelSize
 
 MOMENTS = ("init", "before_step", "after_step", "peak")
@@ -131,7 +130,7 @@ def predicted_bytes(
         size=size,
         context=context,
         batch=batch // ranks,
-        w=_operand_bytes(dtype),
+        w=operand_bytes(dtype),
         device=device,
         vocab=VOCAB_SIZE,
         segment=1 if strategy.checkpointed else 0,
@@ -148,14 +147,6 @@ def predicted_bytes(
         "peak": local.peak(state),
     }
     return {moment: {**found, "total": sum(found.values())} for moment, found in moments.items()}
-
-
-def _operand_bytes(dtype: str) -> int:
-    """Bytes of an element of a matmul operand, for a dtype with float32 weights."""
-    stored = dtype_of(dtype)
-    if stored.storage != "float32":
-        raise ValueError(f"dtype {dtype!r}: the closed form needs float32 weights")
-    return dtype_of(stored.autocast).bytes if stored.autocast else FLOAT32
 
 
 @dataclass(frozen=True)

@@ -8,15 +8,12 @@ bfloat16 autocast). Residual stream, norms, softmax and loss always take 4 bytes
 smaller temporaries of a norm or of RoPE are never the peak and are left out.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from lmperf.dtypes import dtype_of
 from lmperf.transformer.sizes import VOCAB_SIZE, ModelSize
 
 FLOAT32 = 4
-PHASES = ("forward", "train_step")
-DEVICES = ("cpu", "cuda", "mps")
 # cuBLAS allocates this workspace on Hopper, through PyTorch's allocator, once for each calling
 # thread; the backward pass runs in a separate thread.
 CUBLAS_WORKSPACE = 32 * 2**20
@@ -44,48 +41,20 @@ def predicted_memory(
     pass); temporary; inputs (tokens, targets, RoPE tables); workspace (cuBLAS).
 
     Raises:
-        ValueError: the phase, dtype or device is unknown, or the dtype stores other weights.
+        ValueError: the dtype is unknown, or stores other weights.
     """
-    cell = size, context, batch, dtype, phase, device, vocab
-    moments = memory_moments(*cell, segment, nested)
+    checkpoints = {"segment": segment, "nested": nested}
+    footprint = Footprint(size, context, batch, operand_bytes(dtype), device, vocab, **checkpoints)
+    moments = footprint.inference() if phase == "forward" else footprint.training()
     return max(moments.values(), key=lambda moment: moment["peak"])
 
 
-def memory_moments(
-    size: ModelSize,
-    context: int,
-    batch: int,
-    dtype: str,
-    phase: str,
-    device: str = "cpu",
-    vocab: int = VOCAB_SIZE,
-    segment: int = 0,
-    nested: bool = False,
-) -> dict[str, dict[str, int]]:
-    """Bytes at each moment that can be the peak of a phase, as `predicted_memory` returns them.
-
-    From the last block's backward pass to the first's, every layer changes the sum of activations
-    and gradients by the same amount, so that the maximum is at one of the two ends; with
-    checkpoints, at the end or the beginning of a segment.
-    """
-    _check("phase", phase, PHASES)
-    _check("device", device, DEVICES)
-    checkpoints = {"segment": segment, "nested": nested}
-    footprint = Footprint(size, context, batch, _operand_bytes(dtype), device, vocab, **checkpoints)
-    return footprint.inference() if phase == "forward" else footprint.training()
-
-
-def _operand_bytes(dtype: str) -> int:
+def operand_bytes(dtype: str) -> int:
     """Bytes of an element of a matmul operand, for a dtype with float32 weights."""
     stored = dtype_of(dtype)
     if stored.storage != "float32":
         raise ValueError(f"dtype {dtype!r}: the closed form needs float32 weights")
     return dtype_of(stored.autocast).bytes if stored.autocast else FLOAT32
-
-
-def _check(name: str, value: str, known: Iterable[str]) -> None:
-    if value not in known:
-        raise ValueError(f"{name} {value!r} is none of {', '.join(known)}")
 
 
 @dataclass(frozen=True)
@@ -190,7 +159,12 @@ class Footprint:
         }
 
     def training(self) -> dict[str, dict[str, int]]:
-        """Bytes at the moments of a train step: loss, both ends of the backward pass, update."""
+        """Bytes at the moments of a train step: loss, both ends of the backward pass, update.
+
+        From the last block's backward pass to the first's, every layer changes the sum of
+        activations and gradients by the same amount, so that the maximum is at one of the two ends;
+        with checkpoints, at the end or the beginning of a segment.
+        """
         parameters = FLOAT32 * self.size.parameters(self.vocab)
         moments = {"loss": self._loss(), "logits": self._logits()}
         for name, index in self._ends().items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -137,15 +137,12 @@ class ModelProblem:
             ),
         }
 
-    def step_phases(self, step: Step, model: Model, dtype: str) -> dict[str, Phase]:
-        """The timed phases of a custom train step: only the step itself."""
-        return {"train_step": self.step_phase(partial(self._custom_step, step, model, dtype))}
-
     def step_phase(self, run: Callable[[], Any]) -> Phase:
         """The timed phase of a training step that takes no arguments and returns the loss."""
         return Phase(lambda _: self._counted(run), **self._work("train_step"))
 
-    def _custom_step(self, step: Step, model: Model, dtype: str) -> Any:
+    def custom_step(self, step: Step, model: Model, dtype: str) -> Any:
+        """Make a custom train step of a model; returns what the step returns, detached."""
         with autocast(dtype, self.tokens.device):
             loss = step(model, self.optimizer, self.tokens, self.targets)
         return loss.detach() if isinstance(loss, Tensor) else loss
@@ -203,10 +200,6 @@ class ModelProblem:
             gate = accuracy.gate_of(got, self._reference, allowed, pytorch)
             self._clear()
         return gate
-
-    def gate_step(self, step: Step, model: Model, dtype: str, phases: Sequence[str]) -> Gate:
-        """The gate of a custom train step, as `gate_run` computes it."""
-        return self.gate_run(partial(self._custom_step, step, model, dtype), dtype)
 
     def gate_run(self, run: Callable[[], Any], dtype: str, tolerance: str = STRICT) -> Gate:
         """Compare the loss of a train step, and the gradients that it leaves, with float64.
