@@ -20,10 +20,7 @@ def dtype_axis(choices: tuple[str, ...]) -> Axis:
     return Axis("dtype", str, choices, meaning=lambda name: dtype_of(name).meaning)
 
 
-def model_axes(dtypes: tuple[str, ...], length: bool = False) -> tuple[Axis, ...]:
-    """Return the axes of benchmarks of a model: size, context, batch and dtype.
-
-    length: whether a case takes longer the longer its context is; see `Axis`.
-    """
-    context = Axis("context_length", int, length=length)
+def model_axes(dtypes: tuple[str, ...]) -> tuple[Axis, ...]:
+    """Return the axes of benchmarks of a model: size, context, batch and dtype."""
+    context = Axis("context_length", int, length=True)
     return SIZE, context, Axis("batch", int), dtype_axis(dtypes)

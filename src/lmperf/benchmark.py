@@ -324,9 +324,9 @@ class Benchmark:
         narrower = self.grids.get("gpu", ()) if preset == FULL else ()
         return [*narrower, *self.grids.get(preset, ())]
 
-    def not_applicable(self, axes: Mapping[str, Value], implementation: str) -> str | None:
-        """Return why a case is left out of the grid; None if the case is in the grid."""
-        return None
+    def not_applicable(self, axes: Mapping[str, Value], implementation: str) -> bool:
+        """Return whether a case is left out of the grid."""
+        return False
 
     def cases(self, preset: str, overrides: Mapping[str, list] | None = None) -> list[Case]:
         """Return the cases of a preset's grid, in order and without repetition.
@@ -341,7 +341,7 @@ class Benchmark:
                 axes = dict(cell)
                 joining = (name for name, one in self.external.items() if one.joins(preset, axes))
                 for name in (*grid["implementation"], *joining):
-                    if self.not_applicable(axes, name) is None:
+                    if not self.not_applicable(axes, name):
                         found[Case(cell, name)] = None
         return list(found)
 

@@ -16,7 +16,7 @@ from lmperf.distributed import strategies
 from lmperf.distributed.data_parallel import DataParallel
 from lmperf.distributed.fully_sharded import FullySharded
 from lmperf.distributed.gating import Reference, Timed
-from lmperf.distributed.problem import DistributedProblem
+from lmperf.distributed.problem import DistributedProblem, release
 from lmperf.distributed.sharded_optimizer import ShardedOptimizer
 from lmperf.transformer.sizes import SIZES, ModelSize
 
@@ -61,7 +61,8 @@ def gates(rank: Rank, dtype: str, names) -> dict[str, dict]:
         problem.freshen(7)
         timed.run()
         check = timed.check(timed.run())
-        timed.forget()
+        del timed
+        release()
         found[name] = {
             "gate": gate.columns,
             "check": check.columns,

@@ -87,12 +87,12 @@ class Ceilings(Timed):
         "gpu": [{"operation": ["matmul"], "dtype": ["bfloat16"]}, {"operation": ["copy"]}],
     }
 
-    def not_applicable(self, axes, implementation: str) -> str | None:
-        if axes["operation"] != "matmul":
-            if "x" in axes["shape"]:
-                return "a copy has one length"
-            return "only a matmul is sustained" if axes["load"] != "burst" else None
-        return None if "x" in axes["shape"] else "a matmul has three lengths"
+    def not_applicable(self, axes, implementation: str) -> bool:
+        """A matmul has three lengths, others have one; only a matmul is sustained."""
+        has_lengths = "x" in axes["shape"]
+        if axes["operation"] == "matmul":
+            return not has_lengths
+        return has_lengths or axes["load"] != "burst"
 
     def runs_back_to_back(self, case: Case) -> bool:
         return case.axes["load"] == "sustained"

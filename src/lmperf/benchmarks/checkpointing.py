@@ -22,7 +22,7 @@ def _cells(size: str, context: int, dtype: str, layers: tuple[int, ...]) -> dict
 class Checkpointing(Timed):
     title = "Activation checkpointing"
     section = "memory"
-    axes = model_axes(MODEL_STORED_DTYPES, length=True)
+    axes = model_axes(MODEL_STORED_DTYPES)
     phases = ("train_step",)
     clock = "step"
     limit_s = 600.0

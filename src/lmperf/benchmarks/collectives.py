@@ -41,10 +41,9 @@ class Collectives(RankedTimed):
     }
     head = {"gpu": [{"dtype": ["float32"], "ranks": [2]}]}
 
-    def not_applicable(self, axes: Mapping[str, Any], implementation: str) -> str | None:
-        if axes["operation"] == "copy" and axes["ranks"] != 2:
-            return "a copy is between two ranks"
-        return None
+    def not_applicable(self, axes: Mapping[str, Any], implementation: str) -> bool:
+        """A copy is between two ranks."""
+        return axes["operation"] == "copy" and axes["ranks"] != 2
 
     def prepare_rank(self, case: Case, rank: Rank, seed: int, shared: dict) -> Workload:
         from lmperf.distributed.collectives import Message

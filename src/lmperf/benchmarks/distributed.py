@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
@@ -59,7 +60,9 @@ def _with_blocks(
 _IMPLEMENTATIONS = (
     *_with_blocks("one_rank", "one_rank", blocks=["compiled"]),
     *_strategy("one_by_one", "data_parallel", overlapped=False),
-    *_with_blocks("flat", "data_parallel", blocks=["compiled"], bucket_mb=-1, overlapped=False),
+    *_with_blocks(
+        "flat", "data_parallel", blocks=["compiled"], bucket_mb=math.inf, overlapped=False
+    ),
     *_with_blocks("overlapped", "data_parallel", blocks=["compiled"]),
     *(
         one
@@ -156,10 +159,9 @@ class Distributed(RankedTimed):
         ],
     }
 
-    def not_applicable(self, axes: Mapping[str, Value], implementation: str) -> str | None:
-        if is_alone(implementation) != (axes["ranks"] == 1):
-            return "a single rank has nobody to communicate with"
-        return None
+    def not_applicable(self, axes: Mapping[str, Value], implementation: str) -> bool:
+        """A single rank has nobody to communicate with."""
+        return is_alone(implementation) != (axes["ranks"] == 1)
 
     def groups(self, cases: Iterable[Case]) -> list[list[Case]]:
         """Few implementations of a large size together; of the largest, each alone."""

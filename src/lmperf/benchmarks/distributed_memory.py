@@ -5,14 +5,11 @@ The report shows it beside the closed form of `lmperf.distributed.memory`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-from lmperf.axes import SIZE, dtype_axis
-from lmperf.benchmark import Axis, Case, Rank, RankedObserved, Value, numbers, texts
-from lmperf.benchmarks.distributed import BATCH, FEW, Distributed, cells, is_alone
+from lmperf.benchmark import Case, Rank, RankedObserved, numbers, texts
+from lmperf.benchmarks.distributed import BATCH, FEW, Distributed, cells
 from lmperf.distributed.memory import COMPONENTS
-from lmperf.dtypes import MODEL_STORED_DTYPES
 
 _BF16 = "autocast_bfloat16"
 _STRATEGIES = [
@@ -31,13 +28,8 @@ class DistributedMemory(RankedObserved):
         *texts("moment", "instrument"),
         *numbers(*(f"{part}_mib" for part in (*COMPONENTS, "total"))),
     )
-    axes = (
-        SIZE,
-        Axis("context_length", int),
-        Axis("batch", int),
-        Axis("ranks", int, most=256),
-        dtype_axis(MODEL_STORED_DTYPES),
-    )
+    axes = Distributed.axes
+    not_applicable = Distributed.not_applicable
     phases = ("train_step",)
     limit_s = 180.0
     implementations = tuple(one for one in Distributed.implementations if one.name in _STRATEGIES)
@@ -49,11 +41,6 @@ class DistributedMemory(RankedObserved):
         ],
         "full": [cells(["0.97B"], 512, [2], "float32", _STRATEGIES)],
     }
-
-    def not_applicable(self, axes: Mapping[str, Value], implementation: str) -> str | None:
-        if is_alone(implementation) != (axes["ranks"] == 1):
-            return "a single rank has nobody to share with"
-        return None
 
     def observe_rank(self, case: Case, phase: str, rank: Rank, seed: int) -> list[dict[str, Any]]:
         from lmperf.distributed.observing import memory_of

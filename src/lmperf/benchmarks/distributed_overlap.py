@@ -6,13 +6,11 @@ strategies, the timeline of the step whose exposed communication is the median.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from lmperf.axes import SIZE, dtype_axis
-from lmperf.benchmark import Axis, Case, Rank, RankedObserved, Value, numbers, texts
+from lmperf.benchmark import Case, Rank, RankedObserved, numbers, texts
 from lmperf.benchmarks.distributed import BATCH, LARGE_BATCH, Distributed, cells, is_alone
 from lmperf.distributed.ledger import (
     Entry,
@@ -25,8 +23,6 @@ from lmperf.distributed.ledger import (
     thinned,
     union,
 )
-from lmperf.dtypes import MODEL_STORED_DTYPES
-from lmperf.names import size_words
 
 _BF16 = "autocast_bfloat16"
 _ALL = [one.name for one in Distributed.implementations if not is_alone(one.name)]
@@ -54,17 +50,11 @@ class DistributedOverlap(RankedObserved):
         *numbers(*(f"{name}{end}_ms" for name in _QUANTITIES for end in ("", "_low", "_high"))),
         *numbers(*(f"{name}{end}" for name in _SHARES for end in ("", "_low", "_high"))),
     )
-    axes = (
-        SIZE,
-        Axis("context_length", int),
-        Axis("batch", int),
-        Axis("ranks", int, most=256),
-        dtype_axis(MODEL_STORED_DTYPES),
-    )
+    axes = Distributed.axes
+    not_applicable = Distributed.not_applicable
     takes = Distributed.takes
     phases = ("train_step",)
     limit_s = 180.0
-    stated = {"steps": STEPS}
     implementations = tuple(one for one in Distributed.implementations if one.name in _ALL)
     grids = {
         "cpu": [cells(["tiny"], 32, [2], "float32", _FEW)],
@@ -90,13 +80,11 @@ class DistributedOverlap(RankedObserved):
         ],
     }
 
-    def not_applicable(self, axes: Mapping[str, Value], implementation: str) -> str | None:
-        return "a single rank has nobody to communicate with" if axes["ranks"] == 1 else None
-
     def observe_rank(self, case: Case, phase: str, rank: Rank, seed: int) -> list[dict[str, Any]]:
         from lmperf.compiler import require_compiler
         from lmperf.distributed.problem import DistributedProblem
         from lmperf.instruments.overlap import observed
+        from lmperf.instruments.profiling import trace_path
         from lmperf.precision import precision
 
         if self.require(case, rank.device).compiles:
@@ -108,7 +96,7 @@ class DistributedOverlap(RankedObserved):
             training = build(problem.setup())
             for _ in range(WARM_UPS):
                 problem.step(training)
-            kept = _trace_path(case)
+            kept = trace_path(case) if case.implementation in TIMELINES else None
             path = kept if rank.number == 0 else None
             seen = observed(lambda: problem.step(training), rank, STEPS, path)
         return rows_of(seen, case.implementation, kept)
@@ -156,12 +144,3 @@ def timeline(ranks: Sequence[RankStep], worst: int) -> list[dict[str, Any]]:
         }
         for number, (lane, (start, end)) in enumerate(spans)
     ]
-
-
-def _trace_path(case: Case) -> Path | None:
-    """Where to store the trace of a case; None unless one is kept."""
-    directory = os.environ.get("LMPERF_TRACES")
-    if directory is None or case.implementation not in TIMELINES:
-        return None
-    values = [size_words(value) if axis == "size" else str(value) for axis, value in case.cell]
-    return Path(directory) / f"{'-'.join([*values, case.implementation])}.json.gz"

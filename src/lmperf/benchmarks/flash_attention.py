@@ -156,10 +156,9 @@ class FlashAttention(Timed):
             found += [half, [case for case in group if case not in half]]
         return [group for group in found if group]
 
-    def not_applicable(self, axes: Mapping[str, Value], implementation: str) -> str | None:
-        if axes["dtype"] == "tf32" and implementation == "sdpa_efficient":
-            return "SDPA efficient does not use TF32: its rows would be float32"
-        return None
+    def not_applicable(self, axes: Mapping[str, Value], implementation: str) -> bool:
+        """SDPA efficient does not use TF32: its rows would be float32."""
+        return axes["dtype"] == "tf32" and implementation == "sdpa_efficient"
 
     def largest_error_bound(self, row: Mapping[str, Any]) -> float:
         from lmperf.attention.rounding import largest_bound

@@ -56,13 +56,11 @@ class MixedPrecision(Observed):
     grids = {"cpu": _GRID, "gpu": [*_GRID, _COMPILED]}
     head = {"cpu": _HEAD, "gpu": _HEAD}
 
-    def not_applicable(self, axes, implementation) -> str | None:
-        is_sum = axes["experiment"] == "accumulation"
-        if is_sum != (axes["subject"] in _SUMS):
-            return "sums are accumulated, models have dtypes"
-        if is_sum and _SUMS[axes["subject"]][1] != axes["dtype"]:
-            return "the dtype of a sum is that of its addends"
-        return None
+    def not_applicable(self, axes, implementation) -> bool:
+        """Sums, whose dtype is that of their addends, are accumulated; models have dtypes."""
+        if axes["experiment"] != "accumulation":
+            return axes["subject"] in _SUMS
+        return axes["subject"] not in _SUMS or _SUMS[axes["subject"]][1] != axes["dtype"]
 
     def observe(self, case: Case, phase: str, device: str, seed: int) -> list[dict[str, Any]]:
         if case.axes["experiment"] == "accumulation":

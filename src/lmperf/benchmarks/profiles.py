@@ -7,12 +7,10 @@ Nsight Systems.
 
 from __future__ import annotations
 
-import os
 import statistics
 import time
 from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -20,7 +18,6 @@ from lmperf.axes import model_axes
 from lmperf.benchmark import Case, Observed, Phase, Value, grid, numbers, texts
 from lmperf.benchmarks.end_to_end import EndToEnd
 from lmperf.dtypes import MODEL_STORED_DTYPES, STEP_DTYPES, dtype_of
-from lmperf.names import size_words
 from lmperf.transformer.rungs import RUNGS, STEPS_ALONE
 
 _BF16 = "autocast_bfloat16"
@@ -70,10 +67,9 @@ class Profiles(Observed):
         "gpu": [{"context_length": [1024], "dtype": [_BF16], "implementation": _IN_HEAD}],
     }
 
-    def not_applicable(self, axes: Mapping[str, Value], implementation: str) -> str | None:
-        if dtype_of(axes["dtype"]).storage == "float32" or implementation in STEPS_ALONE:
-            return None
-        return "bf16 weights need a train step of the ladder"
+    def not_applicable(self, axes: Mapping[str, Value], implementation: str) -> bool:
+        """bf16 weights need a train step of the ladder."""
+        return dtype_of(axes["dtype"]).storage != "float32" and implementation not in STEPS_ALONE
 
     def phases_of(self, case: Case) -> tuple[str, ...]:
         """All phases, or the train step alone: of TF32, and of what has no other phase."""
@@ -82,7 +78,7 @@ class Profiles(Observed):
 
     def observe(self, case: Case, phase: str, device: str, seed: int) -> list[dict[str, Any]]:
         from lmperf.compiler import require_compiler
-        from lmperf.instruments.profiling import durations, events_of, range_times
+        from lmperf.instruments.profiling import durations, events_of, range_times, trace_path
         from lmperf.precision import precision
         from lmperf.transformer.sizes import SIZES
 
@@ -93,7 +89,7 @@ class Profiles(Observed):
             self._ready = {}  # frees the model before
             self._ready, self._built = self._phases_of(case, device, seed), case
         timed = self._ready[phase]
-        kept = _trace_path(case, phase)
+        kept = trace_path(case, phase)
         with precision(dtype):
             for _ in range(_WARM_UPS):
                 timed.run(timed.before())
@@ -126,14 +122,6 @@ class Profiles(Observed):
         if case.implementation == "eager":
             model = with_attention(problem.model, ranged_attention)
         return problem.phases(model, dtype)
-
-
-def _trace_path(case: Case, phase: str) -> Path | None:
-    directory = os.environ.get("LMPERF_TRACES")
-    if directory is None:
-        return None
-    values = [size_words(value) if axis == "size" else str(value) for axis, value in case.cell]
-    return Path(directory) / f"{'-'.join([*values, case.implementation, phase])}.json.gz"
 
 
 def _wall_ms(timed: Any, device: str) -> float:

@@ -231,8 +231,3 @@ class Timed:
                 mine = {"logits": found["logits"], "loss": found["loss"]}
         limits = explained_by_rounding(problem.dtype, model, problem.size.num_layers, mine)
         return {"loss": mine["loss"], **sums}, limits
-
-    def forget(self) -> None:
-        """Free the training's memory."""
-        del self.training
-        release()

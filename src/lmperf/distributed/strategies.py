@@ -7,7 +7,6 @@ the batch. `blocks` says how the blocks of the model run: a key of `BLOCKS`.
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -117,9 +116,8 @@ def data_parallel(
     bucket_mb: float | None = None,
     overlapped: bool = True,
 ) -> Training:
-    """Our `DataParallel`; `bucket_mb` below zero: one bucket for all gradients."""
-    most = math.inf if bucket_mb is not None and bucket_mb < 0 else bucket_mb
-    model = DataParallel(setup.with_blocks(blocks), most, overlapped)
+    """Our `DataParallel`."""
+    model = DataParallel(setup.with_blocks(blocks), bucket_mb, overlapped)
     return _replicated(setup, model, setup.optimizer(model.parameters()))
 
 
@@ -140,18 +138,18 @@ def _distributed_data_parallel(model: nn.Module) -> nn.Module:
     )
 
 
-def sharded_optimizer(setup: Setup, blocks: str = "eager") -> Training:
+def sharded_optimizer(setup: Setup) -> Training:
     """Our `ShardedOptimizer` after overlapped all-reduces of the gradients."""
-    model = DataParallel(setup.with_blocks(blocks))
+    model = DataParallel(setup.model)
     optimizer = ShardedOptimizer(model.parameters(), setup.optimizer_cls, **setup.options)
     return _replicated(setup, model, optimizer)
 
 
-def zero_redundancy(setup: Setup, blocks: str = "eager") -> Training:
+def zero_redundancy(setup: Setup) -> Training:
     """torch's ZeroRedundancyOptimizer after DistributedDataParallel."""
     from torch.distributed.optim import ZeroRedundancyOptimizer
 
-    model = _distributed_data_parallel(setup.with_blocks(blocks))
+    model = _distributed_data_parallel(setup.model)
     optimizer = ZeroRedundancyOptimizer(
         model.parameters(), setup.optimizer_cls, parameters_as_bucket_view=True, **setup.options
     )

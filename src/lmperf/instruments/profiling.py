@@ -8,6 +8,7 @@ report and the trace agree.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,9 @@ import torch
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from lmperf.benchmark import Case
 from lmperf.measuring.device_time import ON_DEVICE, Event, complete_events, read_trace
+from lmperf.names import size_words
 
 SCORES, SOFTMAX, VALUES = "scores", "softmax", "values"
 RANGES = {name: f"attention: {name}" for name in (SCORES, SOFTMAX, VALUES)}
@@ -37,6 +40,15 @@ def ranged_attention(q: Tensor, k: Tensor, v: Tensor, causal: bool = True) -> Te
         weights = torch.softmax(weights, dim=-1, dtype=at_least_float32).to(v.dtype)
     with record_function(RANGES[VALUES]):
         return weights @ v
+
+
+def trace_path(case: Case, *phase: str) -> Path | None:
+    """Where to store the trace of a case, in the folder LMPERF_TRACES; None: none is kept."""
+    directory = os.environ.get("LMPERF_TRACES")
+    if directory is None:
+        return None
+    values = [size_words(value) if axis == "size" else str(value) for axis, value in case.cell]
+    return Path(directory) / f"{'-'.join([*values, case.implementation, *phase])}.json.gz"
 
 
 def events_of(run: Callable[[], object], device: str, kept: Path | None) -> list[Event]:
