@@ -22,7 +22,6 @@ from lmperf.statistics import (
     noise_floor,
     order_statistics,
     paired,
-    quantile,
     unpaired,
     verdict,
 )
@@ -148,9 +147,7 @@ def test_decided_needs_interval_outside_floor_or_narrow():
     assert decided([1.10, 1.12, 1.11, 1.14, 1.13, 1.15], ones), "beyond the floor, without one"
     assert not decided([0.96, 1.12, 1.11, 1.14, 1.13, 1.15], ones), "one is inside"
     assert decided([0.995, 1.002, 1.009, 1.008, 1.004, 1.009], ones), "it is narrow"
-    wide = [0.97, 1.02, 0.99, 1.01, 1.0, 1.03]
-    assert not decided(wide, ones) and decided(wide, ones, floor=0.04)
-    assert not decided(wide, ones, floor=float("nan"))
+    assert not decided([0.97, 1.02, 0.99, 1.01, 1.0, 1.03], ones)
     assert not decided([1.2] * 5, [1.0] * 5), "five rounds have no interval of 95 %"
 
 
@@ -169,10 +166,6 @@ def test_median_interval_uses_order_statistics():
     assert median_interval(list(range(9))) == (1, 7)
     low, high = median_interval(np.array([[1.0, 2.0, np.nan], [3.0, 1.0, 2.0]]))
     assert low.tolist() == [1, 1] and high.tolist() == [2, 3]
-
-
-def test_quantile_interpolates_linearly():
-    assert quantile([4.0, 1.0, 2.0, 3.0], 0.5) == 2.5 and quantile([7.0], 0.2) == 7.0
 
 
 def test_noise_floor_is_high_quantile_of_a_a_ratios():

@@ -89,11 +89,6 @@ def order_statistics(rounds: int) -> tuple[int, int, float]:
     return rank - 1, rounds - rank, float(max(0.0, 1 - 2 * tails[rank - 1]))
 
 
-def quantile(values: Sequence[float], fraction: float) -> float:
-    """Return a quantile of values, by linear interpolation between order statistics."""
-    return float(np.quantile(values, fraction))
-
-
 def median_interval(values: Rounds) -> tuple[float, float] | tuple[np.ndarray, np.ndarray]:
     """Return the low and high end of the confidence interval of the median, of each row."""
     matrix = np.atleast_2d(np.asarray(values, dtype=float))
@@ -192,13 +187,13 @@ def verdict(
     return found.astype(object) if found.ndim else str(found)
 
 
-def decided(base: Sequence[float], candidate: Sequence[float], floor: float = LEAST_FLOOR) -> bool:
+def decided(base: Sequence[float], candidate: Sequence[float]) -> bool:
     """Return whether the comparison of two cases timed in turn needs no further rounds.
 
-    It is decided if its interval excludes 1 and its ratio lies beyond the noise floor, if its
-    interval lies within the floor, or if half the width of its interval is below LEAST_FLOOR. It is
-    never decided with fewer rounds than an interval of confidence CONFIDENCE needs. This function
-    is called for all pairs of a group between rounds, so it must be fast.
+    It is decided if its interval excludes 1 and its ratio lies beyond LEAST_FLOOR, or if half the
+    width of its interval is below it. It is never decided with fewer rounds than an interval of
+    confidence CONFIDENCE needs. This function is called for all pairs of a group between rounds, so
+    it must be fast.
     """
     ratios = sorted(a / b for a, b in zip(base, candidate, strict=True))
     rounds = len(ratios)
@@ -208,11 +203,10 @@ def decided(base: Sequence[float], candidate: Sequence[float], floor: float = LE
     if coverage < CONFIDENCE:
         return False
     low, high = ratios[first], ratios[last]
-    floor = floor if floor > LEAST_FLOOR else LEAST_FLOOR  # also for NaN
-    if high - low < 2 * LEAST_FLOOR or (1 / low - 1 <= floor and high - 1 <= floor):
+    if high - low < 2 * LEAST_FLOOR:
         return True
     middle = (ratios[(rounds - 1) // 2] + ratios[rounds // 2]) / 2
-    return (low > 1 or high < 1) and max(middle, 1 / middle) - 1 > floor
+    return (low > 1 or high < 1) and max(middle, 1 / middle) - 1 > LEAST_FLOOR
 
 
 def _scipy_stats():

@@ -55,10 +55,6 @@ def test_try_shows_errors_and_exits_with_1_if_a_function_is_wrong(folder, lmperf
         (["try", "a:Flash.apply", "--as", "attention"], "is 'a:Flash.apply'; write a:Flash"),
         (["try", "my_functions:no_flag", "--as", "attention"], "it has no argument causal or is_"),
         (["try", "a:b", "--as", "ceilings"], "'ceilings' is not one of 'attention', 'lrpe'"),
-        (
-            ["try", "a:b", "--as", "lrpe", "--in", "memory"],
-            "--in memory: does not accept it; choose",
-        ),
         (["run", "nothing"], "unknown benchmark nothing; choose one of: attention"),
         (["run", "flash_attention", "--only", "seq_len=0"], "--only: seq_len is 0; it must be"),
         (["run", "flash_attention", "--only", "dtype=int8"], "--only: dtype is 'int8'; it must be"),

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import click
 
-from lmperf.commands.diff import comparison_options
+from lmperf.commands.diff import comparison_options, print_comparison
 from lmperf.commands.options import (
     implementations_option,
     of_project,
     phases_option,
-    print_tables,
     say,
 )
 from lmperf.errors import UserError
@@ -51,7 +48,6 @@ def compare(
     """
     from lmperf.comparing.run import compare_versions
     from lmperf.evidence.wanted import Wanted
-    from lmperf.reporting.comparison_forms import FORMS
 
     if len(revisions) > 2:
         raise UserError("give two revisions at most")
@@ -60,6 +56,4 @@ def compare(
     if found is None:
         say("the code of no benchmark differs; choose one with --benchmark to time it anyway")
         return 0
-    printing = print_tables if format == "text" else partial(print, end="")
-    printing(FORMS[format](found))
-    return 1 if found.regressions else 0
+    return print_comparison(found, format)

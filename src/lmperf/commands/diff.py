@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 import click
 
 from lmperf.commands.options import PERCENT, Choice, only_option, print_tables
 from lmperf.errors import UserError
+
+if TYPE_CHECKING:  # pandas is slow to import
+    from lmperf.reporting.comparing import Comparison
 
 FORMATS = ("text", "markdown", "json", "csv")
 
@@ -56,13 +60,19 @@ def diff(old: str, new: str, only, benchmarks, at_least: float, format: str) -> 
       lmperf diff nvidia-h200@HEAD nvidia-h200
     """
     from lmperf.reporting.comparing import compare
-    from lmperf.reporting.comparison_forms import FORMS
     from lmperf.reporting.results_of import read_result
 
     before, after = read_result(old), read_result(new)
     found = compare(before, after, at_least / 100, only, benchmarks or None)
     if not found.shares_rows:
         raise UserError(f"{old} and {new} share none of the requested rows")
+    return print_comparison(found, format)
+
+
+def print_comparison(found: Comparison, format: str) -> int:
+    """Print a comparison; returns the exit code, 1 for a regression."""
+    from lmperf.reporting.comparison_forms import FORMS
+
     printing = print_tables if format == "text" else partial(print, end="")
     printing(FORMS[format](found))
     return 1 if found.regressions else 0

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
-from pathlib import Path
 
 import click
 
@@ -40,7 +38,7 @@ def doctor(project: Project) -> int:
     Example:
       lmperf doctor
     """
-    found = [*_software(project), *_folders(project), *_sections(project)]
+    found = [*_software(project), *_sections(project)]
     for one in found:
         print(f"{one.state:<7} {one.words}")
     return 1 if any(one.state == WRONG for one in found) else 0
@@ -73,14 +71,6 @@ def _software(project: Project) -> Iterator[Found]:
         yield Found(ABSENT, "git: rows record no commit; install git, or set LMPERF_COMMIT")
     if find_spec("snakemake") is None:
         yield Found(WRONG, "Snakemake: `make report` needs it; pip install snakemake")
-
-
-def _folders(project: Project) -> Iterator[Found]:
-    """A finding for each folder that a run must write to and cannot."""
-    for folder in (project.report_directory, Path(".snakemake"), Path(tempfile.gettempdir())):
-        nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-        if not os.access(nearest, os.W_OK):
-            yield Found(WRONG, f"{nearest}: a run writes there; make it writable")
 
 
 def _sections(project: Project) -> Iterator[Found]:

@@ -11,8 +11,8 @@ import click
 from lmperf.commands.options import (
     Settings,
     config_option,
-    interruption,
     only_option,
+    say,
     say_without_commit,
     stem_argument,
 )
@@ -67,7 +67,7 @@ def measure(
         die_with(parent)
     project = settings.project(overrides)
     say_without_commit(project)
-    with interruption():
+    try:
         if stem == project.repeats.stem:
             repeat(project, log)
             return
@@ -80,6 +80,9 @@ def measure(
             [chosen] = select([Chosen(plan.benchmark, plan.chosen)], Wanted(only=only))
             cases = chosen.cases
         record(project, plan, cases, log)
+    except KeyboardInterrupt:
+        say("interrupted; what was measured is stored, and the same command goes on from there")
+        raise
     print(plan.evidence.path)
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import click
 
-from lmperf.benchmarks import stems
 from lmperf.commands.options import scaffold
 from lmperf.errors import UserError
 
@@ -49,6 +48,8 @@ def new(name: str):
 
 def _require_valid_name(name: str, class_name: str) -> None:
     """Raise UserError unless a benchmark, its module and its class can have these names."""
+    from lmperf.reporting.pages import FRAMES, FURTHER
+
     header = scaffold("benchmark.py.txt").template.partition("class ")[0]
     imported = re.search(rf"\b{class_name}\b", header)
     if not re.fullmatch(r"[a-z][a-z0-9_]{,63}", name) or keyword.iskeyword(class_name) or imported:
@@ -56,23 +57,5 @@ def _require_valid_name(name: str, class_name: str) -> None:
             f"{name!r} is not a valid name for a benchmark; use a-z, 0-9 and _, begin with a"
             " letter, and avoid names of Python and of lmperf.benchmark"
         )
-    if user := _user_of(name):
-        raise UserError(f"{name} is taken: it is {user}; choose another name")
-
-
-def _user_of(name: str) -> str | None:
-    """Return who uses a name already, in words; None if it is free for a benchmark.
-
-    Each benchmark becomes a rule of the workflow, a module, a page, a CSV and a template.
-    """
-    from lmperf.reporting.pages import FRAMES, FURTHER
-
-    workflow = [Path("Snakefile"), *Path("rules").glob("*.smk")]
-    texts = [path.read_text(encoding="utf-8") for path in workflow if path.is_file()]
-    users = {
-        "a benchmark": stems(),
-        "a rule of the workflow": re.findall(r"^rule (\w+):", "\n".join(texts), re.M),
-        "a page, a file or a folder of a report": (*_IN_REPORT, *FRAMES, *FURTHER),
-        "a word of Python": keyword.kwlist,
-    }
-    return next((words for words, names in users.items() if name in names), None)
+    if name in (*keyword.kwlist, *_IN_REPORT, *FRAMES, *FURTHER):
+        raise UserError(f"{name} is a word of Python or a file of a report; choose another name")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
@@ -15,7 +14,7 @@ from string import Template
 import click
 
 from lmperf.benchmarks import stems
-from lmperf.config import Config, config_of, load_config, overrides_of, slug
+from lmperf.config import config_of, load_config, overrides_of, slug
 from lmperf.errors import UserError, meant, nearest
 from lmperf.evidence.machine import commit_problem
 from lmperf.evidence.project import Project
@@ -31,25 +30,21 @@ class Settings:
     configfile: Path
     overrides: Sequence[str]
 
-    def config(self, more: Sequence[str], needs_file: bool = True) -> Config:
-        """Load the configuration.
+    def project(self, more: Sequence[str], needs_file: bool = True) -> Project:
+        """Load the project from the configuration.
 
         more: further `KEY=VALUE` overrides. needs_file: whether `config/config.yaml` must exist;
             without it each key has its default.
         """
         overrides = overrides_of([*self.overrides, *more])
-        if self.configfile == CONFIG and not CONFIG.exists():
-            if not needs_file:
-                return config_of({}, CONFIG, overrides)
+        if self.configfile != CONFIG or CONFIG.exists():
+            return Project(load_config(self.configfile, overrides))
+        if needs_file:
             raise UserError(
                 f"{CONFIG} does not exist; change into a repository that has it (-C DIR), or run"
                 " lmperf init in yours"
             )
-        return load_config(self.configfile, overrides)
-
-    def project(self, more: Sequence[str], needs_file: bool = True) -> Project:
-        """Load the project from the configuration; arguments as for `config`."""
-        return Project(self.config(more, needs_file))
+        return Project(config_of({}, CONFIG, overrides))
 
 
 def config_option(name: str = "overrides") -> Callable:
@@ -148,16 +143,6 @@ def say_without_commit(project: Project) -> None:
     """Print why rows that are measured now record no commit, if they do not."""
     if why := commit_problem(project.root):
         say(f"the commit is not recorded: {why}; or name it in LMPERF_COMMIT")
-
-
-@contextlib.contextmanager
-def interruption() -> Iterator[None]:
-    """Print what an interrupted measurement leaves behind."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        say("interrupted; what was measured is stored, and the same command goes on from there")
-        raise
 
 
 NAMES = _Read("NAME,...", _names)

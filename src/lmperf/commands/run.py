@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from lmperf.benchmark import Case
-from lmperf.benchmarks import load, stems
+from lmperf.benchmarks import load
 from lmperf.commands.options import (
     MACHINE,
     Choice,
@@ -68,8 +68,6 @@ _TRIED = {
     "fsdp": Tried("distributed", "fsdp2", _SMALL_MODEL),
     "sharded_optimizer": Tried("distributed", "zero_redundancy", _SMALL_MODEL),
 }
-
-_BENCHMARKS = tuple(dict.fromkeys(tried.stem for tried in _TRIED.values()))
 
 over_option = click.option("--over", metavar="NAME", help="The baseline of the speed-ups.")
 
@@ -160,12 +158,6 @@ def _entry(context: click.Context, parameter: click.Parameter, text: str) -> str
     type=Choice([*_TRIED]),
     help="What the function or class is.",
 )
-@click.option(
-    "--in",
-    "stem",
-    metavar="STEM",
-    help=f"The benchmark; by default one of {', '.join(_BENCHMARKS)}.",
-)
 @click.option("--tolerance", help="The rounding that it declares, as in a configuration.")
 @only_option
 @implementations_option
@@ -186,7 +178,6 @@ def try_(
     settings: Settings,
     use: str,
     kind: str,
-    stem: str | None,
     tolerance: str | None,
     only,
     implementations,
@@ -204,7 +195,7 @@ def try_(
       lmperf try examples.student_attention:FlashAttention --as attention
     """
     tried = _TRIED[kind]
-    stem = _taking(kind, stem)
+    stem = tried.stem
     if kind == STEP and not phases:
         phases = [STEP]
     declared = json.dumps({"use": use, **({"tolerance": tolerance} if tolerance else {})})
@@ -231,15 +222,6 @@ def try_(
     if "timeout" in set(evidence.rows(stem)["status"]):
         say(f"a step took longer than {limit_s:g} s; --limit SECONDS allows more")
     return 0 if MINE in _right(evidence, stem) and not _wrong(evidence, stem) else 1
-
-
-def _taking(kind: str, stem: str | None) -> str:
-    """The benchmark in which to try a kind of function; `stem`, if it accepts that kind."""
-    takes = load(_TRIED[kind].stem).takes
-    known = [name for name in stems() if load(name).takes == takes]
-    if stem is not None and stem not in known:
-        raise UserError(f"--in {stem}: does not accept it; {meant(stem, known)}")
-    return stem or _TRIED[kind].stem
 
 
 def _plan(project: Project, stem: str) -> Plan:

@@ -16,9 +16,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
+from statistics import median
 
 from lmperf.measuring.device_time import Interval, union
-from lmperf.statistics import median_interval, quantile
+from lmperf.statistics import median_interval
 
 # Intervals are in ms on the clock of all ranks.
 ALL_GATHER = "all_gather"
@@ -200,7 +201,7 @@ def summary(entries: Sequence[Entry]) -> dict[str, float]:
     for name in asdict(entries[0]):
         stem, values = name.removesuffix("_ms"), [getattr(one, name) for one in entries]
         low, high = median_interval(values)
-        found |= {name: quantile(values, 0.5), f"{stem}_low_ms": low, f"{stem}_high_ms": high}
+        found |= {name: median(values), f"{stem}_low_ms": low, f"{stem}_high_ms": high}
     shares = [(one.hidden_ms, one.communication_ms) for one in entries]
     found |= _share("hidden_share", shares)
     gathers = [(one.gathers_hidden_ms, one.gathers_ms) for one in entries]
@@ -212,7 +213,7 @@ def _share(name: str, parts: Iterable[tuple[float, float]]) -> dict[str, float]:
     if not shares:
         return {}
     low, high = median_interval(shares)
-    return {name: quantile(shares, 0.5), f"{name}_low": low, f"{name}_high": high}
+    return {name: median(shares), f"{name}_low": low, f"{name}_high": high}
 
 
 def thinned(intervals: Sequence[Interval], least: float) -> list[Interval]:
