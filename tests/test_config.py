@@ -1,37 +1,29 @@
 """Tests of valid configurations, and of the one-line messages for invalid ones."""
 
 import json
-import os
-import unicodedata
 from pathlib import Path
 
 import pytest
-import yaml
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 
 from lmperf.benchmark import Implementation
 from lmperf.benchmarks import load as load_benchmark
-from lmperf.benchmarks import stems
-from lmperf.config import Config, json_schema, load_config, overrides_of, slug
+from lmperf.config import json_schema, load_config, overrides_of, slug
 from lmperf.errors import UserError
 
 ROOT = Path(__file__).parents[1]
 CUSTOM = "implementations: {{attention: {{{}}}}}"
-SHELL = (
-    "{{7*7}}",
-    "$(touch x)",
-    "`touch x`",
-    "a|b",
-    "<script>",
-    "../x",
-    "a/../b",
-    "a\nb",
-    "\u202eb",
-)
 INVALID_MACHINES = (
-    *("report.md", "store", "a..b", ".a", "a.", "a/b", "-a", "A", "", "x" * 65, "x" * 10_000),
-    *("größe", *SHELL),
+    "report.md",
+    "store",
+    "a..b",
+    ".a",
+    "a/b",
+    "-a",
+    "A",
+    "",
+    "x" * 65,
+    "größe",
+    "a\nb",
 )
 
 
@@ -58,11 +50,6 @@ def test_empty_mapping_gives_defaults(tmp_path):
     config = load(tmp_path, "{}")
     assert "attention" in config.stems("cpu", "here")
     assert config.grid_of("attention") == {}
-
-
-def test_grid_replaces_axis_values(tmp_path):
-    config = load(tmp_path, "grid: {attention: {seq_len: [64, 128]}}")
-    assert config.grid_of("attention") == {"seq_len": [64, 128]}
 
 
 def test_grid_accepts_aliases_of_sizes(tmp_path):
@@ -115,35 +102,23 @@ def test_custom_implementation_is_an_entry_or_a_mapping(tmp_path):
         ("preset: gpuu", "or 'quick'; did you mean gpu?"),
         ("preset: cpu\npreset: gpu", ":2: not valid YAML: preset: the key is there twice"),
         ("machine: Big Box", "machine is 'Big Box'; it must be a name of a-z, 0-9"),
-        ("machine: true", "machine is true; it must be a valid string"),
         ("grid: {attention: {seq_len: [1e4]}}", "seq_len is '1e4'; it must be an integer"),
-        ("grid: {attention: {seq_len: [010]}}", "seq_len is '010'; it must be an integer"),
-        ("grid: {attention: {seq_len: [12:30]}}", "seq_len is '12:30'; it must be an integer"),
-        ("grid: {attention: {seq_len: [1.5]}}", "seq_len is 1.5; it must be an integer"),
         ("grid: {attention: {seq_len: [-1]}}", "seq_len is -1; it must be from 1 to 2,147,483,647"),
         ("grid: {attention: {seq_len: []}}", "grid.attention.seq_len is an empty list"),
         ("grid: {attention: {seq_len: 128}}", "seq_len is 128; it must be a list: [128]"),
         ("grid: {attention: {dtype: [fp8]}}", "dtype is 'fp8'; it must be one of float32, tf32"),
-        ("grid: {attention: {dtype: [bfloat61]}}", "; did you mean bfloat16?"),
         ("grid: {memory: {size: [xl]}}", "ambiguous; write xl-2025 (2.0B) or xl-2026 (3.4B)"),
         ("grid: {memory: {size: [huge]}}", "'huge'; it must be one of tiny, 0.13B (small), 0.42B"),
         ("grid: {memory: {size: [small, 0.13B]}}", "grid.memory.size names '0.13B' twice"),
-        ("grid: {memory: {size: [3]}}", "size is 3; it must be a word, in quotes if"),
         ("grid: {attention: {causal: [1]}}", "causal is 1; it must be true or false"),
         ("grid: {attention: {length: [1]}}", "length is not a known key; axes: batch, seq_len"),
         ("grid: {atention: {}}", "grid.atention is 'atention', which is not a benchmark; did you"),
         ("grid: {lrpe: {shape: [3y4]}}", "grid.lrpe.shape is '3y4'; it must match"),
-        ("grid: {lrpe: {shape: ['99999x99999']}}", "it must have a product of at most"),
-        ("grid: {lrpe: {shape: ['" + "9" * 99 + "']}}", "it must have at most 64 characters"),
-        ("grid:", "grid is null; it must be a mapping of keys to values"),
         ("benchmarks: [attn]", "benchmarks.0 is 'attn', which is not a benchmark; benchmarks: at"),
         ("benchmarks: []", "benchmarks is an empty list"),
         ("benchmarks: attention", "'attention'; it must be all, or a list of benchmarks: [attent"),
-        ("benchmarks: [lrpe, lrpe]", "benchmarks names 'lrpe' twice; it must name each value once"),
         ("benchmarks_by_machine: {box: [attn]}", "benchmarks_by_machine.box.0 is 'attn', which"),
-        ("benchmarks_by_machine: {Big Box: [lrpe]}", "it must be a name of a-z, 0-9"),
         (CUSTOM.format("mine: my_pkg.f"), "use is 'my_pkg.f'; it must be a function as package."),
-        (CUSTOM.format("mine: 3"), "mine is 3; it must be a function as package.module:function"),
         (CUSTOM.format("mine: {}"), "mine lacks the key use, which is required"),
         (CUSTOM.format("Mine: 'a:b'"), "Mine is 'Mine'; it must be a word of a-z, 0-9 and _ that"),
         (
@@ -158,15 +133,8 @@ def test_custom_implementation_is_an_entry_or_a_mapping(tmp_path):
             "implementations: {ceilings: {mine: 'a:b'}}",
             "implementations.ceilings is not a known key; benchmarks that take one: attention, dis",
         ),
-        ("implementations: [mine]", "is ['mine']; it must be a mapping of keys to values"),
-        ("- preset", "must be a mapping of keys to values"),
         ("preset: [cpu", ":1: not valid YAML"),
-        ("preset: !!python/name:os.system", ":1: not valid YAML: could not determine a construct"),
         ("1: x", ":1: not valid YAML: a key is not a name; put it into quotes"),
-        ("machine: 2026-99-99", "not valid YAML: month must be in 1..12"),
-        (f"grid: {{lrpe: {{batch: [{'9' * 9999}]}}}}", "not valid YAML: Exceeds the limit"),
-        ("grid: " + "[" * 3000 + "]" * 3000, "its values are nested too deeply"),
-        ("# one\nmachine: 'a\0b'", "not valid YAML: unacceptable character #x0000"),
         ('"a\\nb": 1', "'a\\nb' is not a known key"),
     ],
 )
@@ -194,20 +162,13 @@ def test_valid_machine_names_are_accepted(tmp_path, name):
     assert load(tmp_path, "{}", machine=name).machine == slug(name) == name
 
 
-def test_other_encodings_than_utf8_are_refused(tmp_path):
-    (tmp_path / "config.yaml").write_bytes("machine: é".encode("latin-1"))
+def test_only_utf8_is_read_with_or_without_a_byte_order_mark(tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_bytes("machine: é".encode("latin-1"))
     with pytest.raises(UserError, match="not valid YAML: unacceptable character #x00e9"):
-        load_config(tmp_path / "config.yaml")
-
-
-def test_byte_order_mark_is_ignored(tmp_path):
-    (tmp_path / "config.yaml").write_bytes(b"\xef\xbb\xbfpreset: cpu\n")
-    assert load_config(tmp_path / "config.yaml").preset == "cpu"
-
-
-def test_directory_as_config_file_is_rejected(tmp_path):
-    with pytest.raises(UserError, match=r"cannot be read \(Is a directory\); it must be a YAML"):
-        load_config(tmp_path)
+        load_config(path)
+    path.write_bytes(b"\xef\xbb\xbfpreset: cpu\n")
+    assert load_config(path).preset == "cpu"
 
 
 def test_overrides_accept_numbers_and_flags_as_strings(tmp_path):
@@ -264,76 +225,3 @@ def test_source_of_fault_is_file_or_command_line(tmp_path, text, key, source):
 def test_missing_config_file_is_reported(tmp_path):
     with pytest.raises(UserError, match=r"nowhere\.yaml: cannot be read"):
         load_config(tmp_path / "nowhere.yaml")
-
-
-def test_json_schema_lists_every_axis():
-    axes = {"batch", "seq_len", "d_head", "dtype", "causal", "implementation"}
-    assert axes == set(axes_in_schema("attention"))
-
-
-names = st.one_of(
-    st.sampled_from([*SHELL, *INVALID_MACHINES, "auto", *Config.model_fields, *stems(), "seq_len"]),
-    st.text(max_size=80),
-)
-leaves = st.none() | st.booleans() | st.integers() | st.floats() | names | st.dates()
-values = st.recursive(
-    leaves,
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(names | leaves, inner, max_size=4),
-    max_leaves=12,
-)
-near = st.fixed_dictionaries(
-    {},
-    optional={
-        **dict.fromkeys(Config.model_fields, values),
-        "grid": st.dictionaries(names, st.dictionaries(names, values, max_size=2), max_size=2),
-        "implementations": st.dictionaries(
-            names, st.dictionaries(names, values, max_size=2), max_size=2
-        ),
-    },
-)
-LONG = int(os.environ.get("LMPERF_FAULTS", "0"))
-many = settings(max_examples=LONG or 30, deadline=None, derandomize=not LONG, database=None)
-
-
-def gives_configuration_or_one_line(read):
-    try:
-        assert isinstance(read(), Config)
-    except UserError as error:
-        line = str(error)
-        assert line.isprintable() and 0 < len(line) < 600, line
-        assert not any(unicodedata.category(c) == "Cf" for c in line)
-
-
-@pytest.fixture(scope="module")
-def a_file(tmp_path_factory):
-    return Path(os.path.relpath(tmp_path_factory.mktemp("any") / "config.yaml"))
-
-
-@many
-@given(st.binary(max_size=200) | st.text(max_size=200).map(lambda t: t.encode("utf-8", "replace")))
-@example(b"? |\n" + b" " * 9000)
-def test_any_bytes_give_configuration_or_one_line(a_file, content):
-    a_file.write_bytes(content)
-    gives_configuration_or_one_line(lambda: load_config(a_file))
-
-
-@pytest.mark.slow
-@many
-@given(near | st.dictionaries(names, values, max_size=3), st.booleans())
-def test_any_content_gives_configuration_or_one_line(a_file, content, flow):
-    a_file.write_text(yaml.safe_dump(content, default_flow_style=flow, allow_unicode=True), "utf-8")
-    gives_configuration_or_one_line(lambda: load_config(a_file))
-
-
-@many
-@given(names | st.text(alphabet="a.-_/\\m d0", max_size=70))
-@example("a" * 10_000)
-def test_any_valid_machine_name_is_a_folder_of_report(name):
-    try:
-        found = slug(name)
-    except UserError as error:
-        assert len(str(error)) < 500 and str(error).isprintable()
-    else:
-        path = Path("report") / found
-        assert path.parent == Path("report") and found not in ("", ".", "..", "report.md")
-        assert os.fsencode(found) == found.encode("ascii")

@@ -41,7 +41,7 @@ class Axis:
     """One dimension of a benchmark's grid.
 
     Its values are integers from `least` to `most`, flags, members of `choices`, or strings that
-    match `pattern`. The numbers in such a string, multiplied, are at most `most`.
+    match `pattern`.
 
     Attributes:
         length: whether a call takes longer the larger the value is, all else equal.
