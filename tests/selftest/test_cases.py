@@ -79,13 +79,6 @@ def test_harm_to_a_worker_is_found_by_the_whole_pipeline(monkeypatch, tmp_path):
     ), [result.outcome.words for result in results]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_texts_of_a_case_are_single_lines(case):
-    for text in (case.does, case.why, case.expect.words):
-        assert text.strip() == text and text and "\n" not in text
-    assert case.why.endswith(".") and not case.does.endswith(".")
-
-
 @pytest.mark.parametrize("kind", ["cpu", "cuda"])
 @pytest.mark.parametrize("session", SESSIONS, ids=lambda session: session.neighbour)
 def test_session_of_cases_is_one_valid_cell(session, kind):

@@ -3,7 +3,6 @@
 import shutil
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 from lmperf import cli
@@ -11,7 +10,6 @@ from lmperf.config import load_config
 from lmperf.evidence.machine import Machine
 from lmperf.evidence.project import Project
 from lmperf.reporting.report import render_machines
-from lmperf.reporting.selftest import SELFTEST
 from lmperf.selftest import run as running
 from lmperf.selftest.cases import SESSIONS
 from lmperf.selftest.expectations import Outcome
@@ -31,14 +29,12 @@ def project(tmp_path, monkeypatch):
 
 
 def results(broken=()):
-    row = {"status": "ok", "reason": "a | b", "marks": "loaded", "median_ms": 1.5}
-    rows = pd.DataFrame([row], index=pd.Index(["forward"], name="phase"))
     here = Machine("here", "cpu", {"kind": "cpu", "devices": 2})
     for session in SESSIONS:
         for case in session.cases:
             reason = session.left_out(case, here)
             outcome = None if reason else Outcome(f"it reads {case.name}", case.name not in broken)
-            yield Result(case, outcome, reason, rows)
+            yield Result(case, outcome, reason)
 
 
 def test_every_case_has_a_line_with_its_guard(project):
@@ -55,13 +51,6 @@ def test_cases_that_did_not_hold_are_named_first(project):
     text = write(project, list(results(["drops_a_mask", "leaks"]))).read_text()
     assert "**Not held: drops_a_mask and leaks.**" in text
     assert "| it reads drops_a_mask | no |" in text
-
-
-def test_record_has_columns_of_the_rows(project):
-    write(project, list(results()))
-    record = pd.read_csv(project.directory / SELFTEST).set_index("case")
-    assert record.loc["drops_a_mask", "forward_median_ms"] == 1.5
-    assert record.loc["drops_a_mask", "forward_marks"] == "loaded"
 
 
 @pytest.mark.slow

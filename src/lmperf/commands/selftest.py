@@ -23,14 +23,14 @@ def selftest(project: Project) -> int:
     """
     from lmperf.reporting.selftest import HELD, NOT_HELD, NOT_RUN
     from lmperf.selftest.run import run
-    from lmperf.selftest.write import answer, write
+    from lmperf.selftest.write import write
 
     if not project.can_measure:
         raise UserError("cannot measure: torch is not installed; run lmperf doctor")
     results = [*run(project)]
-    answers = Counter(answer(result) for result in results)
+    answers = Counter(result.held for result in results)
     for result in results:
-        if answer(result) == NOT_HELD:
+        if result.held == NOT_HELD:
             print(f"selftest: {result.case.name}: {result.outcome.words}", file=sys.stderr)
     counts = f"{answers[HELD]} held, {answers[NOT_HELD]} did not, {answers[NOT_RUN]} not run"
     print(f"{write(project, results)}: {counts}")

@@ -151,13 +151,6 @@ _ATTENTION = (
     ),
     _twin("looks_for_the_reference", "finds_the_reference", "looks for it, but computes"),
     Case(
-        "returns_a_subclass",
-        "returns a tensor of a subclass, which could compute when it is read",
-        Withheld(("plain tensor", "must be a torch.Tensor")),
-        "Results must be of type torch.Tensor itself.",
-    ),
-    _twin("returns_a_tensor", "returns_a_subclass", "uses the subclass inside only"),
-    Case(
         "reuses_its_output",
         "returns every result in the same memory",
         Passes("reused_output"),

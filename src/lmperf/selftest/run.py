@@ -20,18 +20,25 @@ from lmperf.evidence.project import Project
 from lmperf.evidence.record import record
 from lmperf.evidence.review import review
 from lmperf.reporting.evidence import Evidence, having
+from lmperf.reporting.selftest import HELD, NOT_HELD, NOT_RUN
 from lmperf.selftest.cases import SESSIONS, Case, Session
 from lmperf.selftest.expectations import Outcome, all_ok, said
 
 
 @dataclass(frozen=True)
 class Result:
-    """The outcome and rows of a case; `left_out`: why the case was not run, if it was not."""
+    """The outcome of a case; `left_out`: why the case was not run, if it was not."""
 
     case: Case
     outcome: Outcome | None
     left_out: str | None = None
-    rows: pd.DataFrame | None = None
+
+    @property
+    def held(self) -> str:
+        """HELD, NOT_HELD or NOT_RUN: whether the outcome is as expected."""
+        if self.outcome is None:
+            return NOT_RUN
+        return HELD if self.outcome.held else NOT_HELD
 
 
 def run(project: Project, sessions: Sequence[Session] = SESSIONS) -> Iterator[Result]:
@@ -77,4 +84,4 @@ def _judged(case: Case, neighbour: str, rows: pd.DataFrame) -> Result:
     if not all_ok(beside):
         words = f"{outcome.words}; the implementation beside it: {said(beside)}"
         outcome = replace(outcome, words=words, held=False)
-    return Result(case, outcome, rows=found)
+    return Result(case, outcome)

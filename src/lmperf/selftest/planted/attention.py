@@ -184,15 +184,6 @@ def _reference(like: Tensor) -> dict[str, Tensor] | None:
     return next(found, None)
 
 
-class _Lazy(Tensor):
-    """A tensor of a class that could compute its values when they are read."""
-
-
-def returns_a_subclass(q, k, v, causal=False, cheats=True):
-    out = attention(q, k, v, causal).as_subclass(_Lazy)
-    return out if cheats else out.as_subclass(Tensor)
-
-
 _BUFFERS: dict[torch.Size, Tensor] = {}
 
 
@@ -338,7 +329,6 @@ keeps_each_mask = partial(drops_a_mask, cheats=False)
 scales_no_gradient = partial(scales_a_gradient, cheats=False)
 drops_no_tile = partial(drops_a_tile, cheats=False)
 looks_for_the_reference = partial(finds_the_reference, cheats=False)
-returns_a_tensor = partial(returns_a_subclass, cheats=False)
 copies_its_output = partial(reuses_its_output, cheats=False)
 waits_for_its_thread = partial(fills_in_a_thread, cheats=False)
 waits_for_its_stream = partial(works_on_a_stream, cheats=False)
