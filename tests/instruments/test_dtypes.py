@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch._functorch import config
 
-from lmperf.instruments.dtypes import accumulate, introspect, observed_dtypes
-from lmperf.instruments.toy import ToyModel
+from lmperf.instruments.dtypes import ToyModel, accumulate, introspect, observed_dtypes
 
 FLOAT32, FLOAT16, BFLOAT16 = torch.float32, torch.float16, torch.bfloat16
 

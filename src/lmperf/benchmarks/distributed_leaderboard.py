@@ -16,9 +16,8 @@ from lmperf.benchmark import (
     grid,
     numbers,
 )
+from lmperf.benchmarks.leaderboard import BATCH, CONTEXT, NAME, SIZE
 
-_NAME, _CONTEXT, _BATCH, _RANKS = "8.1B", 32_768, 2, 2
-_DIMENSIONS = {_NAME: (4096, 11008, 34, 32, 151_936)}
 # Blocks that keep the results of their matmuls: as many as fit into an H200 with one sequence.
 _WHOLE, _SHARDED = 25, 32
 
@@ -29,9 +28,7 @@ def _strategy(name: str, matmuls: int, **options: bool) -> Implementation:
     return Implementation(name, entry, options, compiles=True, needs_cuda=True)
 
 
-_cells = partial(
-    grid, size=_NAME, context_length=_CONTEXT, batch=_BATCH, ranks=_RANKS, dtype="bfloat16"
-)
+_cells = partial(grid, size=NAME, context_length=CONTEXT, batch=BATCH, ranks=2, dtype="bfloat16")
 # Recompilations of one function that are allowed.
 _SHAPES = 64
 
@@ -45,7 +42,7 @@ class DistributedLeaderboard(RankedTimed):
         *("error_parameters", "error_ranks"),
     )
     axes = (
-        Axis("size", str, tuple(_DIMENSIONS), meaning=_DIMENSIONS.__getitem__),
+        SIZE,
         Axis("context_length", int, length=True),
         Axis("batch", int),
         Axis("ranks", int),

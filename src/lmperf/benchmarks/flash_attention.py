@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Any
 
 from lmperf.axes import dtype_axis
 from lmperf.benchmark import (
@@ -23,6 +22,7 @@ from lmperf.benchmark import (
     numbers,
     texts,
 )
+from lmperf.benchmarks.attention import Attention
 from lmperf.dtypes import PLAIN_DTYPES
 from lmperf.gate import Gate
 
@@ -94,6 +94,7 @@ class FlashAttention(Timed):
     takes = "attention"
     phases = ("forward", "backward", "forward_backward")
     check = "flash_attention_check"
+    largest_error_bound = Attention.largest_error_bound
     implementations = (
         Implementation("eager", "lmperf.attention.reference:attention", tolerance="rounded_scores"),
         Implementation(
@@ -159,11 +160,6 @@ class FlashAttention(Timed):
     def not_applicable(self, axes: Mapping[str, Value], implementation: str) -> bool:
         """SDPA efficient does not use TF32: its rows would be float32."""
         return axes["dtype"] == "tf32" and implementation == "sdpa_efficient"
-
-    def largest_error_bound(self, row: Mapping[str, Any]) -> float:
-        from lmperf.attention.rounding import largest_bound
-
-        return largest_bound(row["dtype"], self.tolerance_of(row["implementation"]))
 
     def prepare(self, case: Case, device: str, seed: int, shared: dict) -> Workload:
         from lmperf.attention.custom import fitted

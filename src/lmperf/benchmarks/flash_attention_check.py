@@ -23,6 +23,7 @@ from lmperf.benchmark import (
     grid,
     numbers,
 )
+from lmperf.benchmarks.attention import Attention
 from lmperf.dtypes import PLAIN_DTYPES, dtype_of
 from lmperf.gate import Gate
 
@@ -52,6 +53,7 @@ class FlashAttentionCheck(Observed):
     phases = ("forward_backward",)
     implementations = (Implementation("triton", "lmperf.attention.triton:flash_attention"),)
     is_check = True
+    largest_error_bound = Attention.largest_error_bound
     grids = {
         "cpu": [
             _cells(batch=1, heads=2, seq_len=[1, 127], d_head=[16, 64, 80], dtype=_ON_CPU),
@@ -74,11 +76,6 @@ class FlashAttentionCheck(Observed):
             _cells(seq_len=1000, d_head=[64, 80], dtype=["float32", "bfloat16"], **_STRIDED),
         ],
     }
-
-    def largest_error_bound(self, row: Mapping[str, Any]) -> float:
-        from lmperf.attention.rounding import largest_bound
-
-        return largest_bound(row["dtype"], self.tolerance_of(row["implementation"]))
 
     def observe(self, case: Case, phase: str, device: str, seed: int) -> list[dict[str, Any]]:
         if importlib.util.find_spec("triton") is None:

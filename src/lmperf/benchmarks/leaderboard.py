@@ -6,11 +6,12 @@ from functools import partial
 
 from lmperf.axes import dtype_axis
 from lmperf.benchmark import Axis, Case, Implementation, Phase, Timed, Workload, grid, numbers
+from lmperf.transformer.sizes import LEADERBOARD, LEADERBOARD_VOCAB
 
-_NAME, _CONTEXT, _BATCH = "8.1B", 32_768, 2
+NAME, CONTEXT, BATCH = "8.1B", 32_768, 2
 # Blocks that keep the results of their matmuls: as many as fit into an H200.
 _MATMULS = 9
-_DIMENSIONS = {_NAME: (4096, 11008, 34, 32, 151_936)}
+SIZE = Axis("size", str, (NAME,), meaning=lambda _: (*LEADERBOARD.dimensions, LEADERBOARD_VOCAB))
 
 
 def _kept(name: str, rest: str, matmuls: int = 0) -> Implementation:
@@ -20,7 +21,7 @@ def _kept(name: str, rest: str, matmuls: int = 0) -> Implementation:
     return Implementation(name, entry, options, compiles=True, needs_cuda=True)
 
 
-_cells = partial(grid, size=_NAME, context_length=_CONTEXT, batch=_BATCH, dtype="bfloat16")
+_cells = partial(grid, size=NAME, context_length=CONTEXT, batch=BATCH, dtype="bfloat16")
 
 
 class Leaderboard(Timed):
@@ -31,7 +32,7 @@ class Leaderboard(Timed):
         *("error_loss", "error_gradient", "error_gain", "error_full_loss"),
     )
     axes = (
-        Axis("size", str, tuple(_DIMENSIONS), meaning=_DIMENSIONS.__getitem__),
+        SIZE,
         Axis("context_length", int, length=True),
         Axis("batch", int),
         dtype_axis(("bfloat16",)),
@@ -55,19 +56,20 @@ class Leaderboard(Timed):
 
         from lmperf.compiler import require_compiler
         from lmperf.transformer.flops import flops
-        from lmperf.transformer.leaderboard import SIZE, VOCAB, LongProblem, gate
+        from lmperf.transformer.leaderboard import LongProblem, gate
 
         implementation = self.require(case, device)
         require_compiler(device)
+        size, vocab = LEADERBOARD, LEADERBOARD_VOCAB
         _, context, batch, _ = (case.axes[axis.name] for axis in self.axes)
-        kept = self.callable_of(implementation.name)(SIZE.num_layers)
+        kept = self.callable_of(implementation.name)(size.num_layers)
         if not shared:
             # Blocks of different sizes come and go: fixed segments would not fit into the device.
             torch.cuda.memory._set_allocator_settings("expandable_segments:True")
-            shared["problem"] = LongProblem(SIZE, VOCAB, context, batch, device, seed)
+            shared["problem"] = LongProblem(size, vocab, context, batch, device, seed)
         problem: LongProblem = shared["problem"]
         step = problem.step(kept)
-        work = flops(SIZE, context, batch, "train_step", VOCAB)
+        work = flops(size, context, batch, "train_step", vocab)
         return Workload(
             {"train_step": Phase(lambda _: step(), flops=work)},
             gate=lambda _: gate(problem, step, kept, seed),
@@ -75,7 +77,7 @@ class Leaderboard(Timed):
             resident=problem.resident,
             compiles=True,
             columns={
-                "parameters": SIZE.parameters(VOCAB),
+                "parameters": size.parameters(vocab),
                 "tokens": batch * context,
                 "matmul_blocks": implementation.options["matmuls"],
             },

@@ -7,12 +7,11 @@ because the interpreter computes bfloat16 wrongly.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from lmperf.axes import dtype_axis
-from lmperf.benchmark import Axis, Case, Implementation, Observed, Unsupported, grid, numbers
+from lmperf.benchmark import Case, Implementation, Observed, Unsupported, grid, numbers
+from lmperf.benchmarks.lrpe import Lrpe
 from lmperf.dtypes import STORED_DTYPES
 
 _FEW_SHAPES = ["4097", "31x129", "31x9x17", "5x3x7x2x11"]
@@ -25,14 +24,8 @@ class LrpeCheck(Observed):
     columns = numbers(
         "error_out", "error_norm", "error_dx", "error_inverse", "error_difference", "error_angle"
     )
-    axes = (
-        Axis("batch", int),
-        Axis("heads", int),
-        Axis("shape", str, pattern=r"^[1-9][0-9]*(x[1-9][0-9]*)*$"),
-        Axis("d_head", int),
-        Axis("extra_tokens", int, least=0),
-        dtype_axis(STORED_DTYPES),
-    )
+    axes = Lrpe.axes
+    largest_error_bound = Lrpe.largest_error_bound
     takes = "lrpe"
     phases = ("forward_backward",)
     is_check = True
@@ -66,12 +59,6 @@ class LrpeCheck(Observed):
             )
         ],
     }
-
-    def largest_error_bound(self, row: Mapping[str, Any]) -> float:
-        from lmperf.lrpe.rounding import largest_bound
-
-        tolerance = self.tolerance_of(row["implementation"])
-        return largest_bound(row["dtype"], row["shape"], tolerance)
 
     def observe(self, case: Case, phase: str, device: str, seed: int) -> list[dict[str, Any]]:
         if importlib.util.find_spec("triton") is None:

@@ -8,11 +8,27 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from lmperf.instruments.toy import ToyModel
 from lmperf.transformer.model import Block, RotaryEmbedding
 from lmperf.transformer.sizes import ROPE_THETA
 
 SUBJECTS = ("toy", "transformer_block")
+
+
+class ToyModel(nn.Module):
+    """fc1 -> relu -> layer norm -> fc2, which shows how autocast treats these (table M2).
+
+    [batch, in_features] -> [batch, out_features] logits.
+    """
+
+    def __init__(self, in_features: int, out_features: int) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(in_features, 10, bias=False)
+        self.relu = nn.ReLU()
+        self.ln = nn.LayerNorm(10)
+        self.fc2 = nn.Linear(10, out_features, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc2(self.ln(self.relu(self.fc1(x))))
 
 
 def accumulate(

@@ -24,11 +24,11 @@ from lmperf.transformer.fused_loss import CHUNK, linear_cross_entropy
 from lmperf.transformer.implementations import compile_static, sdpa, triton
 from lmperf.transformer.model import TransformerLM, cross_entropy
 from lmperf.transformer.reference import eager, float64_reference
-from lmperf.transformer.sizes import ModelSize
+from lmperf.transformer.sizes import LEADERBOARD, LEADERBOARD_VOCAB, ModelSize
 from lmperf.transformer.steps import bfloat16_adamw
 from lmperf.transformer.training import WithLoss, train_step
 
-SIZE, VOCAB = ModelSize(4096, 11008, 34, 32), 151_936
+SIZE, VOCAB = LEADERBOARD, LEADERBOARD_VOCAB
 DTYPE = "bfloat16"
 # The model that is compared with float64: the same widths, and a block of either kind.
 _TWIN, _TWIN_VOCAB, _TWIN_CONTEXT, _TWIN_BATCH = ModelSize(4096, 11008, 2, 32), 10_000, 2048, 2

@@ -81,6 +81,8 @@ SIZES = {
 }
 # The sizes that tables of all sizes compare: tiny is for CPUs, and training 12.8B fits no GPU.
 SWEPT = [name for name in SIZES if name not in ("tiny", "12.8B")]
+# The model of a public leaderboard, and its vocabulary.
+LEADERBOARD, LEADERBOARD_VOCAB = ModelSize(4096, 11008, 34, 32), 151_936
 # A name that a user may write instead -> key of `SIZES`.
 ALIASES = {alias: name for name, size in SIZES.items() for alias in size.aliases}
 # Short name -> size, as tables of results name it.
