@@ -106,11 +106,8 @@ class Expected:
     def bounds(self, dtype: str, tolerance: str) -> dict[str, tuple[float, float]]:
         """Name -> the largest errors that a weight may have, as `errors` returns them.
 
-        Raises:
-            ValueError: the tolerance is unknown.
+        tolerance: a key of `_MOST`.
         """
-        if tolerance not in _MOST:
-            raise ValueError(f"unknown tolerance {tolerance!r}; known: {', '.join(_MOST)}")
         gradient = self._gradient_error(dtype)
         rounding = {
             name: self._storage(name) + self.gains[name] * gradient for name in self.weights
@@ -121,7 +118,7 @@ class Expected:
         }
 
     def _storage(self, name: str) -> float:
-        weight, change = (_rms(of[name]) for of in (self.weights, self.changes))
+        weight, change = (rms(of[name]) for of in (self.weights, self.changes))
         return self.steps * _FLOAT32 * weight / change
 
     def _gradient_error(self, dtype: str) -> float:
@@ -132,7 +129,8 @@ class Expected:
         return _GRADIENTS_ALLOWED * unit * walk
 
 
-def _rms(tensor: Tensor) -> float:
+def rms(tensor: Tensor) -> float:
+    """The root mean square of a tensor's elements."""
     return float(torch.linalg.vector_norm(tensor)) / math.sqrt(tensor.numel())
 
 

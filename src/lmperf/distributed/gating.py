@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from lmperf.benchmark import Rank, WrongResult
-from lmperf.distributed.accuracy import WHOLE_BATCH, Expected, error_of, sample
+from lmperf.distributed.accuracy import WHOLE_BATCH, Expected, error_of, rms, sample
 from lmperf.distributed.problem import Build, DistributedProblem, release
 from lmperf.distributed.strategies import Training, one_rank
 from lmperf.gate import Gate
@@ -102,7 +102,7 @@ def _train_alone(problem: DistributedProblem, blocks: str, parts: int) -> Expect
         gradients = dict(training.gradients())
         torch._foreach_div_(list(gradients.values()), parts)
         if step == 0:
-            sizes = {name: _rms(gradient) for name, gradient in gradients.items()}
+            sizes = {name: rms(gradient) for name, gradient in gradients.items()}
             group["eps"] = median(sizes.values())
         training.optimizer.step()
     after = {name: sample(weight) for name, weight in training.weights()}
@@ -126,10 +126,6 @@ def agreed(value: float, rank: Rank) -> float:
     found = torch.tensor([value], dtype=torch.float64, device=rank.device)
     dist.broadcast(found, 0)
     return float(found)
-
-
-def _rms(tensor: Tensor) -> float:
-    return float(torch.linalg.vector_norm(tensor)) / tensor.numel() ** 0.5
 
 
 def _compared(

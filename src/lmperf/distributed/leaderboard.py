@@ -26,13 +26,10 @@ from lmperf.benchmark import Rank, Unsupported
 from lmperf.distributed.communication import average_op, divided
 from lmperf.distributed.gating import NO_DIFFERENCE, STEPS, agreed, differing
 from lmperf.gate import Gate
-from lmperf.transformer.checkpointing import selective_blocks
 from lmperf.transformer.compiled_adamw import CompiledAdamW
-from lmperf.transformer.fused_loss import linear_cross_entropy
-from lmperf.transformer.implementations import compile_static, sdpa, triton
-from lmperf.transformer.leaderboard import DTYPE, SIZE, VOCAB, LongProblem, plain_loss, twin_gate
+from lmperf.transformer.leaderboard import SIZE, VOCAB, LongProblem, plain_loss, twin_gate
 from lmperf.transformer.sizes import ModelSize
-from lmperf.transformer.training import WithLoss, loss_of, train_step
+from lmperf.transformer.training import loss_of
 
 # Each step changes the weights by some bf16 units (8e-5), so that rounding loses no change.
 # A larger rate makes so wide a model diverge, which multiplies rounding errors.
@@ -125,7 +122,7 @@ class RankProblem(LongProblem):
 
     Weights, and the tokens of all ranks together, are the same on every rank for the same seed.
 
-    sharded: of `Exchange`. fused: whether blocks have fused kernels for norms, RoPE and SwiGLU.
+    sharded: of `Exchange`. fused: of `LongProblem`.
 
     Raises:
         Unsupported: the batch does not split over the ranks.
@@ -142,9 +139,9 @@ class RankProblem(LongProblem):
     ):
         if shape.batch % rank.ranks:
             raise Unsupported(f"a batch of {shape.batch} does not split over {rank.ranks} ranks")
-        self._rank, self._fused = rank, fused
-        local = shape.batch // rank.ranks
-        super().__init__(shape.size, shape.vocab, shape.context, local, rank.device, seed)
+        self._rank = rank
+        cell = shape.size, shape.vocab, shape.context, shape.batch // rank.ranks
+        super().__init__(*cell, rank.device, seed, fused)
         self.optimizer = Exchange(self.model, rank, rate, sharded)
 
     @property
@@ -160,26 +157,6 @@ class RankProblem(LongProblem):
         for mine in (self.tokens, self.targets):
             whole = mine.new_empty(parts * len(mine), mine.shape[1])
             mine.copy_(whole.random_(self._vocab, generator=generator).chunk(parts)[part])
-
-    def way(self, kept: Sequence[str]) -> WithLoss:
-        """The model with compiled blocks and selective checkpoints, and its chunked loss."""
-        on_cuda = self.tokens.is_cuda
-        model = triton(self.model) if on_cuda else sdpa(self.model)
-        if self._fused:
-            from lmperf.transformer.fused_blocks import with_fused_blocks
-
-            model = with_fused_blocks(model)
-        hidden, norm, head = selective_blocks(model, kept), compile_static(model.norm), model.head
-
-        def loss(tokens: Tensor, targets: Tensor) -> Tensor:
-            return linear_cross_entropy(norm(hidden(tokens)), head.weight, targets)
-
-        return WithLoss(lambda tokens: head(norm(hidden(tokens))), loss)
-
-    def step(self, kept: Sequence[str]) -> Callable[[], Tensor]:
-        """A train step of all ranks; it returns this rank's loss."""
-        way = self.way(kept)
-        return partial(train_step, way, self.optimizer, self.tokens, self.targets, DTYPE)
 
 
 def gate(

@@ -15,7 +15,7 @@ from lmperf.dtypes import dtype_of
 from lmperf.transformer.implementations import sdpa
 from lmperf.transformer.model import TransformerLM, cross_entropy
 from lmperf.transformer.sizes import SIZES, VOCAB_SIZE
-from lmperf.transformer.training import autocast
+from lmperf.transformer.training import autocast, draw
 
 Build = Callable[[Setup], Training]
 
@@ -50,12 +50,7 @@ class DistributedProblem:
     def freshen(self, seed: int) -> None:
         """Overwrite tokens and targets, in place, by random ones of another seed."""
         self.drawn = seed
-        self._draw(seed, self.tokens, self.targets)
-
-    def _draw(self, seed: int, *out: Tensor) -> None:
-        generator = torch.Generator(self.device).manual_seed(seed)
-        for drawn in out:
-            drawn.random_(VOCAB_SIZE, generator=generator)
+        draw(seed, self.tokens, self.targets)
 
     @contextmanager
     def tokens_restored(self) -> Iterator[None]:
@@ -69,7 +64,7 @@ class DistributedProblem:
     def require_tokens(self) -> None:
         """Raise WrongResult if a call has changed its tokens or targets."""
         drawn = torch.empty_like(self.tokens), torch.empty_like(self.targets)
-        self._draw(self.drawn, *drawn)
+        draw(self.drawn, *drawn)
         if not all(map(torch.equal, (self.tokens, self.targets), drawn)):
             raise WrongResult("the call changed its tokens or targets")
 

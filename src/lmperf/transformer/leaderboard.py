@@ -26,7 +26,7 @@ from lmperf.transformer.model import TransformerLM, cross_entropy
 from lmperf.transformer.reference import eager, float64_reference
 from lmperf.transformer.sizes import LEADERBOARD, LEADERBOARD_VOCAB, ModelSize
 from lmperf.transformer.steps import bfloat16_adamw
-from lmperf.transformer.training import WithLoss, train_step
+from lmperf.transformer.training import WithLoss, draw, train_step
 
 SIZE, VOCAB = LEADERBOARD, LEADERBOARD_VOCAB
 DTYPE = "bfloat16"
@@ -43,12 +43,21 @@ class LongProblem:
     """A model with bf16 weights and moments, its optimizer and a batch of random tokens.
 
     The learning rate is zero: a step does all of its arithmetic and changes no weight.
+
+    fused: whether blocks have fused kernels for norms, RoPE and SwiGLU.
     """
 
     def __init__(
-        self, size: ModelSize, vocab: int, context: int, batch: int, device: str, seed: int
+        self,
+        size: ModelSize,
+        vocab: int,
+        context: int,
+        batch: int,
+        device: str,
+        seed: int,
+        fused: bool = False,
     ):
-        self.size, self._vocab = size, vocab
+        self.size, self._vocab, self._fused = size, vocab, fused
         torch.manual_seed(seed)
         with torch.device(device):
             self.model = TransformerLM.of_size(size, vocab, context)
@@ -64,22 +73,28 @@ class LongProblem:
 
     def freshen(self, seed: int) -> None:
         """Overwrite tokens and targets, in place, by random ones of a seed."""
-        generator = torch.Generator(self.tokens.device).manual_seed(seed)
-        for tokens in (self.tokens, self.targets):
-            tokens.random_(self._vocab, generator=generator)
+        draw(seed, self.tokens, self.targets, vocab=self._vocab)
 
-    def step(self, kept: Sequence[str]) -> Callable[[], Tensor]:
-        """A train step with compiled blocks and selective checkpoints; it returns the loss.
+    def way(self, kept: Sequence[str]) -> WithLoss:
+        """The model with compiled blocks and selective checkpoints, and its chunked loss.
 
         kept: what each block keeps; see `lmperf.transformer.checkpointing.KEPT`.
         """
-        hidden, head = selective_blocks(triton(self.model), kept), self.model.head
-        norm = compile_static(self.model.norm)
+        model = triton(self.model) if self.tokens.is_cuda else sdpa(self.model)
+        if self._fused:
+            from lmperf.transformer.fused_blocks import with_fused_blocks
+
+            model = with_fused_blocks(model)
+        hidden, norm, head = selective_blocks(model, kept), compile_static(model.norm), model.head
 
         def loss(tokens: Tensor, targets: Tensor) -> Tensor:
             return linear_cross_entropy(norm(hidden(tokens)), head.weight, targets)
 
-        run = WithLoss(lambda tokens: head(norm(hidden(tokens))), loss)
+        return WithLoss(lambda tokens: head(norm(hidden(tokens))), loss)
+
+    def step(self, kept: Sequence[str]) -> Callable[[], Tensor]:
+        """A train step, given what each block keeps; it returns the loss."""
+        run = self.way(kept)
         return partial(train_step, run, self.optimizer, self.tokens, self.targets, DTYPE)
 
     def clear(self) -> None:

@@ -23,7 +23,7 @@ from lmperf.transformer.guards import digest
 from lmperf.transformer.model import TransformerLM, cross_entropy
 from lmperf.transformer.reference import eager, float64_reference
 from lmperf.transformer.sizes import SIZES, VOCAB_SIZE
-from lmperf.transformer.training import WithLoss, adamw, autocast, loss_of, train_step
+from lmperf.transformer.training import WithLoss, adamw, autocast, draw, loss_of, train_step
 
 Model = Callable[[Tensor], Tensor]
 # (model, optimizer, tokens, targets) -> loss. Clears the gradients first and keeps the new ones.
@@ -91,7 +91,7 @@ class ModelProblem:
     def freshen(self, seed: int) -> None:
         """Overwrite tokens and targets, in place, by random ones of another seed."""
         self._seed = seed
-        _draw(seed, self.tokens, self.targets)
+        draw(seed, self.tokens, self.targets)
 
     def inference(self, dtype: str) -> Tensor:
         """The logits of a forward pass without autograd."""
@@ -318,7 +318,7 @@ class ModelProblem:
 
     def _require_inputs(self) -> None:
         drawn = torch.empty_like(self.tokens), torch.empty_like(self.targets)
-        _draw(self._seed, *drawn)
+        draw(self._seed, *drawn)
         if not all(map(torch.equal, (self.tokens, self.targets), drawn)):
             raise WrongResult("the call changed its tokens or targets")
         if not torch.equal(digest(self.model), self._weights):
@@ -355,9 +355,3 @@ class ModelProblem:
                 off = (found - old[moment] - change).norm()
                 if not off <= _MOMENT_OFF * (old[moment] + change).norm():
                     raise WrongResult(f"the optimizer did not update {moment} of {name}")
-
-
-def _draw(seed: int, *out: Tensor) -> None:
-    generator = torch.Generator(out[0].device).manual_seed(seed)
-    for tokens in out:
-        tokens.random_(VOCAB_SIZE, generator=generator)

@@ -1,4 +1,4 @@
-"""One training step, whose order of allocations `lmperf.transformer.memory` models."""
+"""Random tokens, and a training step, whose order of allocations `transformer.memory` models."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from lmperf.dtypes import dtype_of
 from lmperf.transformer.model import cross_entropy
+from lmperf.transformer.sizes import VOCAB_SIZE
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,13 @@ def adamw(model: nn.Module, learning_rate: float = 1e-4) -> torch.optim.AdamW:
     parameters = list(model.parameters())
     capturable = all(parameter.is_cuda for parameter in parameters)
     return torch.optim.AdamW(parameters, lr=learning_rate, fused=True, capturable=capturable)
+
+
+def draw(seed: int, *out: Tensor, vocab: int = VOCAB_SIZE) -> None:
+    """Overwrite tensors of one device by random tokens of a seed."""
+    generator = torch.Generator(out[0].device).manual_seed(seed)
+    for tokens in out:
+        tokens.random_(vocab, generator=generator)
 
 
 def train_step(
