@@ -51,11 +51,6 @@ def test_entry_of_each_implementation_can_be_imported(stem):
             assert resolve(one.entry) is not None
 
 
-def test_unknown_implementation_is_an_error():
-    with pytest.raises(KeyError, match="attention has no implementation mine; it has eager"):
-        load("attention").implementation("mine")
-
-
 def test_callable_of_binds_options_to_entry():
     one = Implementation("mine", "builtins:sorted", {"reverse": True})
     assert load("attention", {"mine": one}).callable_of("mine")([1, 2]) == [2, 1]
@@ -115,13 +110,6 @@ def test_broken_benchmark_module_ends_commands_with_code_2(tmp_path):
         assert "benchmark broken cannot be imported: SyntaxError" in done.stderr
 
 
-def test_dtypes_and_implementations_share_a_group():
-    attention = load("attention")
-    groups = attention.groups(attention.cases("full"))
-    assert len(groups) == 20
-    assert {len(group) for group in groups} == {6}  # three dtypes, eager and compiled
-
-
 @pytest.mark.parametrize("stem", stems())
 def test_full_has_every_cell_of_gpu_and_its_head(stem):
     declared = load(stem)
@@ -135,14 +123,6 @@ def test_peers_that_need_cuda_join_the_presets_of_a_gpu():
     declared = load("attention", {"mine": mine})
     found = {preset: {case.implementation for case in declared.cases(preset)} for preset in PRESETS}
     assert [name for name, of in found.items() if "mine" in of] == ["gpu", "full"]
-
-
-def test_steps_declare_the_time_in_which_a_device_works():
-    columns = {stem: {column.name for column in load(stem).declared_columns} for stem in stems()}
-    has = {stem for stem, names in columns.items() if {"device_ms", "launches", "bound"} <= names}
-    assert has == {
-        *("end_to_end", "checkpointing", "leaderboard", "distributed", "distributed_leaderboard")
-    }
 
 
 def test_cases_use_overrides_and_include_custom_implementation():

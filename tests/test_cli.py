@@ -76,14 +76,6 @@ def test_bad_arguments_give_one_line_and_exit_code_2(
     assert words in error
 
 
-@pytest.mark.parametrize(
-    ("command", "usage"), [("list", "[STEM]"), ("show", "[STEM]"), ("measure", "STEM")]
-)
-def test_usage_brackets_only_an_optional_argument(capfd, command, usage):
-    assert cli.main([command, "--help"]) == 0
-    assert f"lmperf {command} [OPTIONS] {usage}\n" in capfd.readouterr().out
-
-
 def test_every_help_text_has_an_example(capfd):
     for name in cli.lmperf.commands:
         assert cli.main([name, "--help"]) == 0
@@ -121,15 +113,6 @@ def test_refused_file_operation_is_reported_in_one_line(monkeypatch, capfd, numb
     monkeypatch.setattr(options, "load_config", refused)
     assert cli.main(["list"]) == 2
     assert capfd.readouterr().err == f"lmperf: report/here: {os.strerror(number)}\n"
-
-
-def test_other_system_errors_are_raised(monkeypatch):
-    def wrong(*arguments):
-        raise OSError(errno.EBADF, "Bad file descriptor")
-
-    monkeypatch.setattr(options, "load_config", wrong)
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        cli.main(["list"])
 
 
 @pytest.mark.parametrize(("encoding", "printed"), [("latin-1", b"\xb5 ?"), ("ascii", b"? ?")])
@@ -174,15 +157,3 @@ def test_tables_wider_than_the_terminal_are_named(monkeypatch, capfd, columns, i
     out, said = capfd.readouterr()
     words = "lmperf: tables are up to 35 columns wide, this terminal 30: pipe into less -S\n"
     assert (out, said) == (table, words if says else "")
-
-
-@pytest.mark.slow
-def test_deleted_current_directory_is_reported_in_one_line(tmp_path):
-    command = "import os, sys; os.rmdir(os.getcwd()); from lmperf.cli import main; sys.exit(main())"
-    here = tmp_path / "gone"
-    here.mkdir()
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", command, "list"], cwd=here, capture_output=True, text=True
-    )
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
-    assert "the current directory is gone" in done.stderr

@@ -23,7 +23,3 @@ def test_rates_are_dense_and_have_a_source(name):
     assert sheet.tflops.get("bfloat16", half) == half
     # A TF32 rate with sparsity would equal the dense float16 rate.
     assert tf32 is None or half / tf32 == pytest.approx(2, rel=0.05)
-
-
-def test_v100_data_sheet_has_no_tf32_and_no_bfloat16():
-    assert set(sheet_of("Tesla V100-SXM2-16GB").tflops) == {"float32", "float16"}

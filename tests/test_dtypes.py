@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from lmperf.dtypes import DTYPES, MATMULS, PLAIN_DTYPES, STORED_DTYPES, Dtype, dtype_of
+from lmperf.dtypes import DTYPES, dtype_of
 from lmperf.precision import precision, storage_dtype
 
 
@@ -32,14 +32,3 @@ def test_precision_is_restored_after_an_error():
 def test_unknown_dtype_is_an_error(use):
     with pytest.raises(ValueError, match="unknown dtype 'fp8'; known dtypes: float32, tf32"):
         use("fp8")
-
-
-def test_dtype_without_a_torch_type_is_an_error(monkeypatch):
-    monkeypatch.setitem(DTYPES, "fp8", Dtype("fp8", "no_such_dtype", "fp8"))
-    with pytest.raises(AttributeError, match="no_such_dtype"):
-        storage_dtype("fp8")
-
-
-def test_dtype_subsets_follow_from_dtypes_table():
-    assert PLAIN_DTYPES == MATMULS == ("float32", "tf32", "float16", "bfloat16")
-    assert STORED_DTYPES == ("float32", "float16", "bfloat16")

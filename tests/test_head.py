@@ -8,7 +8,6 @@ from lmperf.benchmarks import in_order, load, stems
 from lmperf.config import load_config
 from lmperf.evidence.keys import row_key
 from lmperf.evidence.project import Project
-from lmperf.transformer.rungs import RUNGS
 
 CONFIG = Path(__file__).parents[1] / "config/config.yaml"
 HEADS = [(stem, preset) for stem in stems() for preset in load(stem).head]
@@ -40,45 +39,6 @@ def test_peers_leave_the_head_of_models_alone():
         found = load(stem, load_config(CONFIG).external(stem, peers={"gpt2_hf": "1.0"}))
         joined = [case for case in found.cases("gpu") if case.implementation == "gpt2_hf"]
         assert joined and not {*joined} & {*found.head_cases("gpu")}
-
-
-def test_head_of_end_to_end_has_the_steps_of_the_first_table_alone():
-    benchmark = load("end_to_end")
-    found = benchmark.groups(benchmark.head_cases("gpu"))
-    assert [group[0].axes["size"] for group in found] == ["0.13B", "0.97B"]
-    bf16 = "autocast_bfloat16"
-    steps = {(bf16, "sdpa_compiled_blocks"), (bf16, "graph"), ("bfloat16", "graph")}
-    for group in found:
-        assert {(case.axes["dtype"], case.implementation) for case in group} == steps
-
-
-@pytest.mark.parametrize(
-    ("preset", "sizes"), [("full", 5), ("gpu", 2)], ids=lambda value: str(value)
-)
-def test_ladder_has_every_rung_of_the_sizes_of_a_preset(preset, sizes):
-    cells = {}
-    for case in load("end_to_end").cases(preset):
-        if (case.axes["context_length"], case.axes["batch"]) == (1024, 4):
-            cells.setdefault(case.axes["size"], set()).add(
-                (case.axes["dtype"], case.implementation)
-            )
-    rungs = {(rung.dtype, rung.implementation) for rung in RUNGS}
-    graphs = {rung for rung in rungs if rung[1] == "graph"}
-    assert sum(rungs <= found for found in cells.values()) == sizes
-    assert len(cells) == 5 and all(graphs <= found for found in cells.values())
-
-
-def test_quick_run_trains_nothing_and_has_no_ranks_on_a_cpu():
-    assert not load("ladder_loss").head_cases("gpu")
-    ranked = [load(stem) for stem in stems() if load(stem).least_devices > 1]
-    assert not [case for one in ranked for case in one.head_cases("cpu")]
-
-
-def test_cpu_has_one_step_of_the_small_model():
-    benchmark = load("end_to_end")
-    (small,) = [case for case in benchmark.cases("cpu") if case.axes["size"] == "0.13B"]
-    assert benchmark.phases_of(small) == ("train_step",)
-    assert small not in benchmark.head_cases("cpu")
 
 
 def test_grid_of_the_configuration_replaces_values_of_the_head():

@@ -73,7 +73,7 @@ def lmperf(context: click.Context, directory: Path | None, configfile: Path, ove
     if directory is not None:
         _change_to(directory)
     # The module of a custom implementation may lie in the current directory.
-    if (here := _current_directory()) not in sys.path:
+    if (here := os.getcwd()) not in sys.path:
         sys.path.insert(0, here)
     context.obj = Settings(configfile, overrides)
 
@@ -117,13 +117,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     except (KeyboardInterrupt, click.Abort):
         return 128 + signal.SIGINT
-
-
-def _current_directory() -> str:
-    try:
-        return os.getcwd()
-    except FileNotFoundError:
-        raise UserError("the current directory is gone; change into the checkout") from None
 
 
 def _change_to(directory: Path) -> None:

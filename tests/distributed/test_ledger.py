@@ -51,11 +51,6 @@ def test_communication_is_split_into_hidden_and_exposed():
     assert (found.step_ms, found.compute_ms, found.waited_ms) == (10, 6, 0)
 
 
-def test_communication_after_all_computation_is_not_hidden():
-    found, _ = entry([rank([(0, 6)], (6, 8), (8, 9))] * 2)
-    assert found.hidden_ms == 0 and found.exposed_ms == found.communication_ms == 3
-
-
 def test_waiting_for_the_last_rank_is_kept_apart():
     early, late = rank([(0, 2)], (2, 9)), rank([(0, 7)], (7, 9))
     found, _ = entry([early, late])

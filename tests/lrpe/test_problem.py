@@ -221,10 +221,3 @@ def test_invalid_result_is_rejected_with_reason():
             call(work, "forward", 1)
         with pytest.raises(WrongResult, match=words):
             work.gate(["forward"])
-
-
-def test_failed_gate_reports_pytorch_error():
-    gate = problem(dtype="bfloat16").gate(sine_negated, PHASES)
-    errors = gate.pytorch()
-    assert not gate.passed and errors.keys() == gate.errors.keys()
-    assert errors["out"] <= gate.bounds["out"] < gate.errors["out"]

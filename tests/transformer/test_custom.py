@@ -26,14 +26,6 @@ def problem_of(monkeypatch):
     return lambda given: ModelProblem("for tests", 32, 2, "cpu", 0, given)
 
 
-class Rounded(LanguageModel):
-    """Rounds its logits to bfloat16 even without autocast."""
-
-    def forward(self, tokens):
-        logits = super().forward(tokens)
-        return logits.bfloat16().to(logits.dtype) if logits.dtype == torch.float32 else logits
-
-
 @pytest.mark.parametrize("dtype", ["float32", "autocast_bfloat16"])
 def test_custom_model_passes_gate_and_timed_check(problem_of, dtype):
     problem = problem_of(LanguageModel)
@@ -45,12 +37,6 @@ def test_custom_model_passes_gate_and_timed_check(problem_of, dtype):
     for name in PHASES:
         problem.freshen(7)
         assert problem.check(dtype, name, phases[name].run(phases[name].before())).passed, name
-
-
-def test_model_that_rounds_without_autocast_fails_the_gate(problem_of):
-    problem = problem_of(Rounded)
-    gate = problem.gate(runnable(Rounded, problem.model), "float32", PHASES)
-    assert not gate.passed and gate.errors["logits"] > 100 * gate.bounds["logits"]
 
 
 class Unused(LanguageModel):
@@ -154,14 +140,6 @@ def keeps_gradients(model, optimizer, tokens, targets):
     return loss
 
 
-def halves_the_loss(model, optimizer, tokens, targets):
-    optimizer.zero_grad()
-    loss = cross_entropy(model(tokens), targets) / 2
-    loss.backward()
-    optimizer.step()
-    return 2 * loss
-
-
 def makes_no_step(model, optimizer, tokens, targets):
     optimizer.zero_grad()
     loss = cross_entropy(model(tokens), targets)
@@ -184,13 +162,6 @@ def test_incomplete_train_step_is_refused(problem_of, step, words):
     problem = problem_of(None)
     with pytest.raises(WrongResult, match=words):
         problem.gate_run(partial(problem.custom_step, step, problem.model, "float32"), "float32")
-
-
-def test_train_step_with_another_loss_fails_the_gate(problem_of):
-    problem = problem_of(None)
-    run = partial(problem.custom_step, halves_the_loss, problem.model, "float32")
-    gate = problem.gate_run(run, "float32")
-    assert not gate.passed and gate.worst in ("gradient", "gain")
 
 
 def test_train_step_that_accumulates_fails_the_timed_check(problem_of):

@@ -6,9 +6,7 @@ import pytest
 import torch
 
 from lmperf.benchmark import Case, Unsupported, WrongResult
-from lmperf.benchmarks import end_to_end, load
-from lmperf.evidence.closure import digests
-from lmperf.evidence.keys import DECLARATIONS
+from lmperf.benchmarks import load
 from lmperf.measuring.memory import out_of_memory
 from lmperf.names import IMPLEMENTATIONS
 from lmperf.transformer import fused_loss, sizes
@@ -60,19 +58,6 @@ def test_every_rung_is_a_cell_of_end_to_end_and_has_words():
         assert rung.name in IMPLEMENTATIONS
 
 
-def test_steps_of_the_first_table_are_a_group_and_the_other_rungs_one():
-    benchmark = load("end_to_end")
-    found = [
-        {(case.axes["dtype"], case.implementation) for case in group}
-        for group in benchmark.groups(benchmark.cases("full"))
-    ]
-    first = {*end_to_end._FIRST}
-    others = {rung[1:3] for rung in RUNGS} - first
-    assert found.count(first) == 5 and len(others) == len(RUNGS) - 2
-    assert sum(others <= group for group in found) == 5
-    assert sum({rung[1:3] for rung in RUNGS[4:]} <= group for group in found) == 5, "larger batches"
-
-
 def test_ladder_cells_have_a_train_step_alone():
     benchmark = load("end_to_end")
     alone = {c for c in benchmark.cases("gpu") if benchmark.phases_of(c) == ("train_step",)}
@@ -93,32 +78,6 @@ def test_bf16_weights_need_a_step_implementation(name):
     ]
     with pytest.raises(Unsupported, match="no optimizer for bfloat16 weights"):
         step_maker(lambda model: model).prepare("bfloat16")
-
-
-@pytest.mark.parametrize(
-    "name, reached",
-    [
-        ("float32", {"eager"}),
-        ("compiled_blocks", {"compiled_blocks"}),
-        ("flash_attention", {"compiled_blocks", "triton", "triton_compiled_blocks"}),
-        ("fused_loss", {"triton"}),
-        ("graph", {"triton"}),
-    ],
-)
-def test_rung_depends_only_on_code_of_its_implementation(name, reached):
-    ways = {"eager", "sdpa", "triton", "compiled", "compiled_blocks", "triton_compiled_blocks"}
-    code = digests(load("end_to_end").implementation(rung_of(name).implementation).entry)
-    assert {one for one in ways if f"lmperf.transformer.implementations:{one}" in code} == reached
-    steps = name in ("fused_loss", "graph")
-    assert ("lmperf.transformer.fused_loss:linear_cross_entropy" in code) == steps
-    assert ("lmperf.transformer.compiled_adamw:CompiledAdamW" in code) == steps
-    assert ("lmperf.transformer.graphed:Graphed" in code) == (name == "graph")
-
-
-def test_optimizer_and_graph_are_no_part_of_other_implementations():
-    code = digests("lmperf.benchmarks.end_to_end:EndToEnd", DECLARATIONS)
-    modules = {name.partition(":")[0].rpartition(".")[2] for name in code}
-    assert "steps" in modules and not modules & {"compiled_adamw", "graphed", "rungs"}
 
 
 CPU_RUNGS = [
@@ -159,19 +118,6 @@ def test_gradient_with_a_small_error_fails_the_gate(name, factor):
     problem._limits(dtype)  # cached before the eager model has the fault as well
     problem.model.head.weight.register_hook(lambda gradient: factor * gradient)
     assert not problem.gate_run(step_of(name, problem), dtype).passed
-
-
-def test_dropped_chunk_fails_the_gate(monkeypatch):
-    monkeypatch.setattr(fused_loss, "CHUNK", 16)
-    correct, calls = fused_loss._softmax_loss, []
-
-    def wrong(logits, targets, share):
-        calls.append(None)
-        return correct(logits, targets, 0.0 if len(calls) == 2 else share)
-
-    monkeypatch.setattr(fused_loss, "_softmax_loss", wrong)
-    problem = problem_of("fused_loss")
-    assert not problem.gate_run(step_of("fused_loss", problem), "autocast_bfloat16").passed
 
 
 @pytest.mark.parametrize("name, moment", [("float32", "exp_avg"), ("bf16_weights", "exp_avg_sq")])
@@ -308,15 +254,6 @@ def test_tokens_are_reproducible_and_learnable():
     cell = "for tests", 16, 4, "cpu", 0
     found = losses(maker_of("float32"), "float32", *cell, steps=30, learning_rate=1e-2)
     assert found[0] == pytest.approx(9.2, abs=0.3) and found[-1] < found[0] - 2
-
-
-def test_cpu_grids_have_no_rung_that_needs_cuda():
-    names = {case.implementation for case in load("ladder_loss").cases("cpu")}
-    assert names <= set(CPU_RUNGS) and "float32" in names
-    cases = load("end_to_end").cases("cpu")
-    assert not [c for c in cases if load("end_to_end").implementation(c.implementation).needs_cuda]
-    steps = {(c.axes["dtype"], c.implementation) for c in cases}
-    assert {rung_of(name)[1:3] for name in ("fused_loss", "bf16_weights")} <= steps
 
 
 @pytest.mark.gpu
