@@ -9,7 +9,7 @@ after the known ones, in alphabetical order.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from lmperf.dtypes import DTYPES
@@ -209,37 +209,30 @@ def mark_words(mark: str) -> str:
     return MARKS.get(mark, mark.replace("_", " "))
 
 
-def value_words(name: str, value, axes: Collection[str] = ()):
-    """The words for a value of column ``name`` if the column holds names; else the value unchanged.
-
-    axes: see ``implementation_words`` and ``dtype_words``.
-    """
-    match name:
-        case "implementation":
-            return implementation_words(value, axes)
-        case "dtype":
-            return dtype_words(value, axes)
-        case "phase":
-            return phase_words(value)
-        case "size":
-            return size_words(value)
-        case "operation":
-            return OPERATIONS.get(value, value)
-        case "load":
-            return LOADS.get(value, value)
-        case "moment":
-            return MOMENTS.get(value, value)
-        case "message_bytes":
-            return bytes_words(value)
-    return value
-
-
 def bytes_words(size: float) -> str:
     """A number of bytes with a decimal unit, as sizes of messages are given: ``10 MB``."""
     for factor, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if size >= factor:
             return f"{size / factor:.4g} {unit}"
     return f"{size:g} B"
+
+
+# Column -> the words for a value of it.
+_WORDS: dict[str, Callable] = {
+    "implementation": implementation_words,
+    "dtype": dtype_words,
+    "phase": phase_words,
+    "size": size_words,
+    "operation": lambda name: OPERATIONS.get(name, name),
+    "load": lambda name: LOADS.get(name, name),
+    "moment": lambda name: MOMENTS.get(name, name),
+    "message_bytes": bytes_words,
+}
+
+
+def value_words(name: str, value):
+    """The words for a value of a column if the column holds names; else the value unchanged."""
+    return _WORDS[name](value) if name in _WORDS else value
 
 
 def axis_words(axis: str) -> str:

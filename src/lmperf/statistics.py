@@ -111,15 +111,15 @@ def paired(base: Rounds, candidate: Rounds) -> Ratio:
     return Ratio(*(_like(base, field) for field in fields))
 
 
-def unpaired(base: Rounds, candidate: Rounds, seed: int = 0) -> Ratio:
+def unpaired(base: Rounds, candidate: Rounds) -> Ratio:
     """Return the speed-up of two cases that were timed apart, from their medians by round.
 
     The field `rounds` is the smaller number of rounds of the two cases; below two, the interval is
-    NaN. `seed` is the seed of the bootstrap.
+    NaN.
     """
     one, two = (np.atleast_2d(np.asarray(side, float)) for side in (base, candidate))
     counts = np.minimum(_counts(one), _counts(two))
-    low, high = _bootstrapped(one, two, seed)
+    low, high = _bootstrapped(one, two)
     p = _p_unpaired(np.log(one), np.log(two))
     fields = medians(one) / medians(two), low, high, p, counts
     return Ratio(*(_like(base, field) for field in fields))
@@ -260,7 +260,7 @@ def _certain(p: np.ndarray, difference: np.ndarray, deviation: np.ndarray) -> np
     return np.where(deviation == 0, np.where(difference == 0, 1.0, 0.0), p)
 
 
-def _bootstrapped(base: np.ndarray, candidate: np.ndarray, seed: int):
+def _bootstrapped(base: np.ndarray, candidate: np.ndarray):
     """Return the ends of the percentile bootstrap interval of the ratio of medians, for each row.
 
     All rows of as many rounds share their resamples. So the median of a resample is, in every
@@ -272,7 +272,7 @@ def _bootstrapped(base: np.ndarray, candidate: np.ndarray, seed: int):
     ends = 100 * tail, 100 * (1 - tail)
     for some in np.unique(counts[counts.min(axis=1) > 1], axis=0):
         rows = np.flatnonzero((counts == some).all(axis=1))
-        places = _places_of_medians(some, seed)
+        places = _places_of_medians(some)
         for first in range(0, len(rows), _ROWS_AT_ONCE):
             part = rows[first : first + _ROWS_AT_ONCE]
             # Sorting moves the padding to the end.
@@ -285,12 +285,12 @@ def _bootstrapped(base: np.ndarray, candidate: np.ndarray, seed: int):
     return low, high
 
 
-def _places_of_medians(counts: Sequence[int], seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
+def _places_of_medians(counts: Sequence[int]) -> list[tuple[np.ndarray, np.ndarray]]:
     """Return the places of the two middle values of each resample, for each number of values.
 
     The draws are those of `scipy.stats.bootstrap` with batches of `_BATCH` resamples.
     """
-    random, drawn = np.random.default_rng(seed), [[] for _ in counts]
+    random, drawn = np.random.default_rng(0), [[] for _ in counts]
     for first in range(0, _RESAMPLES, _BATCH):
         for parts, count in zip(drawn, counts, strict=True):
             parts.append(random.integers(0, count, (min(_BATCH, _RESAMPLES - first), count)))

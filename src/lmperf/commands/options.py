@@ -47,10 +47,10 @@ class Settings:
         return Project(config_of({}, CONFIG, overrides))
 
 
-def config_option(name: str = "overrides") -> Callable:
+def config_option() -> Callable:
     return click.option(
         "--config",
-        name,
+        "overrides",
         multiple=True,
         metavar="KEY=VALUE",
         help="Override a configuration key: grid.attention.seq_len=[256,512]. Repeat for more.",

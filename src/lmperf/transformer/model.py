@@ -83,13 +83,11 @@ class RotaryEmbedding(nn.Module):
 class SelfAttention(nn.Module):
     """Multi-head causal self-attention with one fused projection for queries, keys and values."""
 
-    def __init__(
-        self, d_model: int, num_heads: int, rotary: RotaryEmbedding, attention: Attention
-    ) -> None:
+    def __init__(self, d_model: int, num_heads: int, rotary: RotaryEmbedding) -> None:
         super().__init__()
         self.num_heads = num_heads
         self.rotary = rotary
-        self.attention = attention
+        self.attention: Attention = plain_attention
         self.qkv = nn.Linear(d_model, 3 * d_model, bias=False)
         self.output = nn.Linear(d_model, d_model, bias=False)
 
@@ -116,17 +114,10 @@ class SwiGLU(nn.Module):
 class Block(nn.Module):
     """Pre-norm Transformer block; input and output are [batch, seq_len, d_model]."""
 
-    def __init__(
-        self,
-        d_model: int,
-        num_heads: int,
-        d_ff: int,
-        rotary: RotaryEmbedding,
-        attention: Attention = plain_attention,
-    ) -> None:
+    def __init__(self, d_model: int, num_heads: int, d_ff: int, rotary: RotaryEmbedding) -> None:
         super().__init__()
         self.attention_norm = RMSNorm(d_model)
-        self.attention = SelfAttention(d_model, num_heads, rotary, attention)
+        self.attention = SelfAttention(d_model, num_heads, rotary)
         self.feed_forward_norm = RMSNorm(d_model)
         self.feed_forward = SwiGLU(d_model, d_ff)
 
@@ -138,9 +129,9 @@ class Block(nn.Module):
 class TransformerLM(nn.Module):
     """Causal language model: tokens [batch, seq_len] int64 -> logits [batch, seq_len, vocab_size].
 
-    attention: callable (q, k, v, causal=True) on [batch, heads, seq_len, d_head]. `blocks` is a
-    ModuleList, so that each block can be compiled separately. Under autocast the logits have the
-    low precision.
+    `blocks` is a ModuleList, so that each block can be compiled separately. The attention of a
+    block is `plain_attention`, and can be replaced by a callable with the same arguments. Under
+    autocast the logits have the low precision.
 
     Raises:
         ValueError: d_model does not split into heads of an even width; from forward: the sequence
@@ -156,7 +147,6 @@ class TransformerLM(nn.Module):
         num_heads: int,
         d_ff: int,
         rope_theta: float = ROPE_THETA,
-        attention: Attention = plain_attention,
     ) -> None:
         super().__init__()
         check_heads(d_model, num_heads)
@@ -164,30 +154,17 @@ class TransformerLM(nn.Module):
         rotary = RotaryEmbedding(d_model // num_heads, context_length, rope_theta)
         self.embedding = nn.Embedding(vocab_size, d_model)
         self.blocks = nn.ModuleList(
-            Block(d_model, num_heads, d_ff, rotary, attention) for _ in range(num_layers)
+            Block(d_model, num_heads, d_ff, rotary) for _ in range(num_layers)
         )
         self.norm = RMSNorm(d_model)
         self.head = nn.Linear(d_model, vocab_size, bias=False)
         self._initialise(num_layers)
 
     @classmethod
-    def of_size(
-        cls,
-        size: ModelSize,
-        vocab_size: int,
-        context_length: int,
-        attention: Attention = plain_attention,
-    ) -> "TransformerLM":
+    def of_size(cls, size: ModelSize, vocab_size: int, context_length: int) -> "TransformerLM":
         """A model whose size is one of `lmperf.transformer.sizes`."""
-        return cls(
-            vocab_size,
-            context_length,
-            size.d_model,
-            size.num_layers,
-            size.num_heads,
-            size.d_ff,
-            attention=attention,
-        )
+        widths = size.d_model, size.num_layers, size.num_heads, size.d_ff
+        return cls(vocab_size, context_length, *widths)
 
     def _initialise(self, num_layers: int) -> None:
         # Each block adds to the residual stream twice. Dividing by the square root of the number of
