@@ -9,6 +9,7 @@ import torch.distributed as dist
 
 from lmperf.benchmark import Rank
 from lmperf.distributed import leaderboard
+from lmperf.distributed.data_parallel import InPlaceReducer
 from lmperf.distributed.leaderboard import RankProblem, Shape
 from lmperf.transformer.checkpointing import ATTENTION, MATMULS
 from lmperf.transformer.sizes import ModelSize
@@ -26,8 +27,8 @@ def gates(rank: Rank) -> dict[str, dict]:
 def wrong(rank: Rank) -> dict[str, dict]:
     """As `gates`, of a step without reductions, with one fewer, and without broadcasts."""
     return {
-        "no reduction": _with(leaderboard, "_reduce", lambda *_: None, rank),
-        "one reduction fewer": _with(leaderboard, "_reduce", _all_but_the_third(), rank),
+        "no reduction": _with(InPlaceReducer, "_ready", lambda *_: None, rank),
+        "one reduction fewer": _with(InPlaceReducer, "_ready", _all_but_the_third(), rank),
         "no broadcast": _with(dist, "broadcast", lambda *_, **__: _Done(), rank, sharded=True),
     }
 
@@ -50,14 +51,14 @@ def _with(module, name: str, function, rank: Rank, **options: bool) -> dict:
 
 def _all_but_the_third():
     """Reduce the gradient of every parameter, but not in the third step."""
-    original, calls = leaderboard._reduce, Counter()
+    original, calls = InPlaceReducer._ready, Counter()
 
-    def reduce(works, parameter):
-        calls[parameter] += 1
-        if calls[parameter] != 3:
-            original(works, parameter)
+    def ready(self, index):
+        calls[self, index] += 1
+        if calls[self, index] != 3:
+            original(self, index)
 
-    return reduce
+    return ready
 
 
 class _Done:

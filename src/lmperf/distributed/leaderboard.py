@@ -14,7 +14,6 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from statistics import median
 from typing import Any
 
@@ -23,7 +22,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from lmperf.benchmark import Rank, Unsupported
-from lmperf.distributed.communication import average_op, divided
+from lmperf.distributed.data_parallel import reducer_of
 from lmperf.distributed.gating import NO_DIFFERENCE, STEPS, agreed, differing
 from lmperf.gate import Gate
 from lmperf.transformer.compiled_adamw import CompiledAdamW
@@ -65,17 +64,13 @@ class Exchange:
     """
 
     def __init__(self, model: nn.Module, rank: Rank, rate: float, sharded: bool):
-        self._parameters, self._ranks = list(model.parameters()), rank.ranks
+        self._parameters = list(model.parameters())
         owners = owners_of([parameter.numel() for parameter in self._parameters], rank.ranks)
         self._owners = owners if sharded and rank.ranks > 1 else None
         pairs = zip(self._parameters, owners, strict=True)
         mine = [one for one, owner in pairs if self._owners is None or owner == rank.number]
         self.adamw = CompiledAdamW(mine, rate)
-        self._works: list[dist.Work] = []
-        if rank.ranks > 1:
-            # The hooks hold no reference to the model: autograd's are invisible to the collector.
-            for parameter in self._parameters:
-                parameter.register_post_accumulate_grad_hook(partial(_reduce, self._works))
+        self._reducer = reducer_of(self._parameters, None) if rank.ranks > 1 else None
 
     def set_eps(self, eps: float) -> None:
         """Set AdamW's epsilon."""
@@ -88,24 +83,14 @@ class Exchange:
 
     def step(self) -> None:
         """Wait for the averages, update this rank's share, and receive the others'."""
-        _wait(self._works)
-        if self._ranks > 1:
-            divided(*(parameter.grad for parameter in self._parameters))
+        if self._reducer is not None:
+            self._reducer.finish()
         self.adamw.step()
         if self._owners is not None:
             pairs = zip(self._parameters, self._owners, strict=True)
             sent = [dist.broadcast(one.detach(), owner, async_op=True) for one, owner in pairs]
-            _wait(sent)
-
-
-def _reduce(works: list[dist.Work], parameter: Tensor) -> None:
-    works.append(dist.all_reduce(parameter.grad, average_op(), async_op=True))
-
-
-def _wait(works: list[dist.Work]) -> None:
-    for work in works:
-        work.wait()
-    works.clear()
+            for work in sent:
+                work.wait()
 
 
 def owners_of(numels: Sequence[int], ranks: int) -> list[int]:
