@@ -35,11 +35,6 @@ class Dtype:
         return _BYTES[self.storage]
 
     @property
-    def mode(self) -> str:
-        """How float32 matmuls run: `tf32` or `ieee`."""
-        return "tf32" if self.matmul == "tf32" else "ieee"
-
-    @property
     def meaning(self) -> list[str | None]:
         """The fields that decide what runs; the key of a row holds them instead of the name."""
         return [self.storage, self.matmul, self.autocast]

@@ -12,7 +12,6 @@ from lmperf.dtypes import dtype_of
 
 # Calls in each dtype of `bf16_slowdown`, and how long they may take together in seconds.
 _LEAST_CALLS, _CALLS, _LASTS_S = 3, 30, 1.0
-_MATMUL_PRECISION = {"ieee": "highest", "tf32": "high"}
 
 
 def storage_dtype(dtype: str) -> torch.dtype:
@@ -31,7 +30,7 @@ def precision(dtype: str) -> Iterator[None]:
     Raises:
         ValueError: the dtype is unknown.
     """
-    mode = _MATMUL_PRECISION[dtype_of(dtype).mode]
+    mode = "high" if dtype_of(dtype).matmul == "tf32" else "highest"
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision(mode)
     try:
