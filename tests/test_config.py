@@ -88,7 +88,7 @@ def test_custom_implementation_is_an_entry_or_a_mapping(tmp_path):
     }
     assert config.external("lrpe") == {}
     benchmark = load_benchmark("attention", config.external("attention"))
-    tolerances = [benchmark.tolerance_of(name) for name in ("one", "other", "eager")]
+    tolerances = [benchmark.implementation(name).tolerance for name in ("one", "other", "eager")]
     assert tolerances == ["strict", "rounded_scores", "rounded_scores"]
 
 

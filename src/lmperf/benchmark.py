@@ -406,23 +406,6 @@ class Benchmark:
             raise Unsupported(f"{implementation.entry}: {fault}")
         return partial(called, **implementation.options) if implementation.options else called
 
-    def tolerance_of(self, name: str) -> str | None:
-        """Return the name of the tolerance that an implementation declares.
-
-        None if it is unknown: evidence may hold implementations that the configuration no longer
-        names.
-        """
-        return self.known[name].tolerance if name in self.known else None
-
-    def largest_error_bound(self, row: Mapping[str, Any]) -> float:
-        """Return the largest `error_bound` that a row of this benchmark can have.
-
-        1 unless a benchmark knows better: with a wider bound, a result of zeros would pass.
-
-        row: column -> value or its text, with at least the axes and the implementation.
-        """
-        return 1.0
-
     @classmethod
     def known_tolerances(cls) -> tuple[str, ...]:
         """The names of the tolerances that implementations of this benchmark may declare."""

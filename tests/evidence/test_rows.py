@@ -40,7 +40,6 @@ def test_possible_row_is_sound(row):
         ({"max_error": ""}, "max_error and error_bound are not both there"),
         ({"max_error": "-1"}, "max_error is '-1'"),
         ({"error_bound": "inf"}, "error_bound is 'inf'"),
-        ({"error_bound": "2", "max_error": "1.5"}, "rounding explains at most"),
         ({"status": "fine"}, "status is 'fine'"),
         ({"status": "timeout"}, "status is timeout, but there is a median_ms"),
         ({"phase": "sideways"}, "phase is 'sideways'"),
@@ -75,13 +74,6 @@ def test_median_lies_in_its_interval():
     row |= {**ABOUT, "implementation": "eager", "phase": "train_step", "status": "ok"}
     assert fault(of, {**row, "median_ms": "2", "low_ms": "1", "high_ms": "3"}) == ""
     assert "outside 3 to 4" in fault(of, {**row, "median_ms": "2", "low_ms": "3", "high_ms": "4"})
-
-
-def test_largest_bound_covers_every_declared_tolerance():
-    """A bound that an implementation declares is wider than a strict one, and below 1."""
-    of = load("attention", {"mine": "a:b"})
-    bounds = {name: of.largest_error_bound({**ROW, "implementation": name}) for name in of.known}
-    assert all(0 < bound <= 1 for bound in bounds.values())
 
 
 @pytest.mark.machine

@@ -3,7 +3,6 @@
 The report states these constants; `accuracy.error_bound` derives the numbers.
 """
 
-from lmperf.benchmark import STRICT
 from lmperf.dtypes import DTYPES
 
 # The number of rows over whose RMS an error is divided: see `accuracy.blockwise_error`.
@@ -21,16 +20,3 @@ ROUNDOFFS_ALLOWED = {name: _ROUNDOFFS_ALLOWED[matmul] for name, matmul in _MATMU
 ROUNDOFFS_OF_ROUNDED_SCORES = 24
 # The largest |score| of the inputs with large scores.
 LARGEST_SCORE = 128
-
-
-def largest_bound(dtype: str, tolerance: str | None) -> float:
-    """The largest `accuracy.error_bound` of any tensor; tolerance: None if it is unknown.
-
-    Inputs with large scores have the largest bound.
-    """
-    roundoffs = ROUNDOFFS_ALLOWED[dtype]
-    if tolerance != STRICT and UNIT_ROUNDOFF[dtype] == UNIT_ROUNDOFF["bfloat16"]:
-        roundoffs = ROUNDOFFS_OF_ROUNDED_SCORES
-    unit = UNIT_ROUNDOFF["float32"]
-    of_scores = 16 * unit + (2 * UNIT_ROUNDOFF[dtype] if tolerance != STRICT else 0.0)
-    return roundoffs * UNIT_ROUNDOFF[dtype] + LARGEST_SCORE * of_scores

@@ -5,9 +5,7 @@ Plain attention stores its scores, a [batch, seq_len, seq_len] tensor.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 from lmperf.axes import dtype_axis
 from lmperf.benchmark import Axis, Case, Implementation, Timed, Workload, grid, numbers
@@ -61,11 +59,6 @@ class Attention(Timed):
         "cpu": [{"seq_len": [512], "d_head": [64]}],
         "gpu": [{"seq_len": [4096], "d_head": [64]}],
     }
-
-    def largest_error_bound(self, row: Mapping[str, Any]) -> float:
-        from lmperf.attention.rounding import largest_bound
-
-        return largest_bound(row["dtype"], self.tolerance_of(row["implementation"]))
 
     def prepare(self, case: Case, device: str, seed: int, shared: dict) -> Workload:
         from lmperf.attention.custom import fitted

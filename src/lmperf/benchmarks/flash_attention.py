@@ -22,7 +22,6 @@ from lmperf.benchmark import (
     numbers,
     texts,
 )
-from lmperf.benchmarks.attention import Attention
 from lmperf.dtypes import PLAIN_DTYPES
 from lmperf.gate import Gate
 
@@ -94,7 +93,6 @@ class FlashAttention(Timed):
     takes = "attention"
     phases = ("forward", "backward", "forward_backward")
     check = "flash_attention_check"
-    largest_error_bound = Attention.largest_error_bound
     implementations = (
         Implementation("eager", "lmperf.attention.reference:attention", tolerance="rounded_scores"),
         Implementation(

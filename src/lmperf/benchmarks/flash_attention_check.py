@@ -23,7 +23,6 @@ from lmperf.benchmark import (
     grid,
     numbers,
 )
-from lmperf.benchmarks.attention import Attention
 from lmperf.dtypes import PLAIN_DTYPES, dtype_of
 from lmperf.gate import Gate
 
@@ -53,7 +52,6 @@ class FlashAttentionCheck(Observed):
     phases = ("forward_backward",)
     implementations = (Implementation("triton", "lmperf.attention.triton:flash_attention"),)
     is_check = True
-    largest_error_bound = Attention.largest_error_bound
     grids = {
         "cpu": [
             _cells(batch=1, heads=2, seq_len=[1, 127], d_head=[16, 64, 80], dtype=_ON_CPU),

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 from lmperf.axes import dtype_axis
 from lmperf.benchmark import Axis, Case, Implementation, Timed, Unsupported, Workload, grid, numbers
@@ -86,12 +84,6 @@ class Lrpe(Timed):
         "full": [_cells(shape=_SHAPES, extra_tokens=[0, 10])],
     }
     head = {"gpu": [{"shape": ["32768"], "extra_tokens": [0]}]}
-
-    def largest_error_bound(self, row: Mapping[str, Any]) -> float:
-        from lmperf.lrpe.rounding import largest_bound
-
-        tolerance = self.tolerance_of(row["implementation"])
-        return largest_bound(row["dtype"], row["shape"], tolerance)
 
     def prepare(self, case: Case, device: str, seed: int, shared: dict) -> Workload:
         from lmperf.compiler import require_compiler

@@ -25,7 +25,6 @@ class LrpeCheck(Observed):
         "error_out", "error_norm", "error_dx", "error_inverse", "error_difference", "error_angle"
     )
     axes = Lrpe.axes
-    largest_error_bound = Lrpe.largest_error_bound
     takes = "lrpe"
     phases = ("forward_backward",)
     is_check = True

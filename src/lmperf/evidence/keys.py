@@ -32,8 +32,8 @@ METHOD_VERSION = 8
 # Attributes of a benchmark that decide which cells there are and how they are shown.
 DECLARATIONS = frozenset(
     {
-        *("axes", "check", "columns", "grids", "head", "implementations", "largest_error_bound"),
-        *("least_devices", "not_applicable", "order", "phases_of", "section", "stated"),
+        *("axes", "check", "columns", "grids", "head", "implementations", "least_devices"),
+        *("not_applicable", "order", "phases_of", "section", "stated"),
         *("takes", "title"),
     }
 )

@@ -143,10 +143,6 @@ def fault(benchmark: Benchmark, row: Mapping[str, Any]) -> str:
         if not first["loc"]:
             return words
         return f"{first['loc'][0]} is {shown(first['input'])}: {words}"
-    if (bound := row.get("error_bound")) and float(bound) > _CLOSE * (
-        most := benchmark.largest_error_bound(row)
-    ):
-        return f"error_bound is {bound}, but rounding explains at most {most:.3g}"
     return ""
 
 
