@@ -117,7 +117,7 @@ def test_try_takes_several_values_of_an_axis(lmperf, monkeypatch):
 
     monkeypatch.setattr(run, "_measured_now", measured_now)
     grid = "{seq_len: [32, 64, 128], d_head: [32, 16], dtype: [float32, tf32, bfloat16]}"
-    several = ("--only", "seq_len=32,64,dtype=float32|bfloat16", "--implementations", "sdpa")
+    several = ("--only", "seq_len=32,64,dtype=float32,bfloat16", "--implementations", "sdpa")
     lmperf(
         *("try", "my_functions:attention", "--as", "attention", *several),
         *("--config", f"grid.flash_attention={grid}"),

@@ -25,7 +25,7 @@ def values(chosen, axis):
 
 
 def test_case_matches_any_of_the_values_given_for_an_axis():
-    wanted = Wanted(only=only("seq_len=128|512,causal=true", "seq_len=2048", "dtype=bfloat16"))
+    wanted = Wanted(only=only("seq_len=128,512,causal=true", "seq_len=2048", "dtype=bfloat16"))
     (chosen,) = select([grid("flash_attention")], wanted)
     assert values(chosen, "seq_len") == {128, 512, 2048}
     assert values(chosen, "dtype") == {"bfloat16"} and values(chosen, "d_head") == {64}
@@ -75,7 +75,7 @@ def test_select_drops_benchmark_without_wanted_cells():
 
 def beyond(stem, preset="gpu", **named):
     """The cases that `lmperf run` measures for values of axes, given as texts."""
-    pairs = [(axis, text) for axis, texts in named.items() for text in texts.split("|")]
+    pairs = [(axis, text) for axis, texts in named.items() for text in texts.split(",")]
     wanted = Wanted((), pairs)
     project = SimpleNamespace(
         machine=SimpleNamespace(devices=2),
@@ -103,7 +103,7 @@ def test_values_of_different_cells_of_the_grid_make_a_new_cell():
 
 def test_values_in_the_grid_select_no_cell_outside_it():
     grid = {case.name for case in load("flash_attention").cases("gpu")}
-    found = beyond("flash_attention", seq_len="512|4096", dtype="bfloat16|float32")
+    found = beyond("flash_attention", seq_len="512,4096", dtype="bfloat16,float32")
     assert found and {*found} <= grid
 
 

@@ -44,7 +44,7 @@ def compare(
 
     \b
     Example:
-      lmperf compare main --benchmark lrpe --only "shape=1024|32x32"
+      lmperf compare main --benchmark lrpe --only shape=1024,32x32
     """
     from lmperf.comparing.run import compare_versions
     from lmperf.evidence.wanted import Wanted

@@ -17,7 +17,7 @@ from lmperf.commands.options import (
     stem_argument,
 )
 from lmperf.errors import UserError
-from lmperf.evidence.plan import FAILURES, LOADED, Plan
+from lmperf.evidence.plan import LOADED, Plan
 from lmperf.evidence.project import Project
 
 
@@ -25,11 +25,6 @@ from lmperf.evidence.project import Project
 @stem_argument(type=None)
 @only_option
 @click.option("--force", is_flag=True, help="Measure every case, fresh ones as well.")
-@click.option(
-    "--retry-failed",
-    is_flag=True,
-    help="Also retry crashes, time-outs, out-of-memory rows and failed checks.",
-)
 @click.option("--loaded", is_flag=True, help="Also rows that were timed beside other load.")
 @click.option("--log", type=click.Path(path_type=Path), help="Append a line for each group.")
 @click.option("--parent", type=int, metavar="PID", help="Stop when this process ends.")
@@ -40,7 +35,6 @@ def measure(
     stem: str,
     only: Sequence[tuple[str, str]],
     force: bool,
-    retry_failed: bool,
     loaded: bool,
     log: Path | None,
     parent: int | None,
@@ -72,9 +66,8 @@ def measure(
             repeat(project, log)
             return
         plan = plan_of(project, stem)
-        again = {*(FAILURES if retry_failed else ()), *([LOADED] if loaded else ())}
-        forced = frozenset(plan.cases if force else ())
-        plan = replace(plan, again=plan.again | again, forced=forced)
+        again = plan.again | ({LOADED} if loaded else frozenset())
+        plan = replace(plan, again=again, forced=frozenset(plan.cases if force else ()))
         cases = None
         if only:
             [chosen] = select([Chosen(plan.benchmark, plan.chosen)], Wanted(only=only))

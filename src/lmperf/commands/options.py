@@ -92,7 +92,7 @@ class Choice(click.Choice):
 
 
 def _pairs(text: str) -> list[tuple[str, str]]:
-    """Return the pairs in `seq_len=256|512,dtype=float32,bfloat16`.
+    """Return the pairs in `seq_len=256,512,dtype=float32`.
 
     A part without an axis is one more value of the axis before it.
     """
@@ -102,7 +102,7 @@ def _pairs(text: str) -> list[tuple[str, str]]:
         axis, value = (name.strip(), value) if equals else (axis, part)
         if not axis or not value.strip():
             raise click.BadParameter(f"must be AXIS=VALUE,..., not {text}")
-        pairs += [(axis, one.strip()) for one in value.split("|")]
+        pairs.append((axis, value.strip()))
     return pairs
 
 
