@@ -10,9 +10,9 @@ import torch.distributed as dist
 from lmperf.benchmark import Rank
 from lmperf.distributed import leaderboard
 from lmperf.distributed.data_parallel import InPlaceReducer
-from lmperf.distributed.leaderboard import RankProblem, Shape
+from lmperf.distributed.leaderboard import RankProblem
 from lmperf.transformer.checkpointing import ATTENTION, MATMULS
-from lmperf.transformer.sizes import ModelSize
+from lmperf.transformer.sizes import ModelSize, Shape
 
 TINY = Shape(ModelSize(32, 64, 2, 2), 96, 16, 2)
 KEPT = [ATTENTION, MATMULS]

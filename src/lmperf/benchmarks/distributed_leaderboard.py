@@ -13,10 +13,9 @@ from lmperf.benchmark import (
     Rank,
     RankedTimed,
     Workload,
-    grid,
     numbers,
 )
-from lmperf.benchmarks.leaderboard import BATCH, CONTEXT, NAME, SIZE
+from lmperf.benchmarks.leaderboard import SIZE, cells, shape_of
 
 # Blocks that keep the results of their matmuls: as many as fit into an H200 with one sequence.
 _WHOLE, _SHARDED = 25, 32
@@ -28,7 +27,7 @@ def _strategy(name: str, matmuls: int, **options: bool) -> Implementation:
     return Implementation(name, entry, options, compiles=True, needs_cuda=True)
 
 
-_cells = partial(grid, size=NAME, context_length=CONTEXT, batch=BATCH, ranks=2, dtype="bfloat16")
+_cells = partial(cells, ranks=2)
 # Recompilations of one function that are allowed.
 _SHAPES = 64
 
@@ -71,12 +70,12 @@ class DistributedLeaderboard(RankedTimed):
 
         from lmperf.benchmark import resolve
         from lmperf.compiler import require_compiler
-        from lmperf.distributed.leaderboard import FULL, gate
+        from lmperf.distributed.leaderboard import gate
         from lmperf.transformer.checkpointing import ATTENTION
         from lmperf.transformer.flops import flops
         from lmperf.transformer.leaderboard import kept_by_block
 
-        implementation = self.require(case, rank.device)
+        implementation, shape = self.require(case, rank.device), shape_of(case)
         require_compiler(rank.device)
         # AdamW is compiled for each shape of the model and of its twins, one more than the default.
         torch._dynamo.config.recompile_limit = _SHAPES
@@ -85,10 +84,10 @@ class DistributedLeaderboard(RankedTimed):
         make = partial(resolve(implementation.entry), **options)
         # Blocks of different sizes come and go: fixed segments would not fit into the device.
         torch.cuda.memory._set_allocator_settings("expandable_segments:True")
-        problem = make(FULL, rank, seed)
-        kept = kept_by_block(FULL.size.num_layers, ATTENTION, matmuls)
+        problem = make(shape, rank, seed)
+        kept = kept_by_block(shape.size.num_layers, ATTENTION, matmuls)
         step = problem.step(kept)
-        work = flops(FULL.size, FULL.context, FULL.batch, "train_step", FULL.vocab)
+        work = flops(shape.size, shape.context, shape.batch, "train_step", shape.vocab)
         return Workload(
             {"train_step": Phase(lambda _: step(), flops=work)},
             gate=lambda _: gate(problem, step, kept, seed, make, rank),
@@ -96,8 +95,8 @@ class DistributedLeaderboard(RankedTimed):
             resident=problem.resident,
             compiles=True,
             columns={
-                "parameters": FULL.size.parameters(FULL.vocab),
-                "tokens": FULL.batch * FULL.context,
+                "parameters": shape.size.parameters(shape.vocab),
+                "tokens": shape.batch * shape.context,
                 "matmul_blocks": matmuls,
             },
         )

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from lmperf.axes import dtype_axis
 from lmperf.benchmark import Axis, Case, Implementation, Phase, Timed, Workload, grid, numbers
-from lmperf.transformer.sizes import LEADERBOARD, LEADERBOARD_VOCAB
+from lmperf.transformer.sizes import LEADERBOARD, Shape
 
-NAME, CONTEXT, BATCH = "8.1B", 32_768, 2
+NAME = "8.1B"
 # Blocks that keep the results of their matmuls: as many as fit into an H200.
 _MATMULS = 9
-SIZE = Axis("size", str, (NAME,), meaning=lambda _: (*LEADERBOARD.dimensions, LEADERBOARD_VOCAB))
+SIZE = Axis(
+    "size", str, (NAME,), meaning=lambda _: (*LEADERBOARD.size.dimensions, LEADERBOARD.vocab)
+)
 
 
 def _kept(name: str, rest: str, matmuls: int = 0) -> Implementation:
@@ -21,7 +24,18 @@ def _kept(name: str, rest: str, matmuls: int = 0) -> Implementation:
     return Implementation(name, entry, options, compiles=True, needs_cuda=True)
 
 
-_cells = partial(grid, size=NAME, context_length=CONTEXT, batch=BATCH, dtype="bfloat16")
+cells = partial(
+    grid,
+    size=NAME,
+    context_length=LEADERBOARD.context,
+    batch=LEADERBOARD.batch,
+    dtype="bfloat16",
+)
+
+
+def shape_of(case: Case) -> Shape:
+    """The dimensions of a case."""
+    return replace(LEADERBOARD, context=case.axes["context_length"], batch=case.axes["batch"])
 
 
 class Leaderboard(Timed):
@@ -47,8 +61,8 @@ class Leaderboard(Timed):
         _kept("keep_matmuls", "attention", _MATMULS),
     )
     grids = {
-        "gpu": [_cells(implementation=["keep_matmuls"])],
-        "full": [_cells(implementation=["recompute_all", "keep_attention"])],
+        "gpu": [cells(implementation=["keep_matmuls"])],
+        "full": [cells(implementation=["recompute_all", "keep_attention"])],
     }
 
     def prepare(self, case: Case, device: str, seed: int, shared: dict) -> Workload:
@@ -56,29 +70,27 @@ class Leaderboard(Timed):
 
         from lmperf.compiler import require_compiler
         from lmperf.transformer.flops import flops
-        from lmperf.transformer.leaderboard import LongProblem, gate
+        from lmperf.transformer.leaderboard import TWIN, LongProblem, gate
 
-        implementation = self.require(case, device)
+        implementation, shape = self.require(case, device), shape_of(case)
         require_compiler(device)
-        size, vocab = LEADERBOARD, LEADERBOARD_VOCAB
-        _, context, batch, _ = (case.axes[axis.name] for axis in self.axes)
-        kept = self.callable_of(implementation.name)(size.num_layers)
+        kept = self.callable_of(implementation.name)(shape.size.num_layers)
         if not shared:
             # Blocks of different sizes come and go: fixed segments would not fit into the device.
             torch.cuda.memory._set_allocator_settings("expandable_segments:True")
-            shared["problem"] = LongProblem(size, vocab, context, batch, device, seed)
+            shared["problem"] = LongProblem(shape, device, seed)
         problem: LongProblem = shared["problem"]
         step = problem.step(kept)
-        work = flops(size, context, batch, "train_step", vocab)
+        work = flops(shape.size, shape.context, shape.batch, "train_step", shape.vocab)
         return Workload(
             {"train_step": Phase(lambda _: step(), flops=work)},
-            gate=lambda _: gate(problem, step, kept, seed),
+            gate=lambda _: gate(problem, step, kept, partial(LongProblem, TWIN, device, seed)),
             freshen=problem.freshen,
             resident=problem.resident,
             compiles=True,
             columns={
-                "parameters": size.parameters(vocab),
-                "tokens": batch * context,
+                "parameters": shape.size.parameters(shape.vocab),
+                "tokens": shape.batch * shape.context,
                 "matmul_blocks": implementation.options["matmuls"],
             },
         )

@@ -14,6 +14,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -25,9 +26,10 @@ from lmperf.benchmark import Rank, Unsupported
 from lmperf.distributed.data_parallel import reducer_of
 from lmperf.distributed.gating import NO_DIFFERENCE, STEPS, agreed, differing
 from lmperf.gate import Gate
+from lmperf.transformer import leaderboard
 from lmperf.transformer.compiled_adamw import CompiledAdamW
-from lmperf.transformer.leaderboard import SIZE, VOCAB, LongProblem, plain_loss, twin_gate
-from lmperf.transformer.sizes import ModelSize
+from lmperf.transformer.leaderboard import TWIN, LongProblem
+from lmperf.transformer.sizes import Shape
 from lmperf.transformer.training import loss_of
 
 # Each step changes the weights by some bf16 units (8e-5), so that rounding loses no change.
@@ -38,21 +40,6 @@ _RATE = 1e-3
 # backward kernels. Weights are rounded at random: if an update is small beside the distance of two
 # bf16 numbers, as for the weights of norms, its relative difference d makes an error of sqrt(d).
 _MOST_OF_STEP = 0.5
-
-
-@dataclass(frozen=True)
-class Shape:
-    """The dimensions of a problem; `batch` counts the sequences of all ranks."""
-
-    size: ModelSize
-    vocab: int
-    context: int
-    batch: int
-
-
-FULL = Shape(SIZE, VOCAB, 32_768, 2)
-# The model that is compared with float64 and with one process: the same widths.
-TWIN = Shape(replace(SIZE, num_layers=2), 10_000, 2048, 2)
 
 
 class Exchange:
@@ -125,8 +112,7 @@ class RankProblem(LongProblem):
         if shape.batch % rank.ranks:
             raise Unsupported(f"a batch of {shape.batch} does not split over {rank.ranks} ranks")
         self._rank = rank
-        cell = shape.size, shape.vocab, shape.context, shape.batch // rank.ranks
-        super().__init__(*cell, rank.device, seed, fused)
+        super().__init__(_part_of(shape, rank), rank.device, seed, fused)
         self.optimizer = Exchange(self.model, rank, rate, sharded)
 
     @property
@@ -144,6 +130,11 @@ class RankProblem(LongProblem):
             mine.copy_(whole.random_(self._vocab, generator=generator).chunk(parts)[part])
 
 
+def _part_of(shape: Shape, rank: Rank) -> Shape:
+    """The shape of a rank's part of the batch."""
+    return replace(shape, batch=shape.batch // rank.ranks)
+
+
 def gate(
     problem: RankProblem,
     step: Callable[[], Tensor],
@@ -155,28 +146,19 @@ def gate(
 ) -> Gate:
     """Check a step: its code on a twin, its exchange of gradients, and its own loss.
 
-    A twin of each rank's part is compared with float64 as in `lmperf.transformer.leaderboard`. The
-    weights of a twin after five steps of all ranks are compared with those of one process, and bit
-    by bit between the ranks, as are the weights of the problem. Its loss is compared with that of
-    an eager forward pass.
+    A twin of each rank's part, and the loss, are compared as in `lmperf.transformer.leaderboard`.
+    The weights of a twin after five steps of all ranks are compared with those of one process, and
+    bit by bit between the ranks, as are the weights of the problem.
 
     make: (shape, rank, seed, rate=) -> a problem of the strategy.
     """
-    problem.clear()
-    ends = kept[0], kept[-1]
     alone = replace(rank, number=0, ranks=1)
-    found, limit = twin_gate(make(replace(twin, batch=twin.batch // rank.ranks), alone, seed), ends)
-    where, error, differing = _five_steps(make, twin, rank, seed, ends)
-    loss = float(step())
-    problem.clear()
-    expected = plain_loss(problem)
-    errors = {
-        **found.errors,
-        "full_loss": abs(loss - expected) / abs(expected),
-        "parameters": error,
-        "ranks": differing + differing_weights(problem.model),
-    }
-    bounds = {"full_loss": limit, "parameters": _MOST_OF_STEP, "ranks": NO_DIFFERENCE}
+    small = partial(make, _part_of(twin, rank), alone, seed)
+    found = leaderboard.gate(problem, step, kept, small)
+    where, error, differing = _five_steps(make, twin, rank, seed, (kept[0], kept[-1]))
+    ranks = differing + differing_weights(problem.model)
+    errors = {**found.errors, "parameters": error, "ranks": ranks}
+    bounds = {"parameters": _MOST_OF_STEP, "ranks": NO_DIFFERENCE}
     places = {**found.where, "parameters": where}
     return Gate(errors, {**found.bounds, **bounds}, found.pytorch, places)
 
@@ -222,8 +204,7 @@ def weights_of_one_process(
     median size of the gradients: with a small one the sign of a gradient decides, and rounding
     decides the sign of a gradient near zero.
     """
-    local = replace(shape, batch=shape.batch // rank.ranks)
-    alone = make(local, replace(rank, number=0, ranks=1), seed, rate=_RATE)
+    alone = make(_part_of(shape, rank), replace(rank, number=0, ranks=1), seed, rate=_RATE)
     eps, squares = 0.0, defaultdict[str, float](float)
     way = alone.way(kept)
     for number in range(STEPS):

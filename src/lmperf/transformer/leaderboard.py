@@ -11,6 +11,7 @@ ones, whose activations are the first to be freed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -24,14 +25,13 @@ from lmperf.transformer.fused_loss import CHUNK, linear_cross_entropy
 from lmperf.transformer.implementations import compile_static, sdpa, triton
 from lmperf.transformer.model import TransformerLM, cross_entropy
 from lmperf.transformer.reference import eager, float64_reference
-from lmperf.transformer.sizes import LEADERBOARD, LEADERBOARD_VOCAB, ModelSize
+from lmperf.transformer.sizes import LEADERBOARD, Shape
 from lmperf.transformer.steps import bfloat16_adamw
 from lmperf.transformer.training import WithLoss, draw, train_step
 
-SIZE, VOCAB = LEADERBOARD, LEADERBOARD_VOCAB
 DTYPE = "bfloat16"
-# The model that is compared with float64: the same widths, and a block of either kind.
-_TWIN, _TWIN_VOCAB, _TWIN_CONTEXT, _TWIN_BATCH = ModelSize(4096, 11008, 2, 32), 10_000, 2048, 2
+# What is compared with float64, and with one process: the same widths, a block of either kind.
+TWIN = Shape(replace(LEADERBOARD.size, num_layers=2), vocab=10_000, context=2048, batch=2)
 
 
 def kept_by_block(layers: int, rest: str, matmuls: int) -> list[str]:
@@ -47,21 +47,12 @@ class LongProblem:
     fused: whether blocks have fused kernels for norms, RoPE and SwiGLU.
     """
 
-    def __init__(
-        self,
-        size: ModelSize,
-        vocab: int,
-        context: int,
-        batch: int,
-        device: str,
-        seed: int,
-        fused: bool = False,
-    ):
-        self.size, self._vocab, self._fused = size, vocab, fused
+    def __init__(self, shape: Shape, device: str, seed: int, fused: bool = False):
+        self.size, self._vocab, self._fused = shape.size, shape.vocab, fused
         torch.manual_seed(seed)
         with torch.device(device):
-            self.model = TransformerLM.of_size(size, vocab, context)
-            self.tokens = torch.empty(batch, context, dtype=torch.int64)
+            self.model = TransformerLM.of_size(shape.size, shape.vocab, shape.context)
+            self.tokens = torch.empty(shape.batch, shape.context, dtype=torch.int64)
         self.targets = torch.empty_like(self.tokens)
         self.freshen(seed)
         self.optimizer = bfloat16_adamw(self.model, 0.0)
@@ -102,7 +93,7 @@ class LongProblem:
 
 
 @torch.no_grad()
-def plain_loss(problem: LongProblem) -> float:
+def _plain_loss(problem: LongProblem) -> float:
     """The loss of the current tokens, from an eager forward pass with SDPA and PyTorch's loss."""
     model = sdpa(problem.model)
     x = model.embedding(problem.tokens)
@@ -114,26 +105,31 @@ def plain_loss(problem: LongProblem) -> float:
     return float(torch.stack(losses).sum()) / len(targets)
 
 
-def gate(problem: LongProblem, step: Callable[[], Tensor], kept: Sequence[str], seed: int) -> Gate:
+def gate(
+    problem: LongProblem,
+    step: Callable[[], Tensor],
+    kept: Sequence[str],
+    twin: Callable[[], LongProblem],
+) -> Gate:
     """Check the code of a step: a smaller twin against float64, and the step's own loss.
 
     The twin has as wide blocks, the first and the last kind of `kept`, and its loss and all of its
     gradients are compared as `lmperf.transformer.accuracy` describes. float64 results of the step
     itself do not fit into a device: its loss is compared with that of an eager forward pass, within
     the twin's limits. More layers widen these limits as much as more tokens narrow them.
+
+    twin: makes the twin, of the shape `TWIN`.
     """
     problem.clear()
-    device = problem.tokens.device.type
-    shape = _TWIN, _TWIN_VOCAB, _TWIN_CONTEXT, _TWIN_BATCH
-    found, limit = twin_gate(LongProblem(*shape, device, seed), (kept[0], kept[-1]))
+    found, limit = _twin_gate(twin(), (kept[0], kept[-1]))
     loss = float(step())
     problem.clear()
-    expected = plain_loss(problem)
+    expected = _plain_loss(problem)
     errors = {**found.errors, "full_loss": abs(loss - expected) / abs(expected)}
     return Gate(errors, {**found.bounds, "full_loss": limit}, found.pytorch, found.where)
 
 
-def twin_gate(twin: LongProblem, kept: Sequence[str]) -> tuple[Gate, float]:
+def _twin_gate(twin: LongProblem, kept: Sequence[str]) -> tuple[Gate, float]:
     """The gate of a small problem, and the largest difference of two correct losses."""
     model, tokens, targets = twin.model, twin.tokens, twin.targets
     names = [name for name, _ in model.named_parameters()]

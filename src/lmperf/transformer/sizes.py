@@ -60,6 +60,16 @@ class ModelSize:
         return 2 * vocab * self.d_model + self.num_layers * self.block_parameters + self.d_model
 
 
+@dataclass(frozen=True)
+class Shape:
+    """The dimensions of a train step; `batch` counts the sequences of all ranks."""
+
+    size: ModelSize
+    vocab: int
+    context: int
+    batch: int
+
+
 def check_heads(d_model: int, num_heads: int) -> None:
     """Raise ValueError unless num_heads divides d_model into heads of an even width."""
     if num_heads < 1 or d_model < 1 or d_model % num_heads:
@@ -81,8 +91,8 @@ SIZES = {
 }
 # The sizes that tables of all sizes compare: tiny is for CPUs, and training 12.8B fits no GPU.
 SWEPT = [name for name in SIZES if name not in ("tiny", "12.8B")]
-# The model of a public leaderboard, and its vocabulary.
-LEADERBOARD, LEADERBOARD_VOCAB = ModelSize(4096, 11008, 34, 32), 151_936
+# The train step of a public leaderboard.
+LEADERBOARD = Shape(ModelSize(4096, 11008, 34, 32), vocab=151_936, context=32_768, batch=2)
 # A name that a user may write instead -> key of `SIZES`.
 ALIASES = {alias: name for name, size in SIZES.items() for alias in size.aliases}
 # Short name -> size, as tables of results name it.
