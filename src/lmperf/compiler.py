@@ -1,16 +1,18 @@
-"""Checks that torch.compile can work on this machine."""
+"""Checks that torch.compile and Triton can work on this machine."""
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import os
 import shutil
-import tempfile
 
 from lmperf.benchmark import Unsupported
-from lmperf.errors import UserError
 
-_CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
+
+def require_triton() -> None:
+    """Raise Unsupported unless Triton is installed."""
+    if importlib.util.find_spec("triton") is None:
+        raise Unsupported("Triton is not installed, or has no wheel for this platform")
 
 
 def require_compiler(device: str) -> None:
@@ -23,21 +25,3 @@ def require_compiler(device: str) -> None:
     if device == "cpu" and not any(name and shutil.which(name) for name in candidates):
         raise Unsupported("torch.compile needs a C++ compiler for a CPU, and none was found")
     importlib.import_module("torch._dynamo")
-
-
-def require_caches() -> None:
-    """Check that the compiler caches named by environment variables are writable.
-
-    Raises:
-        UserError: a cache folder is not writable, so that every compilation would fail.
-    """
-    for name in _CACHES:
-        folder = os.environ.get(name)
-        try:
-            if folder:
-                os.makedirs(folder, exist_ok=True)
-                with tempfile.TemporaryFile(dir=folder):
-                    pass
-        except OSError as error:
-            words = f"{name} is {folder!r}, which cannot be written ({error.strerror})"
-            raise UserError(f"{words}; name another folder, or unset it") from None

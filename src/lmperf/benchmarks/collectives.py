@@ -33,7 +33,7 @@ class Collectives(RankedTimed):
     columns = numbers("error_wrong_elements")
     # Starting the processes of a group takes longer than timing all of its messages.
     together = ("operation", "message_bytes")
-    implementations = (Implementation("library", "lmperf.distributed.collectives:library"),)
+    implementations = (Implementation("library"),)
     grids = {
         "cpu": [_cells(dtype="float32", message_bytes=_FEW_SIZES, ranks=2)],
         "gpu": [_cells(dtype="float32", message_bytes=_SIZES, ranks=[2, 4, 8])],
@@ -46,15 +46,13 @@ class Collectives(RankedTimed):
         return axes["operation"] == "copy" and axes["ranks"] != 2
 
     def prepare_rank(self, case: Case, rank: Rank, seed: int, shared: dict) -> Workload:
-        from lmperf.distributed.collectives import Message
+        from lmperf.distributed.collectives import LIBRARY, Message
 
-        self.require(case, rank.device)
         operation, size = case.axes["operation"], case.axes["message_bytes"]
         if size not in shared:
             shared[size] = Message(case.axes["dtype"], size, rank, seed)
         message: Message = shared[size]
-        prepare = self.callable_of(case.implementation)(operation)
-        phase = message.phase(operation, prepare)
+        phase = message.phase(operation, LIBRARY[operation])
         return Workload(
             {"forward": phase},
             gate=lambda _: message.gate(operation, phase),

@@ -6,7 +6,6 @@ because the interpreter computes bfloat16 wrongly.
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -18,7 +17,6 @@ from lmperf.benchmark import (
     Case,
     Implementation,
     Observed,
-    Unsupported,
     Value,
     grid,
     numbers,
@@ -76,8 +74,9 @@ class FlashAttentionCheck(Observed):
     }
 
     def observe(self, case: Case, phase: str, device: str, seed: int) -> list[dict[str, Any]]:
-        if importlib.util.find_spec("triton") is None:
-            raise Unsupported("Triton is not installed, or has no wheel for this platform")
+        from lmperf.compiler import require_triton
+
+        require_triton()
         from lmperf.attention.accuracy import error_bound
         from lmperf.attention.pytorch import pytorch_attention
 

@@ -6,12 +6,11 @@ interpreter.
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from functools import partial
 
 from lmperf.axes import dtype_axis
-from lmperf.benchmark import Axis, Case, Implementation, Timed, Unsupported, Workload, grid, numbers
+from lmperf.benchmark import Axis, Case, Implementation, Timed, Workload, grid, numbers
 from lmperf.dtypes import STORED_DTYPES
 
 _MIB = 2**20
@@ -86,7 +85,7 @@ class Lrpe(Timed):
     head = {"gpu": [{"shape": ["32768"], "extra_tokens": [0]}]}
 
     def prepare(self, case: Case, device: str, seed: int, shared: dict) -> Workload:
-        from lmperf.compiler import require_compiler
+        from lmperf.compiler import require_compiler, require_triton
         from lmperf.lrpe.memory import predicted_peaks
         from lmperf.lrpe.problem import LrpeProblem
 
@@ -97,8 +96,8 @@ class Lrpe(Timed):
         problem = shared.setdefault("lrpe", LrpeProblem(*sizes, axes["dtype"], device, seed))
         if name == "copy":
             return problem.copy(self.phases)
-        if name.startswith("triton") and importlib.util.find_spec("triton") is None:
-            raise Unsupported("Triton is not installed, or has no wheel for this platform")
+        if name.startswith("triton"):
+            require_triton()
         if name == "compiled":
             require_compiler(device)
         tokens = axes["extra_tokens"] + math.prod(lengths)

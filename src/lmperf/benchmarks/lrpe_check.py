@@ -6,11 +6,10 @@ because the interpreter computes bfloat16 wrongly.
 
 from __future__ import annotations
 
-import importlib.util
 from functools import partial
 from typing import Any
 
-from lmperf.benchmark import Case, Implementation, Observed, Unsupported, grid, numbers
+from lmperf.benchmark import Case, Implementation, Observed, grid, numbers
 from lmperf.benchmarks.lrpe import Lrpe
 from lmperf.dtypes import STORED_DTYPES
 
@@ -60,8 +59,9 @@ class LrpeCheck(Observed):
     }
 
     def observe(self, case: Case, phase: str, device: str, seed: int) -> list[dict[str, Any]]:
-        if importlib.util.find_spec("triton") is None:
-            raise Unsupported("Triton is not installed, or has no wheel for this platform")
+        from lmperf.compiler import require_triton
+
+        require_triton()
         from lmperf.lrpe.problem import LrpeProblem
 
         axes = case.axes

@@ -51,12 +51,10 @@ def measure(
       lmperf measure attention --loaded
       lmperf measure attention --only d_head=64,dtype=float32
     """
-    from lmperf.compiler import require_caches
     from lmperf.evidence.record import record, repeat
     from lmperf.evidence.wanted import Chosen, Wanted, select
     from lmperf.measuring.process import die_with
 
-    require_caches()
     if parent is not None:
         die_with(parent)
     project = settings.project(overrides)

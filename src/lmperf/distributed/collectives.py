@@ -88,17 +88,13 @@ def _returned(result: Tensor, _: object) -> Tensor:
     return result
 
 
+# Operation -> its implementation in PyTorch.
 LIBRARY: dict[str, Prepare] = {
     "copy": library_copy,
     "all_reduce": library_all_reduce,
     "all_gather": library_all_gather,
     "reduce_scatter": library_reduce_scatter,
 }
-
-
-def library(operation: str) -> Prepare:
-    """Return the implementation of an operation in PyTorch; raises KeyError if it is unknown."""
-    return LIBRARY[operation]
 
 
 @dataclass
