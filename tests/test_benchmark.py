@@ -1,7 +1,6 @@
 """Tests of benchmark declarations: cases, groups, implementations and broken modules."""
 
 import doctest
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -93,21 +92,6 @@ def test_broken_benchmark_module_is_reported_in_one_line(tmp_path, monkeypatch, 
     with pytest.raises(UserError, match=words) as fault:
         load("broken")
     assert str(fault.value).isprintable()
-
-
-@pytest.mark.slow
-def test_broken_benchmark_module_ends_commands_with_code_2(tmp_path):
-    shutil.copytree(Path(benchmark.__file__).parent, tmp_path / "lmperf")
-    (tmp_path / "lmperf/benchmarks/broken.py").write_text("def f(:")
-    for command in ("list", "doctor", "verify"):
-        done = subprocess.run(
-            [sys.executable, "-m", "lmperf.cli", "--configfile", CONFIG, command],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-        )
-        assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
-        assert "benchmark broken cannot be imported: SyntaxError" in done.stderr
 
 
 @pytest.mark.parametrize("stem", stems())

@@ -9,7 +9,6 @@ from lmperf import cli
 from lmperf.config import load_config
 from lmperf.evidence.machine import Machine
 from lmperf.evidence.project import Project
-from lmperf.reporting.report import render_machines
 from lmperf.selftest import run as running
 from lmperf.selftest.cases import SESSIONS
 from lmperf.selftest.expectations import Outcome
@@ -51,19 +50,6 @@ def test_cases_that_did_not_hold_are_named_first(project):
     text = write(project, list(results(["drops_a_mask", "leaks"]))).read_text()
     assert "**Not held: drops_a_mask and leaks.**" in text
     assert "| it reads drops_a_mask | no |" in text
-
-
-@pytest.mark.slow
-def test_page_renders_again_from_the_record(project):
-    published = ROOT / "report/nvidia-h200"
-    (project.directory / "evidence").mkdir(parents=True)
-    for name in ("machine.json", "evidence/lrpe.csv"):
-        shutil.copy(published / name, project.directory / name)
-    path = write(project, list(results()))
-    text = path.read_text()
-    path.unlink()
-    render_machines(project, ["here"])
-    assert path.read_text() == text
 
 
 @pytest.mark.parametrize(("broken", "code"), [((), 0), (("drops_a_mask",), 1)])
