@@ -1,4 +1,4 @@
-"""`lmperf run --keep` and `--against`: rows of the evidence, and the same measured again."""
+"""`lmperf run --against`: rows of the evidence, measured again."""
 
 import csv
 import re
@@ -10,16 +10,11 @@ pytestmark = pytest.mark.process
 VERDICT = r"reproduced within|differs by|cannot be judged: (marked|unresolved)"
 
 
-def test_kept_rows_are_fresh_and_measured_again_by_their_key(folder, lmperf):
-    narrow = ("--implementations", "sdpa", "--over", "sdpa", "--keep")
-    code, out, said = lmperf("run", "flash_attention", *narrow)
-    assert code == 0, said
-    path, *table = out.splitlines()
-    assert path == "report/here/evidence/flash_attention.csv"
-    assert not any("PyTorch" in line for line in table)
-    assert lmperf("list", "flash_attention")[1].count(": fresh") == 2, "its whole cell"
+def test_rows_are_measured_again_by_their_key(folder, lmperf):
+    assert lmperf("measure", "flash_attention")[0] == 0
+    assert lmperf("list", "flash_attention")[1].count(": fresh") == 2
 
-    evidence = folder / path
+    evidence = folder / "report/here/evidence/flash_attention.csv"
     before = evidence.read_bytes()
     row, *others = csv.DictReader(evidence.read_text().splitlines())
     assert len(others) == 3
@@ -45,7 +40,6 @@ def test_kept_rows_are_fresh_and_measured_again_by_their_key(folder, lmperf):
     [
         (["--against", "elsewhere"], "no evidence of machine elsewhere; there is of: none"),
         (["--against", "../x"], "MACHINE is '../x'; it must be a name"),
-        (["--against", "here", "--keep"], "leave --keep out"),
     ],
 )
 def test_invalid_machine_prints_one_line_and_exits_with_2(lmperf, arguments, words):

@@ -25,7 +25,6 @@ from lmperf.commands.options import (
     phases_option,
     print_tables,
     say,
-    say_without_commit,
     stem_argument,
 )
 from lmperf.config import require_no_path
@@ -84,7 +83,6 @@ over_option = click.option("--over", metavar="NAME", help="The baseline of the s
     metavar="KEY",
     help="Measure the row with this key of the evidence of --against again.",
 )
-@click.option("--keep", is_flag=True, help="Store the rows as evidence, with whole cells.")
 @click.option(
     "--against",
     type=MACHINE,
@@ -100,12 +98,10 @@ def run(
     phases,
     over: str | None,
     key: str | None,
-    keep: bool,
     against: str | None,
 ) -> int:
     """Measure cells of a benchmark now and print them with verdicts. A cell may lie outside the
-    grid of the report. Nothing is stored without --keep. With --keep each cell is measured with all
-    its implementations, since implementations that are compared are timed interleaved.
+    grid of the report. Nothing is stored: `lmperf measure` stores rows.
 
     With --against the exit code is 0 only if every row is reproduced. --row KEY measures one row
     of that evidence, whose key stands below the tables of a report.
@@ -122,10 +118,6 @@ def run(
         raise click.UsageError("--row names a row of a machine's evidence; add --against MACHINE")
     if key and (only or implementations or phases):
         raise click.UsageError("--row names one row; leave --only and the like out")
-    if keep and phases:
-        raise click.UsageError("--keep stores whole cells; leave --phases out")
-    if keep and against:
-        raise click.UsageError("--against compares with stored evidence; leave --keep out")
     then = _evidence_of(project, against) if against else None
     wanted = Wanted((), only, implementations, phases)
     if key:
@@ -134,7 +126,7 @@ def run(
         from lmperf.reporting.reproduced import require_comparable
 
         require_comparable(then, stem, project.machine.kind)
-    evidence = _measured_now(project, stem, wanted, over, keep, beyond=not keep)
+    evidence = _measured_now(project, stem, wanted, over)
     wrong = _wrong(evidence, stem)
     if then is not None and not _reproduced(project, then, evidence, stem):
         return 1
@@ -217,8 +209,7 @@ def try_(
     names = implementations or _beside(plan, tried.peer)
     print(_measures(use, stem, names, only), flush=True)
     wanted = Wanted((), only, dict.fromkeys([*names, MINE]), phases)
-    beyond = bool(tried.peer)  # the preset may lack the peer
-    evidence = _measured_now(project, stem, wanted, over, limit_s=limit_s, beyond=beyond)
+    evidence = _measured_now(project, stem, wanted, over, limit_s)
     if "timeout" in set(evidence.rows(stem)["status"]):
         say(f"a step took longer than {limit_s:g} s; --limit SECONDS allows more")
     return 0 if MINE in _right(evidence, stem) and not _wrong(evidence, stem) else 1
@@ -274,19 +265,14 @@ def _measured_now(
     stem: str,
     wanted: Wanted,
     over: str | None,
-    keep: bool = False,
     limit_s: float | None = None,
-    beyond: bool = False,
 ) -> Evidence:
     """Measure the wanted cases, print them with verdicts, and return their rows.
 
-    beyond: whether cells outside the grid are measured, too; a kept row belongs to the grid.
     limit_s: seconds that one step may take; None: as the benchmark allows.
     """
     plan = _plan(project, stem)
-    offered = Chosen(plan.benchmark, [*plan.cases])
-    if beyond:
-        offered = beyond_the_grid(project, offered, wanted)
+    offered = beyond_the_grid(project, Chosen(plan.benchmark, [*plan.cases]), wanted)
     (chosen,) = select([offered], wanted)
     if outside := {*chosen.cases} - {*plan.cases}:
         say(f"outside the grid of the report: {len(outside)} of {len(chosen.cases)} cases")
@@ -295,12 +281,8 @@ def _measured_now(
     names = list(dict.fromkeys(case.implementation for case in chosen.cases))
     if over is not None and over not in names:
         raise UserError(f"--over: {over} is not measured here; {meant(over, names)}")
-    if keep:
-        evidence = _kept(project, plan, chosen)
-        print(plan.evidence.path)
-    else:
-        with tempfile.TemporaryDirectory(prefix="lmperf-run-") as folder:
-            evidence = _measured(Project(project.config, Path(folder)), chosen)
+    with tempfile.TemporaryDirectory(prefix="lmperf-run-") as folder:
+        evidence = _measured(Project(project.config, Path(folder)), chosen)
     _print(evidence, chosen, over)
     return evidence
 
@@ -340,37 +322,19 @@ def _reproduced(project: Project, then: Evidence, now: Evidence, stem: str) -> b
     return all(one.verdict == REPRODUCED for one in found)
 
 
-def _kept(project: Project, plan: Plan, chosen: Chosen) -> Evidence:
-    """Measure the groups of the chosen cases, store all rows, and return the chosen rows.
-
-    A group is a set of cases that are timed interleaved.
-    """
-    from lmperf.evidence.record import record
-
-    say_without_commit(project)
-    record(project, replace(plan, forced=frozenset(chosen.cases)), chosen.cases)
-    return _rows(project, chosen)
-
-
 def _measured(project: Project, chosen: Chosen) -> Evidence:
     """Measure the chosen cases and phases in a temporary project, and return their rows."""
-    from lmperf.evidence.record import record
-
-    plan = project.plan(chosen.benchmark.stem)
-    cases = tuple(chosen.cases)
-    record(project, replace(plan, benchmark=chosen.benchmark, cases=cases))
-    return _rows(project, chosen)
-
-
-def _rows(project: Project, chosen: Chosen) -> Evidence:
     from lmperf.evidence.plan import asked
+    from lmperf.evidence.record import record
     from lmperf.evidence.review import review
     from lmperf.reporting.evidence import Evidence
 
-    reviewed, stem = review(project, project.machine.slug), chosen.benchmark.stem
+    benchmark, stem = chosen.benchmark, chosen.benchmark.stem
+    record(project, replace(project.plan(stem), benchmark=benchmark, cases=tuple(chosen.cases)))
+    reviewed = review(project, project.machine.slug)
     # The command line chose the cases, so the configuration does not restrict them.
-    rows = asked(chosen.benchmark, chosen.cases, project.plan(stem).known)
-    reviewed.rows = {stem: [row for row in rows if row["phase"] in chosen.benchmark.phases]}
+    rows = asked(benchmark, chosen.cases, project.plan(stem).known)
+    reviewed.rows = {stem: [row for row in rows if row["phase"] in benchmark.phases]}
     return Evidence.reviewed(reviewed)
 
 
