@@ -23,7 +23,7 @@ setup: $(READY) ## create .venv from the pinned files in envs/ and install lmper
 
 report: $(READY) ## measure what is missing or stale, then write report/report.md
 	LMPERF_NO_SUMMARY=1 $(SNAKEMAKE) report/report.md
-	@$(BIN)/lmperf summary --current
+	@$(BIN)/lmperf report
 
 site: $(READY) ## build the static site of all evidence in report/ in site/
 	@$(BIN)/lmperf site
@@ -56,7 +56,7 @@ selftest: $(READY) ## measure wrong, fake and harmful implementations: is each o
 
 quick: $(READY) ## measure the cells of the write-up's own tables only, in minutes, and write it
 	LMPERF_NO_SUMMARY=1 $(SNAKEMAKE) report/report.md --config preset=quick
-	@$(BIN)/lmperf summary --current
+	@$(BIN)/lmperf report
 
 publish: $(READY) ## add this machine's evidence and report to Git, if it passes verify
 	@$(BIN)/lmperf publish $(if $(ANYWAY),--anyway '$(subst ','\'',$(ANYWAY))')

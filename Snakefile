@@ -47,6 +47,6 @@ onstart:
 
 
 onsuccess:
-    # `make report` sets LMPERF_NO_SUMMARY and prints the summary itself.
+    # After `make report`, which sets LMPERF_NO_SUMMARY, `lmperf report` prints the summary.
     if "LMPERF_NO_SUMMARY" not in os.environ:
         print_summary()

@@ -12,7 +12,6 @@ import logging
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -22,6 +21,7 @@ sys.dont_write_bytecode = True  # a dry run leaves no files behind
 if (SOURCE := Path(str(workflow.current_basedir)).parent / "src").is_dir():
     sys.path.insert(0, str(SOURCE))
 
+from lmperf.commands.report import say_where
 from lmperf.config import load_config
 from lmperf.errors import UserError
 from lmperf.evidence.project import Project
@@ -149,5 +149,6 @@ def print_summary():
     for machine in (None, *MACHINES):
         path = written.target(project, machine)
         if path.exists() and path.stat().st_mtime >= STARTED:
-            subprocess.run([*LMPERF, "summary", *([machine] if machine else [])], check=False)
+            # Not `project`, which has read the evidence before the run.
+            say_where(Project(load_config(CONFIGFILE, GIVEN)), machine)
             return

@@ -80,7 +80,7 @@ def lmperf(context: click.Context, directory: Path | None, configfile: Path, ove
 
 for command in (
     *(due.list_, run.run, run.try_, show.show, doctor.doctor, init.init, new.new),
-    *(measure.measure, report.report, report.summary, site.site),
+    *(measure.measure, report.report, site.site),
     *(verify.verify, publish.publish, export.export),
     *(diff.diff, compare.compare, selftest.selftest),
 ):

@@ -1,4 +1,4 @@
-"""Tests of `lmperf report` and `lmperf summary`."""
+"""Tests of `lmperf report`."""
 
 import pytest
 

@@ -72,7 +72,7 @@ def test_faults_of_a_cluster_lose_nothing(cluster, tmp_path):
     assert checkout.groups_stored() == len(lengths), "nothing was measured twice"
     rows = checkout.rows
     assert len(rows) == 2 * len(lengths) and {row["status"] for row in rows} == {"ok"}
-    summary = checkout.run("-m", "lmperf.cli", "summary", "--current")
-    assert summary.code == 0, summary.said
+    report = checkout.run("-m", "lmperf.cli", "report")
+    assert report.code == 0, report.said
     again = checkout.run(*command("--dry-run"))
     assert "Nothing to be done" in again.said

@@ -1,4 +1,4 @@
-"""`lmperf report` renders a write-up; `lmperf summary` shows what is wrong with its evidence."""
+"""`lmperf report` renders a write-up, and says what is wrong with its evidence."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def report(project: Project, machine: str | None):
       lmperf report nvidia-h200
     """
     render(project, machine)
-    _say_where(project, machine)
+    say_where(project, machine)
 
 
 def render(project: Project, machine: str | None) -> None:
@@ -57,25 +57,6 @@ def _out_of_date(project: Project) -> list[str]:
     return [*filter(is_due, project.machines_with_evidence())]
 
 
-@click.command(short_help="Show where the write-up is, and what is wrong with its evidence.")
-@click.argument("machine", required=False, type=MACHINE)
-@click.option("--current", is_flag=True, help="Exit with 1 unless the write-up is up to date.")
-@of_project
-def summary(project: Project, machine: str | None, current: bool) -> int:
-    """Print the path of the write-up of MACHINE (by default this machine) and what is wrong with
-    its evidence.
-
-    \b
-    Example:
-      lmperf summary --current
-    """
-    _say_where(project, machine)
-    faults = not_rendered(project, machine) if current else []
-    for words in faults:
-        say(words)
-    return 1 if faults else 0
-
-
 def not_rendered(project: Project, machine: str | None) -> list[str]:
     """A message for each page and figure that is missing, was edited, or is out of date."""
     from lmperf.reporting.written import edited, target
@@ -87,7 +68,7 @@ def not_rendered(project: Project, machine: str | None) -> list[str]:
     return [f"{path}: {differs if path.exists() else missing}" for path in paths]
 
 
-def _say_where(project: Project, machine: str | None) -> None:
+def say_where(project: Project, machine: str | None) -> None:
     """Print the path of the write-up, then a line for each kind of fault in its evidence."""
     from lmperf.evidence.review import causes, tally
     from lmperf.reporting.written import target
