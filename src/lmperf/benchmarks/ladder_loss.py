@@ -54,7 +54,7 @@ class LadderLoss(Observed):
     title = "The ladder's loss"
     section = "end_to_end"
     columns = numbers("step", "run", "loss")
-    stated = {"steps": STEPS, "learning_rate": LEARNING_RATE}
+    stated = {"steps": STEPS}
     axes = (
         SIZE,
         Axis("context_length", int),
