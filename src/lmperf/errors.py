@@ -68,22 +68,15 @@ def _message_of(error: BaseException) -> str:
 
 
 def _location_of(error: BaseException) -> str:
+    """The innermost line of the user's code in the traceback, else of lmperf; "" if of neither."""
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
         return f" ({_relative(error.filename)}:{error.lineno})"
-    frame = innermost(error)
-    return f" ({_relative(frame.filename)}:{frame.lineno})" if frame else ""
-
-
-def innermost(error: BaseException) -> traceback.FrameSummary | None:
-    """Return the innermost frame of a traceback in the user's code, else in lmperf's code.
-
-    None if every frame is in the standard library or in an installed package.
-    """
     frames = traceback.extract_tb(error.__traceback__)
     frames = [frame for frame in frames if not frame.filename.startswith(_NOT_USER_CODE)]
     frames = [frame for frame in frames if "-packages" not in frame.filename]
     users = [frame for frame in frames if not Path(frame.filename).is_relative_to(_LMPERF)]
-    return (users or frames or [None])[-1]
+    last = (users or frames or [None])[-1]
+    return f" ({_relative(last.filename)}:{last.lineno})" if last else ""
 
 
 def _relative(filename: str) -> str:

@@ -74,8 +74,7 @@ def say_where(project: Project, machine: str | None) -> None:
     from lmperf.reporting.written import target
 
     whose = machine or project.machine.slug
-    path = target(project, machine)
-    print(f"{path}: the write-up of {whose}" if path.exists() else f"{path}: not rendered yet")
+    print(f"{target(project, machine)}: the write-up of {whose}")
     if whose not in project.machines_with_evidence():
         print(f"  {whose} has not been measured")
         return
