@@ -134,15 +134,6 @@ def test_init_outside_git_is_refused(folder, lmperf):
     assert code == 2 and said.endswith("is in no Git repository; run git init there\n")
 
 
-def test_question_asks_for_the_implementation_and_its_kind(repository, lmperf, monkeypatch):
-    answers = iter([ENTRY, "lrpe"])
-    monkeypatch.setattr(init.sys, "stdin", type("Terminal", (), {"isatty": lambda self: True})())
-    monkeypatch.setattr(init.click, "prompt", lambda *_, **__: next(answers))
-    assert lmperf("init")[0] == 0
-    entries = load_config(Path("config/config.yaml")).custom_entries()
-    assert entries == {"lrpe.mine": ENTRY, "lrpe_check.mine": ENTRY}
-
-
 def test_ci_installs_the_version_that_measures(repository, lmperf, monkeypatch):
     monkeypatch.setattr(init, "version_of", lambda _: "1.2.3")
     assert lmperf("init")[0] == 0

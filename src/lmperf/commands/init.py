@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import click
 
 from lmperf import workflow
 from lmperf.benchmarks import load, stems
-from lmperf.commands.options import Choice, say, scaffold
+from lmperf.commands.options import say, scaffold
 from lmperf.config import ENTRY
 from lmperf.errors import UserError, shown
 from lmperf.evidence.machine import is_in_git, version_of
@@ -55,8 +54,8 @@ def init(templates: bool, **given: str | None):
     a configuration, .gitignore, .gitattributes, and at the top of the repository a file for
     continuous integration. Existing files stay as they are.
 
-    Without an option, a question asks for an implementation. With --templates, write a template
-    that adds a note to a page, and one that is a page of its own, for you to edit.
+    With --templates, write a template that adds a note to a page, and one that is a page of its
+    own, for you to edit.
 
     \b
     Examples:
@@ -77,7 +76,7 @@ def init(templates: bool, **given: str | None):
         **({CI: _ci()} if is_top else {}),
     }
     _require_absent(files)
-    entries = {kind: entry for kind, entry in given.items() if entry} or _asked()
+    entries = {kind: entry for kind, entry in given.items() if entry}
     for entry in entries.values():
         _require_module(entry)
     files[Path("config/config.yaml")] = _config(entries)
@@ -105,17 +104,6 @@ def _write(files: Mapping[Path, str]) -> None:
 def _require_absent(paths: Iterable[Path]) -> None:
     if there := [str(path) for path in paths if path.exists()]:
         raise UserError(f"{', '.join(there)} exists already, and init overwrites nothing")
-
-
-def _asked() -> Mapping[str, str]:
-    """Ask for one implementation and its kind; none without a terminal, or with an empty answer."""
-    if not sys.stdin.isatty():
-        return {}
-    entry = click.prompt("Your implementation, as package.module:name (Enter for none)", default="")
-    if not entry:
-        return {}
-    _require_module(entry)
-    return {click.prompt("It is", type=Choice([*KINDS]), default="attention"): entry}
 
 
 def _require_module(entry: str) -> None:
