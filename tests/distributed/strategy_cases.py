@@ -104,9 +104,6 @@ class BucketLeftOut(DataParallel):
         super().__init__(module, 1)
         self._reducer._buckets.pop()
 
-    def finish_gradient_synchronization(self):
-        super().finish_gradient_synchronization()
-
 
 class StaleWeights(FullySharded):
     """Gathers the weights of one unit before the optimizer has updated them."""

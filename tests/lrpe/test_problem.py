@@ -168,20 +168,6 @@ def test_correct_result_passes_gate_and_check_on_fresh_inputs(shape, d, dtype):
         assert work.gate(PHASES).passed
 
 
-def test_fresh_inputs_differ_and_reuse_memory():
-    fresh = problem().fresh
-    before = fresh.x.detach().clone(), fresh.theta.clone()
-    places = fresh.x.data_ptr(), fresh.theta.data_ptr()
-    gradients = []
-    for seed in range(10, 18):
-        fresh.freshen(seed)
-        assert not torch.equal(fresh.x, before[0]) and not torch.equal(fresh.theta, before[1])
-        assert (fresh.x.data_ptr(), fresh.theta.data_ptr()) == places
-        gradients.append(fresh.fresh_gradient())
-        assert not torch.equal(*gradients[-2:]) if seed > 10 else True
-    assert fresh.x.is_leaf and fresh.x.requires_grad and fresh.changed() == []
-
-
 def cached_by_address():
     """Caches outputs by the address of the input."""
     kept = {}
