@@ -139,11 +139,16 @@ def test_refusal_names_the_argument_and_what_to_write(takes, found, words):
         (FlashAttention.apply, "is_causal"),
         (WithContext, "is_causal"),
         (Attention(), "causal"),
-        (torch.compile(masked), ""),
     ],
 )
 def test_flag_of_an_attention_is_found_by_its_name(found, flag):
-    assert causal_flag(found) == flag and bool(fault_of(found, "attention")) == (not flag)
+    assert causal_flag(found) == flag and not fault_of(found, "attention")
+
+
+@pytest.mark.compile
+def test_compiled_attention_without_a_flag_is_refused():
+    compiled = torch.compile(masked)
+    assert not causal_flag(compiled) and fault_of(compiled, "attention")
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,10 @@
 """A fault of one implementation is its row, and nothing else."""
 
+import pytest
 import toys
 from processes_of_toys import is_alive, marked
 
+pytestmark = pytest.mark.process
 SIZE = {"size": [8]}
 
 

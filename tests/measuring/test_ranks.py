@@ -1,6 +1,9 @@
 """Ranks measure together; a fault of one rank is the row of its case."""
 
+import pytest
 import toys
+
+pytestmark = pytest.mark.process
 
 
 def test_ranks_measure_and_fail_together(measured):

@@ -9,7 +9,7 @@ from lmperf.benchmark import Case, Unsupported, WrongResult
 from lmperf.benchmarks import load
 from lmperf.measuring.memory import out_of_memory
 from lmperf.names import IMPLEMENTATIONS
-from lmperf.transformer import fused_loss, sizes
+from lmperf.transformer import compiled_adamw, fused_loss, sizes
 from lmperf.transformer.compiled_adamw import CompiledAdamW
 from lmperf.transformer.fused_loss import linear_cross_entropy
 from lmperf.transformer.graphed import Graphed, first_cause
@@ -26,9 +26,12 @@ def without_compiler(monkeypatch):
     """Replace torch.compile by a function that returns its argument, to save half a minute."""
     monkeypatch.setattr(torch, "compile", lambda function, **_: function)
     monkeypatch.setitem(sizes.SIZES, "for tests", ModelSize(64, 128, 2, 4))
-    fused_loss._loss_and_gradient.cache_clear()
+    caches = fused_loss._loss_and_gradient, compiled_adamw._compiled
+    for cached in caches:
+        cached.cache_clear()
     yield
-    fused_loss._loss_and_gradient.cache_clear()
+    for cached in caches:
+        cached.cache_clear()
 
 
 def rung_of(name: str) -> Rung:

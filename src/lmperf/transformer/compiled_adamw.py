@@ -14,6 +14,7 @@ stochastically; the random bits here are a hash of the element's index and the s
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -50,7 +51,7 @@ class CompiledAdamW(torch.optim.AdamW):
         for parameter, state in zip(parameters, states, strict=True):
             tensors = parameter, parameter.grad, state["exp_avg"], state["exp_avg_sq"]
             flat = (tensor.view(-1) for tensor in tensors)
-            _compiled(*flat, shrink, length, root, seed, betas, group["eps"])
+            _compiled()(*flat, shrink, length, root, seed, betas, group["eps"])
 
     def _state_of(self, parameter: Tensor) -> dict[str, Tensor]:
         state = self.state[parameter]
@@ -89,8 +90,14 @@ def _update(
     v.copy_(square)
 
 
-# One kernel for parameters of all lengths: Dynamo fails after eight compilations of a function.
-_compiled = torch.compile(_update, dynamic=True, fullgraph=True)
+@cache
+def _compiled():
+    """Compile on first use: torch.compile takes 1.5 s to import, and steps without it need none.
+
+    One kernel serves parameters of all lengths: Dynamo fails after eight compilations of a
+    function.
+    """
+    return torch.compile(_update, dynamic=True, fullgraph=True)
 
 
 def _random_bits(count: int, seed: Tensor) -> Tensor:
