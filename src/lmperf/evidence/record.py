@@ -90,7 +90,7 @@ class _Job:
         self._project, self._stem, self._number = project, stem, gpus
         self._say = saying_to(log)
         self._cost = Evidence(project.directory, COST, COST_COLUMNS)
-        self._commit = commit_facts(project.root)
+        self._commit, self._version = commit_facts(project.root), lmperf_version(project.root)
         self._stack, self._started, self._groups = ExitStack(), datetime.now(UTC), 0
         self.statuses: Counter[str] = Counter()
 
@@ -157,7 +157,7 @@ class _Job:
         config = self._project.config
         known = {"peers": config.peer_versions(), "implementations": config.custom_entries()}
         known = {name: value for name, value in known.items() if value}
-        known |= {"lmperf": lmperf_version(self._project.root), "measured_at": _now()}
+        known |= {"lmperf": self._version, "measured_at": _now()}
         return {**self._project.machine.facts, **known, **self._commit}
 
     def _record(self, software: Mapping[str, Any]) -> None:
