@@ -25,9 +25,14 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 @pytest.hookimpl(optionalhook=True)  # runs without pytest-xdist, too
-def pytest_xdist_auto_num_workers():
-    """One test process more than cores: many tests wait for the processes that they start."""
-    return len(os.sched_getaffinity(0)) + 1 if hasattr(os, "sched_getaffinity") else None
+def pytest_xdist_auto_num_workers(config):
+    """Return one test process per core, one more if some tests wait for processes they start.
+
+    The fast part (`make test-fast`) selects by marks and has no such tests.
+    """
+    if not hasattr(os, "sched_getaffinity"):
+        return None
+    return len(os.sched_getaffinity(0)) + (not config.option.markexpr)
 
 
 @pytest.fixture(scope="session", autouse=True)

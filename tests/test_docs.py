@@ -84,7 +84,16 @@ def _parsed(words: list[str]) -> click.Context:
 
 
 @pytest.mark.parametrize(
-    "line", [pytest.param(line, id=f"{name}: {line[:60]}") for name, line in COMMANDS]
+    "line",
+    [
+        pytest.param(
+            line,
+            id=f"{name}: {line[:60]}",
+            # Its parser takes a second to import.
+            marks=[pytest.mark.snakemake] if line.startswith("snakemake") else [],
+        )
+        for name, line in COMMANDS
+    ],
 )
 def test_documented_command_parses(line):
     program, *words = shlex.split(line, comments=True)

@@ -7,6 +7,7 @@ from made_up import OK, pretend
 
 from lmperf.evidence.store import EVIDENCE
 
+pytestmark = pytest.mark.machine
 CSV = f"{EVIDENCE}/flash_attention.csv"
 
 

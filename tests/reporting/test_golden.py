@@ -3,6 +3,7 @@
 import pytest
 import synthetic
 
+pytestmark = pytest.mark.machine
 GOLDEN = {path.stem: path.read_text() for path in synthetic.GOLDEN.glob("*.txt")}
 
 
