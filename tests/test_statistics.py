@@ -6,7 +6,6 @@ import sys
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from lmperf.statistics import (
     CONFIDENCE,
@@ -180,6 +179,8 @@ def test_statistics_imports_neither_torch_nor_pandas():
 
 
 def test_bootstrap_interval_is_that_of_scipy():
+    from scipy import stats  # slow to import
+
     random = np.random.default_rng(3)
     one, two = random.lognormal(0, 0.1, (2, 40, 9))
     one[::3, 6:], two[::2, 7:] = np.nan, np.nan

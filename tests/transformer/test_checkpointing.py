@@ -2,8 +2,6 @@
 
 import pytest
 import torch
-from functorch.compile import min_cut_rematerialization_partition
-from torch._functorch.aot_autograd import aot_module_simplified
 
 from lmperf.attention.triton import arguments
 from lmperf.transformer import checkpointing
@@ -58,6 +56,10 @@ def test_blocks_that_keep_the_same_share_a_graph(model, monkeypatch):
 )
 def test_compiled_block_keeps_what_it_says(monkeypatch, kept, attention, matmuls):
     """The kernel does not run: what the forward graph returns for the backward pass is counted."""
+    # Imported here, since they take a second.
+    from functorch.compile import min_cut_rematerialization_partition
+    from torch._functorch.aot_autograd import aot_module_simplified
+
     kept_tensors = []
 
     def forward_graph(graph, _):
