@@ -60,6 +60,10 @@ class Attention(nn.Module):
         pass
 
 
+class NoModule:
+    pass
+
+
 class FromConfig(nn.Module):
     def __init__(self, config, *, cache):
         super().__init__()
@@ -113,7 +117,10 @@ ALONE = "write a function of (q, k, v, causal) that calls it"
         ("attention", ScaledFlash.apply, "is_causal is not the fourth argument"),
         ("attention", Attention, "that is a class; it must be a function of (q, k, v, causal=...)"),
         ("lrpe", keys_first, ""),
+        ("lrpe", FlashAttention, "that is a class; it must be a function of (x, theta, shape"),
         ("lrpe", lambda x, theta: x, "as (x, theta, shape, extra_tokens): too many positional"),
+        ("model", LanguageModel, ""),
+        ("model", NoModule, "that is a class; it must be a model class, a function that takes"),
         ("model", FromConfig, "requires config, cache; it may take vocab_size, context_length, d_"),
         ("model", NeedsTargets, "its forward cannot be called as (tokens): missing a required"),
         ("model", nn.Linear(1, 1), "that is a model; name its class, Linear"),

@@ -1,11 +1,12 @@
 """What one call in the child process shows of a custom implementation, and what it may not do."""
 
+import sys
+
 import pytest
 
-from lmperf.benchmarks import load
+from lmperf import trial
+from lmperf.benchmark import resolve
 from lmperf.custom import problem_of
-
-pytestmark = pytest.mark.process
 
 CODE = """
 import os, time
@@ -46,21 +47,36 @@ class Unused(LanguageModel):
 """
 
 
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    (tmp_path / "my_code.py").write_text(CODE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield
+    sys.modules.pop("my_code", None)
+
+
 @pytest.mark.parametrize(
-    ("stem", "name", "words"),
+    ("takes", "name", "words"),
     [
         ("attention", "pair", "it returns a tuple; it must return the output alone, a tensor"),
-        ("attention", "crashes", ""),
         ("attention", "hangs", ""),
         ("attention", "needs_gpu", ""),
         ("attention", "get_flash", "returns FlashAttention; write examples.student_attention:Fl"),
-        ("end_to_end", "WithLoss", "it returns a dict; it must return the logits alone, a tensor"),
-        ("end_to_end", "Unused", "the loss does not depend on spare.weight, spare.bias; leave"),
-        ("end_to_end", "LanguageModel", ""),
+        ("model", "WithLoss", "it returns a dict; it must return the logits alone, a tensor"),
+        ("model", "Unused", "the loss does not depend on spare.weight, spare.bias; leave"),
+        ("model", "LanguageModel", ""),
     ],
 )
-def test_small_call_shows_what_is_returned(tmp_path, monkeypatch, stem, name, words):
-    (tmp_path / "my_code.py").write_text(CODE)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    problem = problem_of(f"my_code:{name}", load(stem).takes)
+def test_small_call_shows_what_is_returned(module, monkeypatch, takes, name, words):
+    if name == "hangs":
+        monkeypatch.setattr(trial, "_CALL_S", 0.1)
+    entry = f"my_code:{name}"
+    problem = trial._problem(entry, takes, "") or trial._called(resolve(entry), takes)
+    assert words in problem and bool(words) == bool(problem)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("name", "words"), [("pair", "it returns a tuple"), ("crashes", "")])
+def test_call_that_ends_its_process_shows_no_problem(module, name, words):
+    problem = problem_of(f"my_code:{name}", "attention")
     assert words in problem and bool(words) == bool(problem)
