@@ -14,7 +14,6 @@ from lmperf.evidence.rows import row_name
 from lmperf.reporting.comparing import compare
 from lmperf.reporting.report import render_machines
 from lmperf.reporting.results_of import read_result
-from lmperf.transformer.sizes import SIZES
 
 pytestmark = pytest.mark.machine
 
@@ -83,8 +82,3 @@ def test_review_names_rows_made_stale_by_changed_code(copy, monkeypatch):
     shown = [row_name(load("memory"), row) for row in reviewed.rows["memory"]]
     assert reviewed.faults["stale"]["memory"] == shown
     assert "size=0.13B, context_length=256, batch=4, dtype=float32: eager, forward" in shown
-
-
-def test_compare_results_use_current_size_names():
-    rows = read_result("nvidia-h200", ROOT).raw["memory"]
-    assert {row["size"] for row in rows} <= set(SIZES)
