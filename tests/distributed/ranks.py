@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -32,6 +33,8 @@ def _run(number: int, ranks: int, function: Callable[[Rank], Any], device: str, 
         torch.cuda.set_device(number)
         backend, place = "nccl", {"device_id": torch.device("cuda", number)}
     torch.set_num_threads(1)
+    for name in ("torch._dynamo", "torch.distributed.fsdp"):
+        importlib.import_module(name)
     gc.freeze()  # what is imported: gates collect garbage often
     rendezvous = f"file://{folder}/rendezvous"
     dist.init_process_group(backend, rendezvous, rank=number, world_size=ranks, **place)
