@@ -3,6 +3,7 @@
 import gc
 import os
 import signal
+from functools import cache
 
 import pytest
 
@@ -12,16 +13,18 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 # Without bytecode files each process that a test starts would compile every module again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-import torch
-
-if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"
-
-
 # A shell ignores SIGINT in background jobs, and their child processes inherit this setting:
 # restore Python's handler.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@cache
+def has_gpu():
+    """Whether there is a CUDA device."""
+    import torch
+
+    return torch.cuda.is_available()
 
 
 @pytest.hookimpl(optionalhook=True)  # runs without pytest-xdist, too
@@ -45,7 +48,7 @@ def lock(tmp_path_factory):
 
 def pytest_collection_modifyitems(items):
     """Skip tests marked `gpu` where there is no CUDA device."""
-    if torch.cuda.is_available():
+    if has_gpu():
         return
     skip = pytest.mark.skip(reason="no CUDA device on this machine")
     for item in items:
@@ -55,8 +58,14 @@ def pytest_collection_modifyitems(items):
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection():
-    """Exempt what is imported from garbage collection, which took a sixth of the suite's time."""
+def pytest_collection(session):
+    """Collect tests with Triton's interpreter, if there is no GPU, and without garbage collection.
+
+    What is imported stays exempt from it, which took a sixth of the suite's time.
+    """
+    # With pytest-xdist the process that hands out the tests imports neither them nor torch.
+    if getattr(session.config.option, "dist", "no") == "no" and not has_gpu():
+        os.environ["TRITON_INTERPRET"] = "1"
     gc.disable()
     try:
         return (yield)
@@ -68,4 +77,6 @@ def pytest_collection():
 @pytest.fixture(autouse=True)
 def seed():
     """Seed PyTorch, so that random inputs do not depend on the tests that ran before."""
+    import torch
+
     torch.manual_seed(0)
