@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 @pytest.fixture(scope="module")
 def small_problem():
-    """A problem of three layers of width 128 and two sequences of 64 tokens.
+    """A problem of three layers of width 128, 1,000 words and two sequences of 64 tokens.
 
     Tests share it and must not change it.
     """
@@ -21,4 +21,5 @@ def small_problem():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sizes.SIZES, "for tests", ModelSize(128, 256, 3, 4))
+        patch.setattr("lmperf.transformer.problem.VOCAB_SIZE", 1000)
         yield ModelProblem("for tests", 64, 2, "cpu", seed=0)

@@ -45,6 +45,7 @@ def bfloat16_weights(model, learning_rate):
 @pytest.fixture
 def problem(monkeypatch):
     monkeypatch.setitem(sizes.SIZES, "for tests", ModelSize(128, 256, 2, 4))
+    monkeypatch.setattr("lmperf.transformer.problem.VOCAB_SIZE", 1000)
     return ModelProblem("for tests", 32, 2, "cpu", 0, prepare=bfloat16_weights)
 
 

@@ -26,6 +26,7 @@ def without_compiler(monkeypatch):
     """Replace torch.compile by a function that returns its argument, to save half a minute."""
     monkeypatch.setattr(torch, "compile", lambda function, **_: function)
     monkeypatch.setitem(sizes.SIZES, "for tests", ModelSize(64, 128, 2, 4))
+    monkeypatch.setattr("lmperf.transformer.problem.VOCAB_SIZE", 1000)
     caches = fused_loss._loss_and_gradient, compiled_adamw._compiled
     for cached in caches:
         cached.cache_clear()
