@@ -53,13 +53,8 @@ def step_of(name: str, problem: ModelProblem):
     return maker_of(name).step(model, problem.optimizer, problem.tokens, problem.targets, dtype)
 
 
-def test_every_rung_is_a_cell_of_end_to_end_and_has_words():
-    benchmark = load("end_to_end")
-    cases = benchmark.cases("gpu")
-    for rung in RUNGS:
-        of = [c for c in cases if (c.axes["dtype"], c.implementation) == rung[1:3]]
-        assert {c.axes["size"] for c in of} >= {"0.13B", "0.97B"}, rung
-        assert rung.name in IMPLEMENTATIONS
+def test_every_rung_has_words():
+    assert {rung.name for rung in RUNGS} <= {*IMPLEMENTATIONS}
 
 
 def test_ladder_cells_have_a_train_step_alone():
