@@ -91,7 +91,7 @@ class ModelProblem:
     def freshen(self, seed: int) -> None:
         """Overwrite tokens and targets, in place, by random ones of another seed."""
         self._seed = seed
-        draw(seed, self.tokens, self.targets)
+        draw(seed, self.tokens, self.targets, vocab=VOCAB_SIZE)
 
     def inference(self, dtype: str) -> Tensor:
         """The logits of a forward pass without autograd."""
@@ -318,7 +318,7 @@ class ModelProblem:
 
     def _require_inputs(self) -> None:
         drawn = torch.empty_like(self.tokens), torch.empty_like(self.targets)
-        draw(self._seed, *drawn)
+        draw(self._seed, *drawn, vocab=VOCAB_SIZE)
         if not all(map(torch.equal, (self.tokens, self.targets), drawn)):
             raise WrongResult("the call changed its tokens or targets")
         if not torch.equal(digest(self.model), self._weights):
