@@ -49,6 +49,10 @@ class Rows:
             self._check(axis, value)
         return self.kept(having(self.frame, **axes))
 
+    def query(self, condition: str) -> Rows:
+        """The rows for which a condition over columns holds, such as ``ms > 100``."""
+        return self.kept(self.frame.query(condition))
+
     def kept(self, frame: pd.DataFrame) -> Rows:
         """Rows of the same benchmark with another frame."""
         return Rows(self.evidence, self.stem, frame)
@@ -83,10 +87,6 @@ class Rows:
     def valid(self) -> Rows:
         """The rows that have a result."""
         return self.kept(self.frame[self.frame["state"].isna()])
-
-    def measured(self, column: str) -> Rows:
-        """The rows that have a value in a column."""
-        return self.kept(self.frame[self.frame[column].notna()])
 
     @property
     def drawn(self) -> pd.DataFrame:
@@ -138,10 +138,14 @@ class Rows:
             base: the implementation to compare with; by default the same.
             axes: further values in which the other rows differ, as ``dtype="float32"``.
         """
+        return Gain(self.pairs(base, **axes))
+
+    def pairs(self, base: str | None = None, **axes) -> pd.DataFrame:
+        """These rows with the columns of `gains.pairs`; see `over`."""
         other = ({"implementation": base} if base else {}) | axes
         ours = {axis: self.only(axis) for axis in other}
         found = pairs(self.evidence, self.stem, ours, other)
-        return Gain(found[found.index.isin(self.frame.index)])
+        return found[found.index.isin(self.frame.index)]
 
     def range(self, expression: str) -> Range:
         """The range of an expression over columns, such as ``flops / bytes``."""

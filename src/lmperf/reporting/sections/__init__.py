@@ -47,6 +47,10 @@ class Section:
         """The rows of a benchmark, or a frame that was made from them."""
         return Rows.of(self.evidence, stem, frame)
 
+    def of(self, stem: str) -> Section:
+        """The section of another template."""
+        return section(stem, self.evidence)
+
     def table_rows(self, records: Iterable[dict]) -> Rows:
         """Lines of a table that are no rows of evidence, such as one size with its best times."""
         return self.rows("", pd.DataFrame(list(records)))

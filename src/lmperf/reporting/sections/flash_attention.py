@@ -11,15 +11,14 @@ import numpy as np
 import pandas as pd
 
 from lmperf.benchmarks import load
-from lmperf.names import dtype_words, in_order, phase_words
-from lmperf.reporting import tables
+from lmperf.names import dtype_words, phase_words
 from lmperf.reporting.evidence import LAUNCH_BOUND, having, parts, some, sorted_for_reading
-from lmperf.reporting.gains import Gain, pairs
+from lmperf.reporting.gains import Gain
 from lmperf.reporting.published import figure
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
 from lmperf.reporting.tables import TO_MEASURE, Quantity, number, text
-from lmperf.reporting.words import TENSORS, Count, NotMeasured, Range, error
+from lmperf.reporting.words import TENSORS, NotMeasured, Range, error
 from lmperf.statistics import UNRESOLVED
 
 STEM, CHECK, PROFILES = "flash_attention", "flash_attention_check", "profiles"
@@ -34,7 +33,6 @@ CELL = ["dtype", "seq_len", "d_head", "mask", "batch", "heads", "cuda_graph"]
 LONG = 2048  # one head of a shorter sequence is launch-bound or leaves most SMs idle
 NARROW = 64  # d_head of the small and medium models
 SEVERAL = 4  # fewer shapes say nothing about others
-NEAR_CEILING = 0.5  # below this share of the peak matmul, neither FLOPs nor bytes bind
 # What errors are compared with: plain attention, or without it the fallback SDPA backend.
 REFERENCES = {PLAIN: "plain PyTorch", "sdpa_efficient": "SDPA efficient"}
 
@@ -123,11 +121,8 @@ class FlashAttention(Section):
 
     def is_undecided(self, phase: str) -> bool:
         """Whether our kernel was compared with the best peer, but neither is beyond noise."""
-        sides = ({"implementation": name} for name in (self.ours, self.peer))
-        found = pairs(self.evidence, STEM, *sides)
-        found = found[found.index.isin(self.longest.where(phase=phase).frame.index)]
-        found = found[found["ratio"].notna()]
-        return len(found) > 0 and bool((found["verdict"] == UNRESOLVED).all())
+        found = self.longest.where(implementation=self.ours, phase=phase).pairs(self.peer)
+        return {*found["verdict"].dropna()} == {UNRESOLVED}
 
     def rate(self, phase: str, implementation: str) -> float:
         """The rate of the longest row of a phase, in `unit`."""
@@ -230,32 +225,6 @@ class FlashAttention(Section):
         over = self.backward_over_forward["time"]
         return over / (1 + over)
 
-    @property
-    def backward_dominates(self) -> bool:
-        return self.backward_share > 0.5
-
-    @cached_property
-    def intensity(self) -> Range:
-        """FLOPs per byte."""
-        return self.shown_ours.range("flops / bytes")
-
-    @property
-    def balance(self) -> float:
-        """FLOPs per byte at which the device balances."""
-        return self.evidence.balance(self.dtype)
-
-    @property
-    def is_far_from_ceiling(self) -> bool:
-        return self.shown_ours.range("share").high < NEAR_CEILING
-
-    @property
-    def is_compute_bound(self) -> bool:
-        return self.intensity.low > self.balance
-
-    @property
-    def is_memory_bound(self) -> bool:
-        return self.intensity.high < self.balance
-
     @cached_property
     def host_rows(self) -> Rows:
         """One head in bf16, d_head 64, with its host times, also as a CUDA graph."""
@@ -288,34 +257,22 @@ class FlashAttention(Section):
         return ours.over(PLAIN)
 
     @cached_property
-    def other_shapes(self) -> Gain:
-        """The speed-ups of both phases over the best peer in the other shapes."""
-        ours = self.every.where(kind="other", implementation=self.ours, phase="forward_backward")
-        return ours.over(self.peer)
-
-    @cached_property
     def leaderboard_ms(self) -> float:
         """Both phases in the cell of a public leaderboard."""
         shape = dict(zip(SHAPE, load(STEM).stated["leaderboard"], strict=True))
         rows = self.every.where(implementation=self.ours, phase="forward_backward", kind="other")
         return rows.kept(having(rows.frame, **shape)).median("median_ms")
 
-    def beside_peers(self, quantity) -> list[Quantity]:
-        return tables.beside(quantity, self.ours, *PEERS)
-
     @cached_property
     def means(self) -> Rows:
         """For each dtype, work, phase and peer: the speed-ups of all cells as ``gain`` (F2)."""
-        found = {
-            peer: pairs(
-                self.evidence, STEM, {"implementation": self.ours}, {"implementation": peer}
-            )
-            for peer in PEERS
-        }
+        ours, lines = self.every.where(implementation=self.ours), []
+        if not ours:
+            return self.table_rows(lines)
+        found = {peer: ours.pairs(peer) for peer in PEERS}
         found[FASTEST] = over_the_fastest([found[name] for name in BACKENDS])
-        ours, lines = having(self.every.frame, implementation=self.ours), []
-        for dtype in in_order("dtype", ours["dtype"]):
-            for (work, part), phase in product(works(having(ours, dtype=dtype)), PHASES):
+        for dtype, of_dtype in ours.by("dtype"):
+            for (work, part), phase in product(works(of_dtype.frame), PHASES):
                 rows = having(part, phase=phase)
                 line = {"dtype": dtype, "work": work, "phase": phase}
                 line["cells"] = int(rows["holds"].sum())
@@ -360,24 +317,11 @@ class FlashAttention(Section):
         nothing = {f"error_{name}_theirs": np.nan for name in TENSORS}
         return self.rows(CHECK, tests.assign(gate=gate, **nothing))
 
-    @property
-    def tests_passed(self) -> Count:
-        """How many of the kernel tests that ran have passed."""
-        ran = some(self.tests.where(status=["ok", "failed_check"]), "no kernel test ran")
-        return ran.count("gate == 'passed'")
-
-    @property
-    def failed_checks(self) -> Count:
-        """How many of the rows that were compared with float64 failed."""
-        rows = self.every.frame
-        rows = rows[rows["error_bound"].notna() | rows["state"].eq("failed_check")]
-        return Count(int(rows["state"].eq("failed_check").sum()), len(rows))
-
     @cached_property
     def tf32(self) -> Gain:
         """The speed-ups of our kernel in TF32 over float32, forward and backward."""
-        sides = ({"implementation": self.ours, "dtype": dtype} for dtype in ("tf32", "float32"))
-        return Gain(having(pairs(self.evidence, STEM, *sides), phase=list(PHASES[:2])))
+        rows = self.every.where(implementation=self.ours, dtype="tf32", phase=list(PHASES[:2]))
+        return rows.over(self.ours, dtype="float32")
 
     @cached_property
     def tf32_errors(self) -> Range:
@@ -386,12 +330,6 @@ class FlashAttention(Section):
         found = self.errors.frame.set_index(CELL)[tensors]
         tf32, float32 = (found.xs(dtype, level="dtype") for dtype in ("tf32", "float32"))
         return Range.of((tf32 / float32.reindex(tf32.index)).stack())
-
-    @property
-    def float32_is_better(self) -> bool:
-        """Whether TF32 is slower in most comparisons and never more exact."""
-        slower = self.tf32.slower
-        return 2 * slower.k > slower.n and self.tf32_errors.low >= 1
 
     @cached_property
     def curves(self) -> pd.DataFrame:
@@ -416,12 +354,6 @@ class FlashAttention(Section):
     def further_curves(self) -> pd.DataFrame:
         """All others."""
         return some(self.curves.drop(self.first_curves.index), "the first page shows all curves")
-
-    @cached_property
-    def further_gains(self) -> Gain:
-        """The speed-ups over the best peer in the shapes of `further_curves`."""
-        ours = having(self.further_curves, implementation=self.ours)
-        return self.every.kept(ours).over(self.peer)
 
     def panel(self, row) -> str:
         return f"{phase_words(row['phase'])}, d_head {row['d_head']}, {row['mask']}"
