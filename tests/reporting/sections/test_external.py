@@ -19,7 +19,7 @@ def model(ms, implementation="gpt2_hf", **values):
 
 
 def compared(stem, *rows, **more):
-    found = section("external", planted.evidence(*rows, **more)).of(stem)
+    found = section("external", planted.evidence(*rows, **more)).each(stem)
     assert len(found) == 1
     return found[0]
 

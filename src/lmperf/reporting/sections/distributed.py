@@ -142,7 +142,7 @@ class Distributed(Section):
         """The rows in the cell of the first table, with these further values."""
         return rows.kept(having(rows.frame, **{**self.cell, **where}))
 
-    def of(self, *names: str) -> Rows:
+    def strategies(self, *names: str) -> Rows:
         """The steps of implementations in the cell of the first table, also those of one rank."""
         where = {"ranks": [1, self.ranks], "batch": [self.few, self.many]}
         return self.within(self.steps, implementation=names, **where)
@@ -150,7 +150,7 @@ class Distributed(Section):
     @cached_property
     def head(self) -> Rows:
         """The rows of the first table, at its smallest and its largest batch."""
-        return self.of(*(family + self.suffix for family in HEAD))
+        return self.strategies(*(family + self.suffix for family in HEAD))
 
     @property
     def spans(self) -> list[dict]:

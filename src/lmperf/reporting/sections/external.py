@@ -29,7 +29,7 @@ WHOLE = ("train_step", "forward_backward")
 class External(Section):
     """The external implementations of some benchmarks."""
 
-    def of(self, *stems: str) -> list[Compared]:
+    def each(self, *stems: str) -> list[Compared]:
         """One for each benchmark and external implementation in it."""
         return [
             Compared(self.evidence, stem, name)

@@ -22,7 +22,6 @@ LEADS = (OURS, "compiled", "eager")
 ORDER = (COPY, OURS, CACHED, "eager", "compiled")  # of the columns
 PHASES = ("forward", "backward")
 LARGE = 0.25  # shapes of fewer positions, as a part of the most, may be launch-bound
-NEAR = 0.02  # copies of two runs differ by as much
 WELL_NEAR = 0.90  # of the speed of a copy; nothing but fewer bytes could gain much
 BOUND_BY_BYTES = 0.5  # below this share of a copy's speed, bytes do not bind
 ERRORS = {
@@ -134,23 +133,10 @@ class Lrpe(Section):
     def is_near_copy(self) -> bool:
         return self.share.low >= WELL_NEAR
 
-    @property
-    def is_far_from_copy(self) -> bool:
-        return self.share.high < BOUND_BY_BYTES
-
     @cached_property
     def large_share(self) -> Gain:
         """The speed of the lead relative to a copy, for large shapes."""
         return self.over(self.large, self.lead, COPY)
-
-    @property
-    def is_as_fast_as_copy(self) -> bool:
-        share = self.large_share.range
-        return share.low >= 1 - NEAR and share.high <= 1 + NEAR
-
-    @property
-    def is_memory_bound(self) -> bool:
-        return self.large_share.range.low > BOUND_BY_BYTES
 
     @predicate
     def compiled_is_slower(self) -> bool:
@@ -167,16 +153,6 @@ class Lrpe(Section):
     def caching(self) -> Gain:
         """The speed-ups of cached angles over computing them again, in the first page's rows."""
         return self.over(self.largest, CACHED, OURS)
-
-    @property
-    def caching_is_slower(self) -> bool:
-        """In both passes."""
-        return self.caching.slower.k == len(PHASES)
-
-    @property
-    def caching_is_faster(self) -> bool:
-        """In both passes."""
-        return self.caching.faster.k == len(PHASES)
 
     @cached_property
     def large_caching(self) -> Gain:

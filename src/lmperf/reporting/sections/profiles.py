@@ -90,7 +90,7 @@ class Profiles(Section):
         """A row for each profiled phase of a step: `by_class`, and `timer`: its ms in E1."""
         cases = by_class(self.rows(STEM).frame, self.kernels.frame)
         timer = matching(cases, self.rows(TIMED).valid.frame, CASE)["ms"]
-        ways = [way_words(*way) for way in cases[["dtype", "implementation"]].to_numpy()]
+        ways = cases["dtype"].map(dtype_words) + ", " + cases["implementation"].map(short_words)
         return self.rows(STEM).kept(cases.assign(timer=timer, way=ways))
 
     @property
@@ -169,27 +169,10 @@ class Profiles(Section):
         falls = self.eager["matmul_share"] < self.single["matmul_share"]
         return self.matmul_gain > 1.5 and falls
 
-    @property
-    def casts_cost(self) -> bool:
-        """Whether copies and casts take longer in bf16 autocast than in float32."""
-        return self.eager[COPY] > self.single[COPY]
-
-    @property
-    def fusion_shortens(self) -> bool:
-        """Whether all but matmuls takes less time in a compiled step."""
-        return self.compiled["rest"] < self.eager["rest"]
-
     @predicate
     def fusion_helps(self) -> bool:
         """Whether compiling raises the share of matmuls by more than 5 points."""
         return self.compiled["matmul_share"] > self.eager["matmul_share"] + 0.05
-
-    @property
-    def update_dilutes(self) -> bool:
-        """Whether AdamW takes more than 5 % of a step, and matmuls 3 points less than forward."""
-        last = self.last
-        falls = self.last_forward["matmul_share"] > last["matmul_share"] + 0.03
-        return falls and last[OPTIMIZER] > 0.05 * last["busy"]
 
     @property
     def adamw_bytes(self) -> int:
@@ -223,23 +206,10 @@ class Profiles(Section):
         rows = having(rows, name="softmax", size=usual_size(rows))
         return self.attention.kept(rows).sound.iloc[-1]
 
-    @property
-    def softmax_casts(self) -> bool:
-        return dtype_of(self.softmax["dtype"]).autocast is not None
-
-    @property
-    def softmax_only_moves(self) -> bool:
-        """Whether softmax has more than five times as large a share of the time as of the FLOPs."""
-        return self.softmax["share"] > 5 * self.softmax["flops_share"]
-
     @cached_property
     def steps(self) -> pd.DataFrame:
         """The profiled train steps."""
         return self.cases.where(phase=STEP).sound
-
-    @property
-    def some_step_waits(self) -> bool:
-        return bool((self.steps["wall_ms"] > 1.1 * self.steps["busy"]).any())
 
     @property
     def waiting(self) -> pd.Series:
@@ -249,11 +219,6 @@ class Profiles(Section):
         waits = steps[confirmed & (steps["wall_ms"] > 1.1 * steps["busy"])]
         waits = some(waits, "no wall time of a step that waits is confirmed")
         return waits.loc[(waits["wall_ms"] / waits["busy"]).idxmax()]
-
-    @property
-    def least_filled(self) -> float:
-        """The least fraction of the wall time of a step in which kernels run."""
-        return (self.steps["busy"] / self.steps["wall_ms"]).min()
 
     @property
     def first_kernel(self) -> pd.Series:
@@ -267,32 +232,11 @@ class Profiles(Section):
         """The train step that is compiled by block, in bf16 autocast."""
         return self.step(dtype=AUTOCAST, implementation="compiled_blocks", phase=STEP)
 
-    @property
-    def compiling_moves_less(self) -> bool:
-        """Whether matmuls stay within 10 % and all that moves data gets faster."""
-        stays = abs(self.compiled[MATMUL] / self.eager[MATMUL] - 1) <= 0.1
-        return stays and self.compiled["moving"] < self.eager["moving"]
-
-    @property
-    def compiling_saves_launches(self) -> bool:
-        return self.compiled["launches"] < self.eager["launches"]
-
     def matmul_shares(self, dtype: str) -> Range:
         """The shares of matmuls in the eager train steps of a dtype."""
         return self.cases.where(dtype=dtype, implementation="eager", phase=STEP).range(
             "matmul_share"
         )
-
-    @property
-    def published_traces(self) -> list[str]:
-        """The traces that are published with the report."""
-        names = self.rows(STEM).frame["trace"].dropna().unique()
-        return [name for name in names if name in self.evidence.traces]
-
-    @property
-    def traces(self) -> Rows:
-        rows = self.rows(STEM)
-        return rows.kept(rows.frame[rows.frame["trace"].notna()].drop_duplicates(CASE))
 
     @property
     def bars(self) -> list[dict]:
@@ -339,11 +283,6 @@ def usual_size(rows: pd.DataFrame) -> str | None:
 
 def short_words(implementation: str) -> str:
     return implementation_words(implementation, CELL).replace("compiled by block", "compiled")
-
-
-def way_words(dtype: str, implementation: str) -> str:
-    """How a step runs, in words: ``bf16 autocast, SDPA, compiled``."""
-    return f"{dtype_words(dtype)}, {short_words(implementation)}"
 
 
 def bar(line: pd.Series) -> list[dict]:

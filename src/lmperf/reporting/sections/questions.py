@@ -15,9 +15,9 @@ from lmperf.reporting.evidence import having, matching, some
 from lmperf.reporting.gains import Gain, pairs
 from lmperf.reporting.html import anchor
 from lmperf.reporting.published import figures_of
-from lmperf.reporting.sections import Section, section
+from lmperf.reporting.sections import Section
 from lmperf.reporting.sections.accumulation import BITS, spacing
-from lmperf.reporting.sections.kernels import COPY, ELEMENTWISE, MATMUL, OPTIMIZER, REDUCTION
+from lmperf.reporting.sections.kernels import MATMUL
 from lmperf.reporting.sections.profiles import CASE, usual_size
 from lmperf.reporting.sections.ways import AUTOCAST, CELL, EAGER, FLOAT32, STEM, STEP, Way
 from lmperf.reporting.words import NotMeasured, Range, absent
@@ -26,19 +26,11 @@ from lmperf.workflow import TEMPLATES
 
 PHASES = ["forward", "backward", STEP]
 LINEAR_LAYERS = 4  # of a block: q, k and v in one, attention's output, gate and up in one, down
-MOVING = {ELEMENTWISE, REDUCTION, COPY}
-STEADY = 0.02  # a spread below it is that of a device that does the same work each time
-AS_GOOD = 1.5  # one warm-up step is enough if the spread is at most so much larger than after five
-LINEAR = 0.10  # a time that grows like the tokens, within it
 WAITS = 1.1  # wall time over the time of all kernels, from which on a phase waits for the CPU
-CLOSE = 0.05  # times, rates and updates within it are the same
 
 
 class Questions(Section):
     """What the answers need beside the sections of their tables."""
-
-    def of(self, stem: str) -> Section:
-        return section(stem, self.evidence)
 
     @cached_property
     def places(self) -> dict[str, str]:
@@ -83,30 +75,6 @@ class Questions(Section):
         rows = having(self.model, phase=STEP, **where)
         return Range.of(rows["std_ms"] / rows["mean_ms"])
 
-    @property
-    def is_steady(self) -> bool:
-        return self.spread(waits=False).high < STEADY
-
-    @property
-    def too_long(self) -> Range:
-        """By which fraction the mean without warm-up steps exceeds that after five."""
-        rows = self.of("warmup").processes.sound
-        return Range.of(rows["after_0"] / rows["after_5"] - 1)
-
-    def spread_after(self, warm_ups: int) -> Range:
-        """Standard deviation over mean of the steps after some warm-up steps."""
-        rows = self.of("warmup").processes.sound
-        return Range.of(rows[f"after_{warm_ups}_std"] / rows[f"after_{warm_ups}"])
-
-    @property
-    def one_is_enough(self) -> bool:
-        return self.spread_after(1).high <= AS_GOOD * self.spread_after(5).high
-
-    @property
-    def reserved_late(self) -> float:
-        """The most GiB that the allocator asks for in a step after the first."""
-        return self.of("warmup").series["reserved_mib"].drop(columns=1).max(axis=None) / 1024
-
     @cached_property
     def by_context(self) -> tuple[str, pd.Series]:
         """The largest size with steps of several contexts that do not wait; context -> ms."""
@@ -122,11 +90,6 @@ class Questions(Section):
         """How many times as many tokens take how many times the time in `by_context`."""
         (short, long), (first, last) = self.by_context[1].index, self.by_context[1]
         return long / short, last / first
-
-    @property
-    def growth_is_linear(self) -> bool:
-        tokens, time = self.growth
-        return abs(time / tokens - 1) <= LINEAR
 
     @property
     def negative_ms(self) -> float:
@@ -161,14 +124,6 @@ class Questions(Section):
         return Gain(having(found, phase=["forward", STEP]))
 
     @property
-    def attention_gains_more(self) -> bool:
-        """Whether compiling gains more for attention alone, and matmuls fill the model's step."""
-        shares = self.of("profiles").matmul_shares(FLOAT32)
-        model = self.compiled.where(dtype=FLOAT32, phase=STEP)
-        alone = self.of("attention").compiled
-        return bool(alone.mean > model.mean and shares.low > 0.5)
-
-    @property
     def lacks_apple(self) -> bool:
         machines = (self.evidence, *self.evidence.others)
         return all(one.environment.get("kind") != "mps" for one in machines)
@@ -190,10 +145,6 @@ class Questions(Section):
     def apart(self, **where) -> Range:
         return Range.of(having(self.confirmed, **where)["apart"])
 
-    @property
-    def profile_agrees(self) -> bool:
-        return self.apart(waits=False).high <= CLOSE
-
     def in_forward(self, rows: pd.DataFrame, **where) -> pd.DataFrame:
         """Of some rows those of the forward whose longest kernel the write-up names."""
         return having(rows, **(self.of("profiles").first_kernel[CASE].to_dict() | where))
@@ -214,24 +165,10 @@ class Questions(Section):
         return longest(self.in_forward(self.of("profiles").kernels.frame, phase="forward_backward"))
 
     @property
-    def first_is_the_same(self) -> bool:
-        return self.first_of_both["name"] == self.of("profiles").first_kernel["name"]
-
-    @property
-    def backward_has_others(self) -> bool:
-        """Whether that kernel runs no more often than in the forward."""
-        forward = self.of("profiles").first_kernel
-        return self.first_is_the_same and self.first_of_both["instances"] == forward["instances"]
-
-    @property
     def first_of_last(self) -> pd.Series:
         """The longest kernel of the step with the most techniques."""
         case = self.of("profiles").last[CASE]
         return longest(having(self.of("profiles").kernels.frame, **case))
-
-    @property
-    def update_is_first(self) -> bool:
-        return self.first_of_last["kernel_class"] == OPTIMIZER
 
     @cached_property
     def further_kernels(self) -> pd.DataFrame:
@@ -240,28 +177,11 @@ class Questions(Section):
         return rows[rows["kernel_class"] != MATMUL].nlargest(3, "total_ms")
 
     @property
-    def further_kernels_move(self) -> bool:
-        return {*self.further_kernels["kernel_class"]} <= MOVING
-
-    @property
     def matmul_shares(self) -> pd.DataFrame:
         """Size -> the shares of matmuls in eager float32 forwards and train steps."""
         cases = having(self.of("profiles").cases.sound, dtype=FLOAT32, implementation=EAGER)
         wide = cases.pivot_table("matmul_share", "size", "phase", sort=False)
         return wide.reindex(columns=["forward", STEP]).dropna()
-
-    @property
-    def update_dilutes(self) -> bool:
-        """Whether matmuls have a smaller share of a float32 step than of its forward."""
-        profiles = self.of("profiles")
-        forward = profiles.step(dtype=FLOAT32, implementation=EAGER, phase="forward")
-        return profiles.single["matmul_share"] < forward["matmul_share"]
-
-    @property
-    def update_is_alike(self) -> bool:
-        """Whether AdamW takes the same time with and without autocast."""
-        profiles = self.of("profiles")
-        return abs(profiles.eager[OPTIMIZER] / profiles.single[OPTIMIZER] - 1) <= CLOSE
 
     @property
     def softmax(self) -> list[pd.Series]:
@@ -295,20 +215,12 @@ class Questions(Section):
         return {one: [*single.index[single == one]] for one in (True, False)}
 
     @property
-    def layer_norm_is_float32(self) -> bool:
-        return "ln" in self.toy[True]
-
-    @property
     def half_rates(self) -> list[float]:
         """TFLOP/s of matmuls back to back in float16 and bf16."""
         rates = [self.evidence.peak(dtype, "sustained") for dtype in ("float16", "bfloat16")]
         if any(map(absent, rates)):
             raise NotMeasured("no matmul back to back in both dtypes")
         return rates
-
-    @property
-    def half_rates_are_alike(self) -> bool:
-        return max(self.half_rates) / min(self.half_rates) <= 1 + CLOSE
 
 
 def longest(kernels: pd.DataFrame) -> pd.Series:

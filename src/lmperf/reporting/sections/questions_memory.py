@@ -12,7 +12,7 @@ from lmperf.dtypes import DTYPES, dtype_of
 from lmperf.names import in_order
 from lmperf.reporting.evidence import having, some
 from lmperf.reporting.gains import Gain
-from lmperf.reporting.sections import Section, section
+from lmperf.reporting.sections import Section
 from lmperf.reporting.sections.attention import PHASES, PLAIN, SINGLE
 from lmperf.reporting.sections.attention import STEP as FURTHER
 from lmperf.reporting.sections.attention_memory import SQUARE
@@ -22,16 +22,11 @@ from lmperf.reporting.sections.memory import STEP
 from lmperf.reporting.words import NotMeasured, Range
 from lmperf.statistics import SLOWER
 
-SMALL_MIB = 16  # scores that stay in the L2 cache of a GPU, of 40 MiB or more
-NEAR = 0.02  # shares of a copy within it are the same
 VARIES = 0.20  # what differs by less is not said
 
 
 class QuestionsMemory(Section):
     """What the answers need beside the sections of their tables."""
-
-    def of(self, stem: str) -> Section:
-        return section(stem, self.evidence)
 
     # Memory.
 
@@ -81,10 +76,6 @@ class QuestionsMemory(Section):
         elements = math.prod(map(int, found[2].split(",")))
         return first["size_mib"] == elements * DTYPES[found[1]].bytes / 2**20
 
-    @property
-    def largest_is_scores(self) -> bool:
-        return "plain_attention" in str(self.blocks["frame"].iloc[0])
-
     # Attention.
 
     @cached_property
@@ -97,12 +88,6 @@ class QuestionsMemory(Section):
     def forward_ms(self) -> pd.Series:
         """Length -> ms."""
         return some(self.plain["forward"].dropna(), "no forward of plain attention")
-
-    @property
-    def matrix_gib(self) -> float:
-        """One matrix of scores at the longest length."""
-        cell, longest = self.of("attention").cell, self.of("attention").lengths[-1]
-        return cell["batch"] * longest**2 * dtype_of(cell["dtype"]).bytes / 2**30
 
     def peak_gib(self, phase: str) -> float:
         rows = self.of("attention").usual.where(implementation=PLAIN, phase=phase)
@@ -120,11 +105,6 @@ class QuestionsMemory(Section):
     def time_is_square(self) -> bool:
         low, _, high = self.growths[-1][2]
         return SQUARE[0] <= low and high <= SQUARE[1]
-
-    @property
-    def short_fills_less(self) -> bool:
-        """Whether times grow less than half as much from the shortest length on."""
-        return self.growths[0][2].high < self.growths[-1][2].low / 2
 
     @cached_property
     def one_head(self) -> Gain:
@@ -152,10 +132,6 @@ class QuestionsMemory(Section):
         bytes_ = of["dtype"].map(lambda dtype: dtype_of(dtype).bytes)
         return (of["batch"] * of["seq_len"] ** 2 * bytes_).max() / 2**20
 
-    @property
-    def slower_scores_are_small(self) -> bool:
-        return self.slower_scores_mib <= SMALL_MIB
-
     def values(self, axis: str) -> list:
         """The values of an axis in these comparisons."""
         return in_order(axis, self.slower[axis])
@@ -178,11 +154,6 @@ class QuestionsMemory(Section):
         if len(found) < 2:
             raise NotMeasured(f"only one value of {axis}")
         return found
-
-    def matters_not(self, axis: str) -> bool:
-        """Whether the lead has the same share of a copy along an axis, in both phases."""
-        shares = self.along(axis, COPY)
-        return bool((shares.max() - shares.min() <= NEAR).all())
 
     def varying(self, axis: str) -> list[tuple[str, pd.Series]]:
         """(phase, value -> time of the next implementation over the lead's), where it varies."""

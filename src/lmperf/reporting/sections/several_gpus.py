@@ -169,7 +169,7 @@ class SeveralGpus(Distributed):
 
     def peak(self, name: str) -> float:
         """GiB of a rank at the peak of a step, at the smallest batch."""
-        return float(only(having(self.of(name).valid.frame, batch=self.few)["peak"]))
+        return float(only(having(self.strategies(name).valid.frame, batch=self.few)["peak"]))
 
     @property
     def sharded_peak(self) -> float:
