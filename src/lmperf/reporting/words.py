@@ -156,7 +156,7 @@ def name(value) -> str:
 
 FILTERS: dict[str, Callable] = {
     f.__name__.strip("_"): f
-    for f in (sig, rounded, whole, fixed, ratio, factor, percent, signed_percent, error)
+    for f in (sig, rounded, rounded_up, whole, fixed, ratio, factor, percent, signed_percent, error)
 }
 FILTERS["sheet"] = sheet
 # With a number of decimals, for columns of tables.

@@ -27,16 +27,8 @@ def graph(ms, size=LARGE, **values):
 )
 def test_verdict_over_sdpa_follows_times(ms, verdict, gains):
     made = narrow(wide(100.0), graph(ms))
-    assert made.over_sdpa_is(verdict)
+    assert {*made.over_sdpa["verdict"]} == {verdict}
     assert made.gains is gains
-
-
-@pytest.mark.parametrize(
-    ("peak", "halves"), [(0.41, True), (0.39, False), (0.59, True), (0.61, False)]
-)
-def test_half_of_memory_is_40_to_60_percent(peak, halves):
-    rows = wide(100.0), graph(50.0, peak_mib=1024 * peak)
-    assert narrow(*rows).halves_memory is halves
 
 
 # Larger batches.

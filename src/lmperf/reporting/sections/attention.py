@@ -91,10 +91,6 @@ class Attention(Section):
         ]
         return across("phase", PHASES, *columns)
 
-    @property
-    def other_numerics(self) -> Rows:
-        return self.every.kept(self.every.frame[self.every.frame["dtype"] != SINGLE])
-
     @cached_property
     def compiled(self) -> Gain:
         """The speed-ups of compiled over plain attention in float32."""

@@ -14,7 +14,7 @@ from lmperf.reporting.evidence import having, matching, some
 from lmperf.reporting.published import figures_of
 from lmperf.reporting.results import LOWER, TIME
 from lmperf.reporting.rows import Rows
-from lmperf.reporting.sections import Section, predicate, section
+from lmperf.reporting.sections import Section, predicate
 from lmperf.reporting.sections.attention import (
     COMPILED,
     LIMIT,
@@ -65,10 +65,6 @@ class Matrices(NamedTuple):
 class AttentionMemory(Section):
     """Peaks of plain attention beside matrices of scores, and the first length without room."""
 
-    @property
-    def times(self) -> Section:
-        return section(STEM, self.evidence)
-
     @cached_property
     def limits(self) -> Rows:
         """The first length that cannot fit, by dtype, with `said`: what came of it (A3)."""
@@ -85,7 +81,7 @@ class AttentionMemory(Section):
 
         matrix: which matrix of scores was asked for, as ``second``; empty if not known.
         """
-        rows = having(self.limits.valid.frame, dtype=self.times.cell["dtype"])
+        rows = having(self.limits.valid.frame, dtype=self.of(STEM).cell["dtype"])
         rows = some(rows[rows["requested_mib"].notna()], "no length was run that does not fit")
         row = rows.iloc[0]
         used = row["free_before_mib"] - row["inputs_mib"] - row["free_mib"]
@@ -110,18 +106,18 @@ class AttentionMemory(Section):
         return Matrices(*Range.of(kept / _matrix_mib(rows)))
 
     def _longest(self, phase: str) -> pd.DataFrame:
-        rows = self.times.eager.where(dtype=SINGLE, phase=phase).valid.frame
+        rows = self.of(STEM).eager.where(dtype=SINGLE, phase=phase).valid.frame
         rows = rows.dropna(subset=["peak_mib", "resident_mib"])
         return having(rows, seq_len=sorted(rows["seq_len"].unique())[-2:])
 
     @property
     def grows(self) -> float:
         """By what factor the backward's peak grows for STEP times the length, at the longest."""
-        if len(self.times.lengths) < 2:
+        if len(self.of(STEM).lengths) < 2:
             raise NotMeasured("no length that is four times another")
-        rows = self.times.usual.where(implementation=PLAIN, phase="backward")
+        rows = self.of(STEM).usual.where(implementation=PLAIN, phase="backward")
         peaks = rows.valid.frame.set_index("seq_len")["peak_mib"]
-        longest = self.times.lengths[-1]
+        longest = self.of(STEM).lengths[-1]
         return peaks[longest] / peaks[longest // STEP]
 
     @property
@@ -143,7 +139,7 @@ class AttentionMemory(Section):
 
     def every_backward(self, *dtypes: str) -> pd.DataFrame:
         """The backward rows of plain attention with the peaks of the forward and compiled."""
-        rows = self.times.every.valid.frame
+        rows = self.of(STEM).every.valid.frame
         rows = having(rows[rows["peak_mib"].notna()], dtype=list(dtypes))
         base = having(rows, implementation=PLAIN, phase="backward")
         forward = having(rows, implementation=PLAIN, phase="forward")
@@ -171,7 +167,7 @@ class AttentionMemory(Section):
 
         matrices_mib: the size of the matrices of the backward.
         """
-        rows = having(self.times.usual.frame, seq_len=self.times.lengths)
+        rows = having(self.of(STEM).usual.frame, seq_len=self.of(STEM).lengths)
         rows = pd.concat([rows, self._beyond])
         matrices = self.held("backward").number * _matrix_mib(rows)
         return self.rows(STEM, rows.assign(matrices_mib=matrices))
@@ -197,9 +193,9 @@ class AttentionMemory(Section):
     @property
     def _beyond(self) -> pd.DataFrame:
         """The limit as a forward that has no result."""
-        cell = self.times.cell
+        cell = self.of(STEM).cell
         rows = having(self.limits.valid.frame, **{n: cell[n] for n in ("batch", "d_head", "dtype")})
-        rows = rows[rows["seq_len"] > self.times.lengths[-1]]
+        rows = rows[rows["seq_len"] > self.of(STEM).lengths[-1]]
         words = rows["outcome"].map(lambda of: of if of == OUT_OF_MEMORY else of.split(":")[0])
         rows = rows.assign(state="oom", words=words, causal=cell["causal"])
         return rows.rename(index=lambda label: -1 - label)
@@ -207,7 +203,7 @@ class AttentionMemory(Section):
     @cached_property
     def curve(self) -> pd.DataFrame:
         """Peaks by length of the usual cell, for the figure."""
-        rows = self.times.usual.valid.frame
+        rows = self.of(STEM).usual.valid.frame
         return rows[rows["peak_gib"].notna()]
 
     @property

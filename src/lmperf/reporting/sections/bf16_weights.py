@@ -8,7 +8,7 @@ import pandas as pd
 
 from lmperf.reporting.evidence import having, matching, some, sorted_for_reading
 from lmperf.reporting.rows import Rows
-from lmperf.reporting.sections import Section, predicate, section
+from lmperf.reporting.sections import Section
 from lmperf.reporting.sections.steps import FUSED_NARROW, GRAPH_NARROW, SDPA, compared
 from lmperf.reporting.sections.ways import Way
 from lmperf.reporting.sections.what_to_run import WhatToRun, in_reading_order
@@ -23,7 +23,7 @@ class Bf16Weights(Section):
 
     @cached_property
     def run(self) -> WhatToRun:
-        return section("what_to_run", self.evidence)
+        return self.of("what_to_run")
 
     @cached_property
     def way(self) -> Way:
@@ -45,7 +45,7 @@ class Bf16Weights(Section):
         loss_float32: that of float32. low, high: the range with float32 weights.
         """
         rows = self.run.valid[self.run.valid["way"] == self.way]
-        losses = section("losses", self.evidence).every.frame
+        losses = self.of("losses").every.frame
         losses = losses.assign(rung=losses["implementation"])
         found = matching(rows, losses, ["size", "rung"])[["loss", "low", "high"]]
         own = having(losses, rung="float32").groupby("size")["loss"].mean()
@@ -78,18 +78,9 @@ class Bf16Weights(Section):
     def over_sdpa_range(self) -> Range:
         return Range.of(self.over_sdpa["ratio"])
 
-    def over_sdpa_is(self, verdict: str) -> bool:
-        """Whether a comparison with SDPA, compiled, has this verdict at all of its sizes."""
-        return bool((self.over_sdpa["verdict"] == verdict).all())
-
     @property
     def memory_over_sdpa(self) -> Range:
         return Range.of(self.over_sdpa["peak_gib"] / self.over_sdpa["peak_gib_base"])
-
-    @predicate
-    def halves_memory(self) -> bool:
-        """Whether bf16 weights take 0.4 to 0.6 of the memory at all of its sizes."""
-        return self.memory_over_sdpa.low >= 0.4 and self.memory_over_sdpa.high <= 0.6
 
     @property
     def growing(self) -> pd.DataFrame:

@@ -21,9 +21,6 @@ from lmperf.transformer.memory import FLOAT32, Footprint, predicted_memory
 from lmperf.transformer.sizes import SHORT
 
 STEM, NONE, EACH, STEP = "checkpointing", "eager", "checkpoint_1", "train_step"
-LESS = 0.99
-# A forward takes about a third of a step, and recomputing runs it a second time.
-COST_OF_A_FORWARD = (0.20, 0.60)
 
 
 class Saved(NamedTuple):
@@ -47,10 +44,6 @@ class Saved(NamedTuple):
     layer: float
     input: float
     compared: int
-
-    @property
-    def nested_saves(self) -> bool:
-        return self.nested < LESS * self.with_them
 
 
 class Checkpointing(Section):
@@ -127,16 +120,6 @@ class Checkpointing(Section):
             raise NotMeasured("checkpoints do not make the step longer")
         size, gain = sizes[-1]
         return size, 1 / gain.mean - 1
-
-    def is_a_forward(self, longer: float) -> bool:
-        """Whether a cost is about that of a second forward."""
-        low, high = COST_OF_A_FORWARD
-        return low <= longer <= high
-
-    @property
-    def largest_model(self) -> pd.Series:
-        """The fastest step of the leaderboard's model that recomputes every block."""
-        return self.rows("leaderboard").where(implementation="recompute_all").least("ms")
 
 
 def _options(row: pd.Series) -> dict:

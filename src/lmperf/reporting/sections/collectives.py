@@ -14,7 +14,6 @@ from lmperf.reporting.sections import Section
 from lmperf.reporting.words import NotMeasured
 
 STEM = "collectives"
-NEAR_COPY = 0.75  # an all-reduce at this share of a copy between two ranks uses the link well
 TINY = 0.1  # a call whose transfer takes at most this share of its time is all start
 
 
@@ -39,14 +38,6 @@ class Collectives(Section):
     def longest(self) -> pd.Series:
         """The all-reduce of the longest message."""
         return self._all_reduces.iloc[-1]
-
-    @property
-    def uses_link_well(self) -> bool:
-        return bool(self.longest["of_copy"] >= NEAR_COPY)
-
-    @property
-    def has_copy(self) -> bool:
-        return bool(self.longest["of_copy"] > 0)
 
     @property
     def start_us(self) -> float:

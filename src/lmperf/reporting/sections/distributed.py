@@ -54,12 +54,6 @@ class Distributed(Section):
         ]
         return steps.kept(steps.frame.assign(peak=peak, at=at, base=base, **beside))
 
-    @property
-    def in_buckets(self) -> Rows:
-        """The steps whose gradients are reduced in buckets of a given size (D4)."""
-        names = self.steps.frame["implementation"].astype(str)
-        return self.steps.kept(self.steps.frame[names.str.startswith("bucket_")])
-
     @cached_property
     def ledger(self) -> Rows:
         return self.rows(LEDGER, overlap.ledger(self.evidence))

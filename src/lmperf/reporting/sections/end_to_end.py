@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise
 
+import numpy as np
 import pandas as pd
 
 from lmperf.names import in_order
@@ -32,7 +32,7 @@ from lmperf.reporting.sections.ways import (
     of_steps,
     ways_of,
 )
-from lmperf.reporting.words import Count, NotMeasured, Range
+from lmperf.reporting.words import NotMeasured, Range
 
 COMPARED = ("forward", "backward", STEP)
 COMPILED = (WHOLE, BLOCKS)
@@ -135,19 +135,6 @@ class EndToEnd(Section):
         steps = self.every.kept(self.steps)
         return steps.where(implementation=EAGER, dtype=dtype, **where).over(EAGER, dtype=base)
 
-    @property
-    def waiting(self) -> Count:
-        """How many of the timed train steps wait for the CPU."""
-        timed = self.steps[self.steps["state"].isna()]
-        return Count(int(timed["waits"].sum()), len(timed))
-
-    @property
-    def waiting_graphs(self) -> Count:
-        """How many of the timed steps that are CUDA graphs wait for the CPU."""
-        rows = having(self.steps[self.steps["state"].isna()], implementation="graph")
-        rows = some(rows, "no CUDA graph")
-        return Count(int(rows["waits"].sum()), len(rows))
-
     @cached_property
     def context(self) -> int:
         """The context at which most sizes have a step; of equals the nearest to USUAL_CONTEXT."""
@@ -175,7 +162,7 @@ class EndToEnd(Section):
     def pay_back(self) -> Range:
         """Steps after which compiling has paid back the seconds of its first calls."""
         found = self._repaid
-        return Range.of(1e3 * found["compile_s"] / (found["ms_base"] - found["ms"]))
+        return Range.of(np.ceil(1e3 * found["compile_s"] / (found["ms_base"] - found["ms"])))
 
     @property
     def seconds(self) -> Range:
@@ -274,16 +261,8 @@ class EndToEnd(Section):
         return some(found, "no other attention was timed")
 
     @property
-    def saves_memory(self) -> bool:
-        """Whether each other attention lowers the peak of every step."""
-        return bool(min(saved.low for *_, saved in self.attention_of_blocks) > 0)
-
-    @property
     def fuses(self) -> bool:
         """Whether compiling gains more under autocast than in float32."""
         gains = dict(self.over(self.compiling, EAGER).by("dtype"))
         known = FLOAT32 in gains and AUTOCAST in gains
         return known and gains[AUTOCAST].mean > gains[FLOAT32].mean
-
-    def steps_rounded_up(self, values: Range) -> Range:
-        return Range(*(math.ceil(value) for value in values))

@@ -19,7 +19,7 @@ from lmperf.reporting.gains import Gain, pairs
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.sections.ways import WORDS, observed
-from lmperf.reporting.tables import Quantity, number, over, text, time
+from lmperf.reporting.tables import Quantity, number, over, time
 from lmperf.reporting.words import Count, NotMeasured, Range, error, name
 
 # Phases that contain all others: a sentence is about the first one that was timed.
@@ -114,22 +114,10 @@ class Compared:
         return WORDS if "size" in self.frame else {}
 
     @property
-    def note(self) -> str:
-        return f"Speed-ups: in the same numerics; above one, {self.name} is faster."
-
-    @property
     def failed(self) -> Rows:
         """Its rows whose check failed; their errors are shown, their times are not."""
         rows = having(self.frame, implementation=self.name, state="failed_check")
         return Rows(self.evidence, self.stem, rows.assign(state=None, words="", check="failed"))
-
-    @property
-    def failed_columns(self) -> list[Quantity]:
-        return [
-            number("max_error", "largest error", error, better="lower"),
-            number("error_bound", "bound", error),
-            text("reason"),
-        ]
 
     # What a sentence says.
 

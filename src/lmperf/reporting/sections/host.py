@@ -7,7 +7,7 @@ from functools import cached_property
 import pandas as pd
 
 from lmperf.reporting.evidence import Evidence, having, some, sorted_for_reading
-from lmperf.reporting.sections import Section, predicate, section
+from lmperf.reporting.sections import Section
 from lmperf.reporting.sections.steps import (
     FUSED,
     FUSED_NARROW,
@@ -22,8 +22,6 @@ from lmperf.reporting.sections.what_to_run import WhatToRun
 from lmperf.reporting.words import NotMeasured
 
 GAINS = 1.1  # a graph gains something where a step without it takes so many times as long
-SAME = 1.03
-IDLE = 0.75  # a GPU that draws less of its power limit is often idle
 SHOWN = 2  # sizes in a sentence
 
 
@@ -32,11 +30,7 @@ class Host(Section):
 
     @cached_property
     def run(self) -> WhatToRun:
-        return section("what_to_run", self.evidence)
-
-    @property
-    def any_waits(self) -> bool:
-        return self.evidence.is_cuda and self.run.waits
+        return self.of("what_to_run")
 
     @cached_property
     def smallest(self) -> pd.Series:
@@ -49,15 +43,6 @@ class Host(Section):
         """The compiled steps that wait, where it is known how long the GPU is busy."""
         rows = having(self.run.valid, way=[SDPA], waits=True).dropna(subset=["device_ms"])
         return sorted_for_reading(some(rows, "no GPU time of a step that waits"), ["size"])
-
-    @property
-    def limit_w(self) -> float:
-        return self.evidence.environment.get("power_limit_w") or float("nan")
-
-    @predicate
-    def is_idle(self) -> bool:
-        """Whether the GPU draws much less than its power limit; False if that is not known."""
-        return self.smallest["power_w"] < IDLE * self.limit_w
 
     # A graph beside the same kernels without it, with bf16 weights.
 
@@ -80,14 +65,6 @@ class Host(Section):
         if row["size"] != self.run.sizes[-1] or row["waits"]:
             raise NotMeasured("the largest size waits for the CPU, or was not measured")
         return row
-
-    @property
-    def changes_nothing(self) -> bool:
-        return 1 / SAME <= self.largest["ratio"] <= SAME
-
-    @property
-    def still_gains(self) -> bool:
-        return self.largest["ratio"] > SAME
 
     # A graph with float32 weights: here, or on another machine.
 

@@ -12,7 +12,7 @@ from lmperf.reporting.evidence import having, parts, some, sorted_for_reading
 from lmperf.reporting.gains import Gain, pairs
 from lmperf.reporting.results import EMPTY
 from lmperf.reporting.rows import Rows
-from lmperf.reporting.sections import Section, predicate, section
+from lmperf.reporting.sections import Section, predicate
 from lmperf.reporting.sections.kernels import COPY, class_of
 from lmperf.reporting.sections.steps import WAYS, all_steps, compared, steps, usual
 from lmperf.reporting.sections.ways import AUTOCAST, CELL, STEM, STEP
@@ -46,7 +46,7 @@ class Ladder(Section):
         bases = pd.concat([pd.Series(dtype=object), *map(_bases, parts(rows, *CELL))])
         sheet = self.evidence.sheet_tflops(AUTOCAST)
         rows = rows.assign(implementation=rows["rung"], mfu=rows["tflops"] / sheet, base=bases)
-        losses = section("losses", self.evidence).of_rungs
+        losses = self.of("losses").of_rungs
         return self.rows(STEM).kept(rows.join(losses, on=["size", "implementation"]))
 
     def over(self, rung: str, base: str) -> Gain:
@@ -163,16 +163,6 @@ class Ladder(Section):
         return None if absent(rate) else rate
 
     # The figure.
-
-    @predicate
-    def shows_busy(self) -> bool:
-        """Whether it is known of a step how long the GPU is busy."""
-        return self.frame["device_ms"].notna().any()
-
-    @predicate
-    def waits(self) -> bool:
-        """Whether a rung waits for the CPU."""
-        return self.frame["waits"].any()
 
     def bars(self, words: dict[str, str]) -> list[dict]:
         """Bars relative to float32, in panels of a size.

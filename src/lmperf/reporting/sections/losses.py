@@ -130,10 +130,6 @@ class Losses(Section):
         bf16, exact = self.ends(size, AUTOCAST, NARROW), self.ends(size, FLOAT32, TF32)
         return bf16.low > (1 + NEAR) * exact.high
 
-    def is_higher_still(self, size: str) -> bool:
-        """Whether bf16 weights end above every run with autocast."""
-        return bool(self.ends(size, NARROW).low > self.ends(size, AUTOCAST).high)
-
     @property
     def worse(self) -> pd.Series:
         """Size -> by how much bf16 weights end above float32, where by more than WORSE."""
@@ -141,11 +137,6 @@ class Losses(Section):
         ends = [having(losses, dtype=of).groupby("size")["loss"].max() for of in (NARROW, FLOAT32)]
         above = (ends[0] / ends[1] - 1).dropna()
         return above[above > WORSE]
-
-    @property
-    def above_otherwise(self) -> pd.Series:
-        """`above` without the sizes of `hurt`."""
-        return self.above.drop(self.hurt, errors="ignore")
 
     @staticmethod
     def outside_words(value: float) -> str:

@@ -5,18 +5,17 @@ Whether other processes loaded the machine does not concern a peak, so all valid
 
 from __future__ import annotations
 
-import math
 from functools import cached_property
 from typing import NamedTuple
 
 import pandas as pd
 
 from lmperf.names import in_order
-from lmperf.reporting.evidence import having, matching, some
+from lmperf.reporting.evidence import having, matching
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.tables import Quantity, across, known, memory
-from lmperf.reporting.words import MIB_IN_GIB, Count, NotMeasured, Range
+from lmperf.reporting.words import MIB_IN_GIB, NotMeasured, Range
 
 STEM, OURS = "memory", "eager"
 CELL = ["size", "context_length", "batch"]
@@ -28,9 +27,7 @@ COMPONENTS = (
     *("parameters", "weight_copies", "gradients", "optimizer", "activations", "temporary"),
     *("inputs", "workspace"),
 )
-TOLERANCE = 0.05  # of a predicted peak
 LITTLE = 0.10  # a change of the peak within it is little
-ALIKE = 0.03  # a change of the peak within it is none
 
 
 class Autocast(NamedTuple):
@@ -53,47 +50,6 @@ class Autocast(NamedTuple):
         """Whether activations shrink, and copies of weights take memory."""
         return self.copies > 0 and self.saved > 0
 
-    @property
-    def changes_nothing(self) -> bool:
-        """Whether copies of weights take what smaller activations save, at every size."""
-        return self.trades and max(-self.change.low, self.change.high) <= ALIKE
-
-    @property
-    def costs(self) -> bool:
-        """Whether the copies take more than smaller activations save."""
-        return self.trades and self.copies > self.saved
-
-    @property
-    def saves(self) -> bool:
-        """Whether activations shrink by more than twice what the copies take."""
-        return 0 < self.copies < self.saved / 2
-
-
-class Prediction(NamedTuple):
-    """How far measured peaks are from predicted ones.
-
-    Attributes:
-        within: how many are within TOLERANCE. worst: the largest relative difference.
-        sizes: of the others. excess: MiB of the others above the prediction; None without others.
-        workspace: MiB of a cuBLAS workspace; NaN if there is none.
-    """
-
-    within: Count
-    worst: float
-    sizes: list[str]
-    excess: Range | None
-    workspace: float
-    is_workspace: bool
-
-    @property
-    def holds_for_all(self) -> bool:
-        return self.within.k == self.within.n
-
-    @property
-    def is_close(self) -> bool:
-        """Whether at least nine of ten peaks are within the tolerance."""
-        return self.within.k >= 0.9 * self.within.n
-
 
 class Memory(Section):
     """Peaks of forwards and train steps, with the changes that Y1 shows.
@@ -102,7 +58,7 @@ class Memory(Section):
     autocast), over_ours (of a custom model or peer), and the shares of the predicted peak.
     """
 
-    step, single, half, tolerance = STEP, SINGLE, HALF, TOLERANCE
+    step, single, half = STEP, SINGLE, HALF
 
     @cached_property
     def every(self) -> Rows:
@@ -177,24 +133,6 @@ class Memory(Section):
         saved = parts["activations_mib", SINGLE] - parts["activations_mib", HALF]
         return Autocast(change, size, parts["weight_copies_mib", HALF], saved)
 
-    def changes(self, phase: str) -> pd.Series:
-        """Of each call with bf16 autocast, the change of its peak."""
-        return some(
-            self.ours.valid.where(phase=phase).frame["over_float32"].dropna(),
-            f"no {phase} was measured in both dtypes",
-        )
-
-    def changed(self, sign: int) -> Count:
-        """In how many train steps autocast changes the peak by more than one percent: up or down.
-
-        sign: 1 or -1.
-        """
-        steps = self.changes(STEP)
-        return Count(int((sign * steps > 0.01).sum()), len(steps))
-
-    def change_of(self, phase: str) -> Range:
-        return Range.of(self.changes(phase))
-
     def is_little(self, change: Range) -> bool:
         return max(-change.low, change.high) <= LITTLE
 
@@ -224,35 +162,25 @@ class Memory(Section):
         """The share of a part of the peak: `state` (model and optimizer) or `activations`."""
         return Range.of(self._shares[f"{part}_share", context])
 
-    @property
-    def activations_grow(self) -> bool:
-        """Whether the share of activations grows with the context, at all sizes."""
-        short, long = (self.share("activations", context) for context in self.contexts)
-        return long.low > short.high
-
-    @property
-    def state_yields(self) -> bool:
-        """Whether the model takes most of the peak at the short context, and little at the long."""
-        short, long = (self.share("state", context) for context in self.contexts)
-        return short.low > 0.5 > long.high
+    # Predicted peaks beside measured ones.
 
     @cached_property
-    def prediction(self) -> Prediction:
-        rows = self.ours.valid.frame.dropna(subset=["difference"])
+    def predicted(self) -> Rows:
+        """The peaks that have a prediction; `excess`: MiB above it.
+
+        beyond: the part of the prediction by which the excess exceeds a cuBLAS workspace.
+        """
+        rows = self.ours.valid.query("difference.notna()").frame
         if len(rows) < 2:
             raise NotMeasured("fewer than two predicted peaks")
-        others = rows[rows["difference"].abs() > TOLERANCE]
-        excess = others["peak_mib"] - others["predicted_mib"]
-        workspace = rows["workspace_mib"][rows["workspace_mib"] > 0].min()
-        beyond = (excess - workspace) / others["predicted_mib"]
-        return Prediction(
-            Count(len(rows) - len(others), len(rows)),
-            math.ceil(1000 * rows["difference"].abs().max()) / 1000,
-            in_order("size", others["size"]),
-            Range.of(excess) if len(others) else None,
-            workspace,
-            bool(beyond.between(0, TOLERANCE).all()),
-        )
+        excess = rows["peak_mib"] - rows["predicted_mib"]
+        beyond = (excess - self.workspace) / rows["predicted_mib"]
+        return self.ours.kept(rows.assign(excess=excess, beyond=beyond))
+
+    @property
+    def workspace(self) -> float:
+        """MiB of a cuBLAS workspace; NaN if there is none."""
+        return self.ours.valid.query("workspace_mib > 0").frame["workspace_mib"].min()
 
 
 def with_changes(rows: pd.DataFrame) -> pd.DataFrame:
@@ -263,6 +191,7 @@ def with_changes(rows: pd.DataFrame) -> pd.DataFrame:
     is_ours = rows["implementation"] == OURS
     state = rows[[f"{name}_mib" for name in STATE]].sum(axis=1)
     return rows.assign(
+        holds=rows["state"].isna(),
         difference=rows["peak_mib"] / rows["predicted_mib"] - 1,
         over_float32=(rows["peak_mib"] / single - 1).where(is_ours & (rows["dtype"] == HALF)),
         over_ours=(rows["peak_mib"] / beside - 1).where(~is_ours),

@@ -13,7 +13,7 @@ from lmperf.names import implementation_words, in_order
 from lmperf.reporting import figures
 from lmperf.reporting.evidence import having, some, sorted_for_reading
 from lmperf.reporting.rows import Rows
-from lmperf.reporting.sections import Section, predicate, section
+from lmperf.reporting.sections import Section, predicate
 from lmperf.reporting.sections.steps import steps
 from lmperf.reporting.sections.ways import STEM
 from lmperf.reporting.tables import Quantity, memory
@@ -108,7 +108,7 @@ class MemoryLadder(Section):
     @property
     def charts(self) -> list[figures.Spec]:
         """Tensors over a train step and, below, the peaks of the rungs; what was measured of it."""
-        timeline = section("memory_timeline", self.evidence)
+        timeline = self.of("memory_timeline")
         found = []
         for made in (lambda: timeline.chart, lambda: self.chart):
             with suppress(NotMeasured):

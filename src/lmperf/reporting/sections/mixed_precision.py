@@ -62,14 +62,6 @@ class MixedPrecision(Section):
         rows = self.all_sums.frame
         return self.all_sums.kept(rows[~rows["subject"].str.contains(UPCAST, regex=False)])
 
-    def _error(self, subject: str) -> float:
-        return abs(self.all_sums.where(subject=subject).one["error"])
-
-    @property
-    def only_adding_needs_float32(self) -> bool:
-        """Whether a bf16 sum is more than 1 % off, and a float32 sum of bf16 numbers is not."""
-        return self._error(f"{HALF} + {HALF}") > 0.01 >= self._error(f"{SINGLE} + {HALF}")
-
     @cached_property
     def dtypes(self) -> Rows:
         """The dtype of each tensor under autocast, in the order in which they were recorded."""
@@ -119,10 +111,6 @@ class MixedPrecision(Section):
         if not kept.any():
             raise NotMeasured("no output stays in float32")
         return [str(tensor) for tensor in kept.index[kept]]
-
-    @property
-    def norms_are_float32(self) -> bool:
-        return self.block["norms"] == {SINGLE}
 
     def kept_in(self, dtype: str) -> list[str]:
         """The tensors of a block that have a dtype in every run."""

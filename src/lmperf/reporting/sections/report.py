@@ -11,7 +11,7 @@ import pandas as pd
 
 from lmperf.benchmarks import stems
 from lmperf.reporting.evidence import WITHHELD, Evidence, having, some
-from lmperf.reporting.sections import Section, section
+from lmperf.reporting.sections import Section
 from lmperf.reporting.sections.steps import BETWEEN_GPUS, GRAPH, GRAPH_NARROW, usual
 from lmperf.reporting.words import Count, listed
 
@@ -37,7 +37,7 @@ class Report(Section):
     @property
     def only_several(self) -> bool:
         """Whether this machine has the section on several GPUs and nothing else."""
-        several = section("several_gpus", self.evidence)
+        several = self.of("several_gpus")
         return SEVERAL.issuperset(self.evidence.stems) and several.has_head
 
     @property
@@ -112,11 +112,6 @@ class Report(Section):
     # How far to trust this.
 
     @property
-    def is_shared(self) -> bool:
-        """Whether other work on the host slowed some rows."""
-        return self.signed("loaded").k > 0
-
-    @property
     def gpus(self) -> int:
         """How many GPUs are known to have measured rows."""
         known = pd.concat([self._rows["gpus"], self.evidence.twice["gpus_again"]])
@@ -135,7 +130,7 @@ class Report(Section):
         slow = rows["clock_mhz"] < THROTTLED * clock
         rows = rows[slow & (rows["power_w"] > AT_LIMIT * limit)]
         rows = some(rows, "no graph runs below its usual clock at the power limit")
-        largest = having(rows, size=section("what_to_run", self.evidence).sizes)
+        largest = having(rows, size=self.of("what_to_run").sizes)
         return largest.iloc[-1]
 
     def signed(self, sign: str) -> Count:

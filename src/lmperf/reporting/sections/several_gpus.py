@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import cached_property
 
-import numpy as np
 import pandas as pd
 
 from lmperf.reporting.evidence import Evidence, having, only, parts, some
@@ -22,14 +21,10 @@ from lmperf.reporting.sections.distributed import (
     plain,
 )
 from lmperf.reporting.sections.steps import BETWEEN_GPUS
-from lmperf.reporting.words import Count, NotMeasured, Range
+from lmperf.reporting.words import NotMeasured
 from lmperf.transformer.sizes import SHORT
 
-MOSTLY, NEARLY_ALL = 0.5, 0.9  # hidden shares of communication
-NEAR = 0.15  # how near the peak of a sharded model is to its part of the whole
-LEAST_MORE = 0.02  # a peak that is larger by less is about the same
 SAME = 0.01  # times, volumes and parts of the memory that are this near are the same
-STATES = ["parameters_mib", "gradients_mib", "optimizer_mib"]
 
 
 class SeveralGpus(Distributed):
@@ -89,11 +84,6 @@ class SeveralGpus(Distributed):
         return float(alone["ms"].min() / self.fastest(batch)["ms"])
 
     @property
-    def is_faster_on_other_gpus(self) -> bool:
-        """Whether the largest batch gains more over one rank than GPUs of one kind differ."""
-        return not self.is_compared and self.speed_up(self.many) > 1 + BETWEEN_GPUS
-
-    @property
     def _pays_on_other_gpus(self) -> bool:
         best = max(self.speed_up(batch) for batch in (self.few, self.many))
         if 1 / (1 + BETWEEN_GPUS) <= best <= 1 + BETWEEN_GPUS:
@@ -120,12 +110,6 @@ class SeveralGpus(Distributed):
             return self.speed_up(self.many) > (1 + BETWEEN_GPUS) * self.speed_up(self.few)
         return self.gain(self.many) > self.gain(self.few).rows["high"].max()
 
-    @property
-    def same_bytes(self) -> bool:
-        """Whether hooks send as many bytes at the largest batch as at the smallest one."""
-        few, many = (self.step(HOOKS, batch)["sent_bytes"] for batch in (self.few, self.many))
-        return bool(abs(many / few - 1) < SAME)
-
     # What the profiler says.
 
     def profiled(self, family: str, batch: int) -> pd.Series:
@@ -133,31 +117,10 @@ class SeveralGpus(Distributed):
         name = family + self.suffix
         return self.within(self.ledger, implementation=name, batch=batch, tells=True).one
 
-    @property
-    def hooks_hide(self) -> bool:
-        return bool(self.profiled(HOOKS, self.many)["hidden_share"] >= MOSTLY)
-
-    @property
-    def few_expose(self) -> bool:
-        """Whether hooks leave communication exposed at the smallest batch."""
-        return bool(self.profiled(HOOKS, self.few)["hidden_share"] < NEARLY_ALL)
-
-    @property
-    def computes_less(self) -> bool:
-        """Whether a rank of the sharded model computes less than with hooks."""
-        ours, hooks = (self.profiled(family, self.many) for family in (SHARDED, HOOKS))
-        return bool(ours["compute_high_ms"] < hooks["compute_low_ms"])
-
     def bucket(self, megabytes: int) -> pd.Series:
         """The row of the ledger of buckets of a size, at the smallest batch."""
         name = f"bucket_{megabytes}"
         return self.within(self.ledger, implementation=name, batch=self.few).one
-
-    @property
-    def large_buckets_are_quicker(self) -> bool:
-        """Whether communication takes less time in buckets of 1000 MB than of 1 MB."""
-        small, large = self.bucket(1), self.bucket(1000)
-        return bool(large["communication_high_ms"] < small["communication_low_ms"])
 
     @property
     def longer(self) -> list[tuple[int, float]]:
@@ -171,50 +134,15 @@ class SeveralGpus(Distributed):
         """GiB of a rank at the peak of a step, at the smallest batch."""
         return float(only(having(self.strategies(name).valid.frame, batch=self.few)["peak"]))
 
-    @property
-    def sharded_peak(self) -> float:
-        return self.peak(SHARDED + self.suffix)
-
-    @property
-    def hooks_peak(self) -> float:
-        return self.peak(HOOKS + self.suffix)
-
-    @property
-    def ddp_more(self) -> float:
-        """GiB that DistributedDataParallel needs more than hooks."""
-        return self.peak(DDP + self.suffix) - self.hooks_peak
-
-    @property
-    def ddp_needs_more(self) -> bool:
-        return self.ddp_more > LEAST_MORE * self.hooks_peak
-
-    @property
-    def sharded_is_a_part(self) -> bool:
-        """Whether the peak of the sharded model is about its part of that with hooks."""
-        return abs(self.sharded_peak / self.hooks_peak * self.ranks - 1) <= NEAR
-
     def moment(self, name: str, moment: str) -> pd.Series:
         """The memory of an eager strategy at a moment, at the smallest batch."""
         return self.within(self.memory, implementation=name, batch=self.few, moment=moment).one
 
-    @property
-    def state_saves(self) -> bool:
-        return self.peak(STATE) < (1 - LEAST_MORE) * self.peak(HOOKS)
-
-    def _is_a_part(self, name: str, columns: list[str]) -> bool:
+    def keeps_its_part(self, name: str, *components: str) -> bool:
         """Whether a rank keeps its part of what it keeps with hooks, after the update."""
+        columns = [f"{component}_mib" for component in components]
         ours, whole = (self.moment(of, "after_step")[columns].sum() for of in (name, HOOKS))
         return abs(ours / whole * self.ranks - 1) < SAME
-
-    @property
-    def sharded_keeps_its_part(self) -> bool:
-        """Whether a rank of the sharded model keeps its part of weights, gradients, moments."""
-        return self._is_a_part(SHARDED, STATES)
-
-    @property
-    def state_is_sharded(self) -> bool:
-        """Whether a rank with a sharded optimizer keeps its part of the moments."""
-        return self._is_a_part(STATE, STATES[2:])
 
     @property
     def buckets_gib(self) -> float:
@@ -223,13 +151,6 @@ class SeveralGpus(Distributed):
         if held < 0.9 * self.moment(DDP, "before_step")["gradients_mib"]:
             raise NotMeasured("the buckets do not hold all gradients")
         return held / 1024
-
-    @property
-    def predicted(self) -> Count:
-        """How many peaks the closed form predicts within 5 %."""
-        peaks = having(self.memory.valid.frame, moment="peak")
-        off = some(peaks["off"].dropna(), "no peak was measured")
-        return Count(int((off.abs() <= ranks_memory.CLOSE).sum()), len(off))
 
     def gpus_needed(self, name: str) -> int | None:
         """The least number of GPUs for the course's largest model, with as many tokens a GPU.
@@ -242,12 +163,6 @@ class SeveralGpus(Distributed):
         batch = max(1, self.few // self.ranks)
         setting = int(self.cell["context_length"]), batch, self.cell["dtype"]
         return ranks_memory.least_gpus(name, SHORT[self.largest], *setting, memory)
-
-    @property
-    def needs_sharding(self) -> bool:
-        """Whether the largest model fits fully sharded, and else on more GPUs or on none."""
-        sharded, whole = self.gpus_needed(SHARDED), self.gpus_needed(HOOKS)
-        return sharded is not None and (whole is None or sharded < whole)
 
     # The train step of a public leaderboard (D6).
 
@@ -269,11 +184,6 @@ class SeveralGpus(Distributed):
                 return rows.loc[rows["ms"].idxmin()]
         raise NotMeasured("the leaderboard's step was not measured on one GPU")
 
-    @property
-    def board_over_one(self) -> float:
-        """How much faster the step is than that on one GPU."""
-        return float(self.board_alone["ms"] / self.board["ms"])
-
     # The head of the page, and what limits its numbers.
 
     @property
@@ -293,11 +203,6 @@ class SeveralGpus(Distributed):
         return int(number)
 
     @property
-    def reason(self) -> str:
-        """Why rows are published although something was wrong with them; or nothing."""
-        return (self.evidence.facts.get("allowed") or {}).get("reason") or ""
-
-    @property
     def slower_than_one(self) -> Rows:
         """The fastest step of each size and dtype where all wait, and none is faster than one."""
         found = []
@@ -307,13 +212,6 @@ class SeveralGpus(Distributed):
             if waits and several["ms"].min() > alone["ms"].min():
                 found.append(several["ms"].idxmin())
         return self.steps.kept(self.steps.frame.loc[found])
-
-    @property
-    def width(self) -> float:
-        """How far intervals in the first table are from their times, where the GPU is the limit."""
-        rows = self.head.sound
-        rows = rows[~rows["waits"]]
-        return Range.of(np.fmax(rows["high_ms"] / rows["ms"], rows["ms"] / rows["low_ms"]) - 1).high
 
 
 def _software(evidence: Evidence) -> list:
