@@ -9,7 +9,7 @@ import pytest
 
 from lmperf.evidence.store import write_view
 from lmperf.reporting.comparing import ANOTHER_RUN
-from lmperf.reporting.history import steps
+from lmperf.reporting.sections.history import steps
 
 pytestmark = pytest.mark.process
 MACHINE = "nvidia-h200"

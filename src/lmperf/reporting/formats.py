@@ -49,7 +49,7 @@ def again(table: Table) -> str:
 
 def aligns(table: Table) -> list[str]:
     """``left`` or ``right`` for each column."""
-    return [of.align or ("right" if _is_numeric(of) else "left") for of in table.columns]
+    return ["right" if _is_numeric(column) else "left" for column in table.columns]
 
 
 def _is_numeric(column: Column) -> bool:

@@ -12,10 +12,9 @@ from lmperf.evidence.plausible import KIND
 from lmperf.names import STATUSES, axis_words, implementation_words, in_order, value_words
 from lmperf.reporting.evidence import Evidence
 from lmperf.reporting.foreign import plain
-from lmperf.reporting.gains import pairs
 from lmperf.reporting.reproduced import RESULTS
 from lmperf.reporting.results import DERIVED, HIGHER, LOWER, Cell, Table
-from lmperf.reporting.tables import Quantity, cells, made, number, speedup, status, text, time
+from lmperf.reporting.tables import Quantity, cells, made, number, over_base, status, text, time
 from lmperf.reporting.words import TENSORS, count, error, sig
 from lmperf.statistics import FASTER, SLOWER
 
@@ -48,26 +47,17 @@ def tables(evidence: Evidence, benchmark: Benchmark, over: str | None = None) ->
         *([number("host_ms", "host", unit="ms")] if rows["host_ms"].notna().any() else []),
         number("tflops", unit="TFLOP/s", better=HIGHER, role=DERIVED),
         number("bandwidth_gbps", unit="GB/s", better=HIGHER, role=DERIVED),
-        *(_over(stem, base) for base in ([over] if over else bases)),
+        *(_over(base) for base in ([over] if over else bases)),
         *_errors(rows),
     ]
     return [*made(evidence, rows, cell, columns, ["phase"])]
 
 
-def _over(stem: str, base: str) -> Quantity:
+def _over(base: str) -> Quantity:
     """A column with the speed-ups of all other implementations over one, with their verdicts."""
-
-    def make(evidence: Evidence, rows: pd.DataFrame) -> pd.Series:
-        found: dict[int, Cell] = {}
-        for name in rows["implementation"].unique():
-            if name != base:
-                both = pairs(evidence, stem, {"implementation": name}, {"implementation": base})
-                both = both[both.index.isin(rows.index)]
-                found |= {row.Index: _with_verdict(speedup(row)) for row in both.itertuples()}
-        return pd.Series(found, dtype=object)
-
-    header = f"over {value_words('implementation', base)}"
-    return Quantity(header, f"over.{base}", make, better=HIGHER, role=DERIVED)
+    shown = over_base(f"over {value_words('implementation', base)}", f"over.{base}", base=base)
+    make = lambda evidence, rows: shown.make(evidence, rows).map(_with_verdict)  # noqa: E731
+    return replace(shown, make=make, note="")
 
 
 def _with_verdict(cell: Cell) -> Cell:

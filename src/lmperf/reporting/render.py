@@ -2,6 +2,7 @@
 
     rows("lrpe")                            the rows of a benchmark: `Rows`
     section("lrpe")                         selections and calculations of a section
+    published_figure("lrpe", source=...)    the first published figure with these values
     {{ table("F3. Title", rows, ...) }}     tables, in the format of the page
     {{ ready(table) }}                      a table that a calculation has made
     {{ every_row("softmax") }}              tables with all rows of a benchmark
@@ -34,6 +35,7 @@ from lmperf.errors import UserError, meant
 from lmperf.reporting import figures, foreign, formats, measured, tables
 from lmperf.reporting.evidence import Evidence
 from lmperf.reporting.html import to_html
+from lmperf.reporting.published import figure
 from lmperf.reporting.results import Table
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, section
@@ -93,7 +95,6 @@ class Page:
         own: folder of the user's templates.
         root: prefix of the links to files of this machine.
         said: the sentences that the page has.
-        left_out: why sentences, notes and parts are left out.
         tables, figures: what the template has shown, as data; name of a figure -> specification.
         text: the page, once it is rendered.
     """
@@ -104,7 +105,6 @@ class Page:
     own: Path | None = None
     root: str = ""
     said: list[str] = field(default_factory=list)
-    left_out: list[str] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
     figures: dict[str, figures.Spec] = field(default_factory=dict)
     text: str = field(default="", init=False)
@@ -130,6 +130,7 @@ class Page:
             "title": load(self.name).title if is_benchmark else self.name,
             "stems": stems_of(self.name),
             "table_rows": self.table_rows,
+            "published_figure": figure,
             "pages": {},
             "overview": False,
             **{name: self._chart(name) for name in CHARTS},
@@ -238,8 +239,7 @@ class Page:
         """Text that is left out if rows that it names are missing, or if it does not hold."""
         try:
             return caller()
-        except NotMeasured as why:
-            self.left_out.append(str(why))
+        except NotMeasured:
             return ""
 
     def holds(self, condition: bool) -> str:

@@ -70,7 +70,6 @@ class Column:
         unit: of ``Cell.value``; empty for a ratio, a fraction, a count or text.
         better: LOWER or HIGHER if that direction is better, else empty.
         role: AXIS, TIME, DERIVED (from times: rates, speed-ups) or OBSERVED (all others).
-        align: ``left`` or ``right``; empty: columns of numbers are right-aligned.
     """
 
     name: str
@@ -79,7 +78,6 @@ class Column:
     unit: str = ""
     better: str = ""
     role: str = OBSERVED
-    align: str = ""
 
 
 @dataclass(frozen=True)

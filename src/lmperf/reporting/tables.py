@@ -217,22 +217,26 @@ def over(ours: str, base: str = "", header: str = "", brief: bool = False, **axe
     return Quantity(header, name, make, where, "", HIGHER, DERIVED, note)
 
 
-def over_base(header: str, name: str, form: str = "") -> Quantity:
+def over_base(header: str, name: str, form: str = "", base: str = "") -> Quantity:
     """Speed-ups over rows that differ from line to line; a dash where there is no base.
 
     The column `base` of the rows has the values in which the other row differs, as
     ``{"implementation": "eager"}``, or None.
     form: the name of a filter, for cells without interval and verdict.
+    base: the implementation that all others are compared with, instead of the column.
     """
 
     def make(evidence: Evidence, rows: pd.DataFrame) -> pd.Series:
-        stem, bases = rows.attrs["stem"], rows["base"].dropna().map(lambda of: tuple(of.items()))
+        stem, other = rows.attrs["stem"], {"implementation": base}
+        of_name = rows["implementation"].map(lambda name: other if name != base else None)
+        bases = of_name if base else rows["base"]
+        bases = bases.dropna().map(lambda of: tuple(of.items()))
         made = {label: Cell(EMPTY, state=NO_ROW) for label in rows.index.difference(bases.index)}
-        for base, labels in bases.groupby(bases).groups.items():
+        for axes, labels in bases.groupby(bases).groups.items():
             # The values of the evidence, which a line of the table may name otherwise.
-            for values, part in parts(evidence.rows(stem).loc[labels], *dict(base)):
-                ours = dict(zip(dict(base), values, strict=True))
-                found = speedups(evidence, stem, ours, dict(base))
+            for values, part in parts(evidence.rows(stem).loc[labels], *dict(axes)):
+                ours = dict(zip(dict(axes), values, strict=True))
+                found = speedups(evidence, stem, ours, dict(axes))
                 made |= {label: found[label] for label in part.index if label in found}
         if form:
             made = {label: _without_interval(cell, FILTERS[form]) for label, cell in made.items()}

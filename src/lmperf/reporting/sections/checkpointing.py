@@ -53,13 +53,12 @@ class Checkpointing(Section):
 
     @cached_property
     def every(self) -> Rows:
-        """The rows with `predicted_mib`, `difference` and what they are compared with, `base`."""
+        """The rows with `predicted_mib` and `difference`."""
         rows = self.evidence.rows(STEM)
         known = {one.name for one in load(STEM).implementations}
         rows = rows[rows["implementation"].isin(known)]
         predicted = [self._predicted(row) / MIB for _, row in rows.iterrows()]
-        base = [None if n == NONE else {"implementation": NONE} for n in rows["implementation"]]
-        rows = rows.assign(predicted_mib=pd.Series(predicted, rows.index, dtype=float), base=base)
+        rows = rows.assign(predicted_mib=pd.Series(predicted, rows.index, dtype=float))
         return self.rows(STEM, rows.assign(difference=rows["peak_mib"] / rows["predicted_mib"] - 1))
 
     @property

@@ -14,7 +14,6 @@ from lmperf.benchmarks import load
 from lmperf.names import dtype_words, phase_words
 from lmperf.reporting.evidence import LAUNCH_BOUND, having, parts, some, sorted_for_reading
 from lmperf.reporting.gains import Gain
-from lmperf.reporting.published import figure
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
 from lmperf.reporting.tables import TO_MEASURE, Quantity, number, text
@@ -357,10 +356,6 @@ class FlashAttention(Section):
 
     def panel(self, row) -> str:
         return f"{phase_words(row['phase'])}, d_head {row['d_head']}, {row['mask']}"
-
-    def published(self, source: str) -> dict[str, str]:
-        """The first published figure of a source."""
-        return figure(STEM, source=source)
 
 
 def works(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:

@@ -1,13 +1,149 @@
-"""The history of a machine's evidence: what its newest commits changed."""
+"""What changed in a machine's evidence from commit to commit, each change with its cause.
+
+Two commits are compared as two results are (`lmperf.reporting.comparing`). A row that a commit
+does not have is missing there: no value is carried over from an older commit. Keys that were
+rewritten without a measurement are no change.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
 
 from lmperf.errors import UserError
-from lmperf.reporting.foreign import plain, taken
-from lmperf.reporting.history import Step, steps
+from lmperf.evidence.machine import git
+from lmperf.evidence.store import EVIDENCE
+from lmperf.reporting import comparison_forms, foreign
+from lmperf.reporting.comparing import (
+    CHANGED,
+    COMMIT_LENGTH,
+    ONLY_IN,
+    Comparison,
+    compare,
+)
+from lmperf.reporting.evidence import Evidence
+from lmperf.reporting.results import Table
+from lmperf.reporting.results_of import REPORT, evidence_in, folder_of, unreadable
 from lmperf.reporting.sections import Section
+from lmperf.reporting.words import count, listed
+
+# What a row measured; its key and its other columns may be rewritten without a measurement.
+_MEASURED = ("status", "rounds_ms", "measured_at")
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A commit that changed evidence.
+
+    Attributes:
+        date: YYYY-MM-DD.
+        subject: first line of its message, neutralised.
+    """
+
+    hash: str
+    date: str
+    subject: str
+
+    def __str__(self) -> str:
+        return f"{self.hash[:COMMIT_LENGTH]}, {self.date}: {self.subject}"
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a commit changed in the evidence.
+
+    Attributes:
+        found: the comparison with the commit before.
+        damaged: stem -> why its evidence at one of the two commits cannot be read.
+    """
+
+    commit: Commit
+    found: Comparison
+    damaged: Mapping[str, str]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Verdict -> number of changed rows, worst first."""
+        return {name: n for name, n in self.found.counts.items() if n and name in CHANGED}
+
+    @property
+    def summary(self) -> list[str]:
+        """Sentences: what was measured again, what changed, what is new or missing, and causes."""
+        rows, left, lines = self.found.rows, self.found.left, []
+        if len(rows):
+            changed = listed([f"{number:,} {verdict}" for verdict, number in self.counts.items()])
+            again = f"{count(len(rows), 'row')} measured again"
+            lines.append(f"{again}: {changed} beyond the noise.")
+        if new := left.get(ONLY_IN[1]):
+            lines.append(f"{count(new, 'new row')}.")
+        if gone := left.get(ONLY_IN[0]):
+            lines.append(f"{count(gone, 'row')} no longer there.")
+        lines += [f"{stem}: not compared, {why}." for stem, why in self.damaged.items()]
+        causes = Counter(filter(None, rows["cause"])).most_common()
+        return lines + [f"Cause of {count(n, 'change')}: {cause}." for cause, n in causes]
+
+    @property
+    def table(self) -> Table | None:
+        """The changed rows, worst first, each with its cause; None without a change."""
+        rows = self.found.rows[self.found.rows["verdict"].isin(CHANGED)]
+        if rows.empty:
+            return None
+        return comparison_forms.table(self.found, rows, str(self.commit))
+
+
+def steps(machine: str, root: Path, most: int = 0) -> list[Step]:
+    """The steps of a machine's evidence from commit to commit, newest first.
+
+    most: how many of the newest commits to compare with the one before; 0 means all.
+
+    Raises:
+        UserError: Git cannot be read.
+    """
+    commits = [*commits_of(machine, root)][-(most + 1) if most else 0 :]
+    states = ((commit, _at(commit, machine, root)) for commit in commits)
+    made = (_step(old, *new) for (_, old), new in pairwise(states))
+    return [step for step in made if step.summary][::-1]
+
+
+def commits_of(machine: str, root: Path) -> Iterator[Commit]:
+    """Yield the commits that changed a machine's evidence, oldest first.
+
+    Raises:
+        UserError: `root` is in no Git repository, or Git cannot be run.
+    """
+    paths = f"{REPORT}/{machine}/{EVIDENCE}/*.csv"
+    try:
+        log = git(root, "log", "--reverse", "--format=%H%x00%cs%x00%s", "--", paths)
+    except UserError as error:
+        raise UserError(f"the history of the evidence cannot be read: {error}") from None
+    for line in log.decode(errors="replace").splitlines():
+        name, date, subject = line.split("\0")
+        yield Commit(name, date, foreign.taken(subject))
+
+
+def _at(commit: Commit, machine: str, root: Path) -> Evidence:
+    with folder_of(f"{machine}@{commit.hash}", root) as folder:
+        return evidence_in(folder, commit.hash[:COMMIT_LENGTH])
+
+
+def _step(old: Evidence, commit: Commit, new: Evidence) -> Step:
+    stems = [
+        stem for stem in {**old.raw, **new.raw} if _measured(old, stem) != _measured(new, stem)
+    ]
+    broken = {**old.damaged, **new.damaged}
+    broken |= {stem: why for stem in stems for of in (old, new) if (why := unreadable(of, stem))}
+    sound = [stem for stem in stems if stem not in broken]
+    newly = {stem: why for stem, why in broken.items() if stem not in old.damaged}
+    return Step(commit, compare(old, new, benchmarks=sound), newly)
+
+
+def _measured(evidence: Evidence, stem: str) -> Counter:
+    rows = evidence.raw.get(stem, ())
+    return Counter(tuple(row.get(name) for name in _MEASURED) for row in rows)
 
 
 class History(Section):
@@ -17,11 +153,11 @@ class History(Section):
 
     @cached_property
     def _read(self) -> tuple[list[Step], str]:
-        machine, root = plain(self.evidence.machine), self.evidence.repository
+        machine, root = foreign.plain(self.evidence.machine), self.evidence.repository
         try:
             return steps(machine, root, most=self.newest), ""
         except UserError as error:
-            return [], taken(str(error))
+            return [], foreign.taken(str(error))
 
     @property
     def steps(self) -> list[Step]:
