@@ -5,7 +5,7 @@ import pytest
 from planted import evidence, page, row
 
 from lmperf.errors import UserError
-from lmperf.reporting import figures, report
+from lmperf.reporting import figures, pages
 from lmperf.reporting.render import Page, load_templates
 from lmperf.workflow import TEMPLATES
 
@@ -94,15 +94,15 @@ def test_own_template_changes_one_block_of_ours(here, tmp_path):
 def test_templates_that_init_writes_render(here, tmp_path):
     for name in ("end_to_end.md.j2", "our_question.md.j2"):
         (tmp_path / name).write_text((TEMPLATES / "scaffold" / name).read_text())
-    assert "our_question" in report.page_names(tmp_path, here)
-    assert report.title("our_question", tmp_path) == "Our question"
+    assert "our_question" in pages.page_names(tmp_path, here)
+    assert pages.title("our_question", tmp_path) == "Our question"
     assert "2.50 times as fast" in page("end_to_end", here, own=tmp_path).text
     assert "Train steps take 40.0 to 100 ms." in page("our_question", here, own=tmp_path).text
 
 
 def test_every_page_renders_without_evidence():
     nothing = evidence()
-    for name in report.page_names(None, evidence(*map(row, ("end_to_end", "lrpe")))):
+    for name in pages.page_names(None, evidence(*map(row, ("end_to_end", "lrpe")))):
         if name != "selftest":
             assert Page(name, nothing).render(pages={}, overview=False).startswith("# ")
 

@@ -28,13 +28,17 @@ def pages_of(
 
     own: folder of the user's templates. form: `markdown` or `html`.
     """
-    names = page_names(own, evidence)
-    titles = {name: title(name, own) for name in names}
+    titles = titles_of(own, evidence)
     made = {}
-    for name in (REPORT, *names):
+    for name in (REPORT, *titles):
         made[name] = Page(name, evidence, form, own)
         made[name].render(pages=titles)
     return made
+
+
+def titles_of(own: Path | None, evidence: Evidence) -> dict[str, str]:
+    """Name -> title of each page of a machine but the write-up."""
+    return {name: title(name, own) for name in page_names(own, evidence)}
 
 
 def page_names(own: Path | None, evidence: Evidence) -> list[str]:

@@ -15,7 +15,7 @@ from lmperf.reporting import figures
 from lmperf.reporting.evidence import Evidence, traces_in
 from lmperf.reporting.files import replace_files
 from lmperf.reporting.foreign import plain
-from lmperf.reporting.pages import REPORT, page_names, pages_of, title
+from lmperf.reporting.pages import REPORT, pages_of, titles_of
 from lmperf.reporting.processes import results
 from lmperf.reporting.render import Page
 from lmperf.reporting.selftest import read_selftest
@@ -85,9 +85,8 @@ def files_of_overview(project: Project) -> dict[str, str]:
         text = unmeasured(project, found, own)
     else:
         this.others = [one for one in found if one is not this]
-        titles = {name: title(name, own) for name in page_names(own, this)}
         page = Page(REPORT, this, own=own, root=f"{this.link}/")
-        text = page.render(pages=titles, overview=True)
+        text = page.render(pages=titles_of(own, this), overview=True)
     files = {WRITE_UP: text}
     if len(found) > 1:
         first, *rest = found

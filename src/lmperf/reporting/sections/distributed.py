@@ -6,20 +6,23 @@ from functools import cached_property
 
 import pandas as pd
 
-from lmperf.names import in_order
+from lmperf.names import implementation_words, in_order
 from lmperf.reporting.evidence import having, some
 from lmperf.reporting.results import TIME
 from lmperf.reporting.rows import Rows
-from lmperf.reporting.sections import Section, overlap, predicate, ranks_memory
-from lmperf.reporting.sections.overlap import LEDGER, matched
-from lmperf.reporting.sections.ranks_memory import MEMORY
+from lmperf.reporting.sections import Section, predicate, ranks_memory
+from lmperf.reporting.sections.ranks_memory import MEMORY, matched
 from lmperf.reporting.tables import Quantity, number
+from lmperf.reporting.words import sig
 
-STEM = "distributed"
+STEM, LEDGER = "distributed", "distributed_overlap"
 ONE, COMPILED = "one_rank", "_compiled"
 HOOKS, DDP, SHARDED, STATE = "overlapped", "ddp", "fully_sharded", "sharded_optimizer"
 # The strategies of the first table.
 HEAD = (ONE, HOOKS, DDP, SHARDED, "fsdp2")
+TIMELINES = ("flat", "overlapped")  # the steps of the figure
+MOST_LONGER = 0.2  # what a step hides that is longer under the profiler is that of another step
+WIDEST = 0.2  # widest interval of a hidden share that a sentence may name
 FROM_LEDGER = ["communication_ms", "hidden_share", "longer", "calls", "sent_bytes"]
 
 
@@ -36,7 +39,7 @@ def one_rank(name: str) -> str:
 class Distributed(Section):
     """Steps by strategy. The first table has one cell: see `cell`."""
 
-    lanes = overlap.LANES
+    lanes = {"computation": "blue", "communication": "orange"}  # colours
 
     @cached_property
     def steps(self) -> Rows:
@@ -56,7 +59,23 @@ class Distributed(Section):
 
     @cached_property
     def ledger(self) -> Rows:
-        return self.rows(LEDGER, overlap.ledger(self.evidence))
+        """The overlap ledger (D3), and how far its profiled steps are from the timed ones.
+
+        idle: share of the profiled step in which a rank neither computes nor communicates.
+        longer: by which fraction it is longer than the timed step. tells: whether it tells what the
+        timed step hides. It does not if that waits for the CPU, if the profiler makes it much
+        longer, or if the hidden share varies from step to step.
+        """
+        rows = self.rows(LEDGER).frame
+        rows = rows[rows["table"].isna() | (rows["table"] == "ledger")]
+        timed = matched(self.rows(STEM).frame, rows)
+        longer = rows["step_ms"] / timed["ms"].astype(float) - 1
+        waits = timed["waits"].eq(True)
+        width = rows["hidden_share_high"] - rows["hidden_share_low"]
+        tells = rows["holds"] & (longer <= MOST_LONGER) & (width <= WIDEST) & ~waits
+        idle = 1 - (rows["compute_ms"] + rows["exposed_ms"]) / rows["step_ms"]
+        made = {"idle": idle, "longer": longer, "waits": waits, "tells": tells}
+        return self.rows(LEDGER, rows.assign(**made))
 
     @cached_property
     def memory(self) -> Rows:
@@ -148,9 +167,19 @@ class Distributed(Section):
 
     @property
     def spans(self) -> list[dict]:
-        """The bars of the figure of two steps."""
-        found = overlap.timelines(self.evidence, {**self.cell, "batch": self.few})
-        return list(overlap.span_records(found))
+        """The bars of the figure of two steps: an interval each, in ms from the beginning."""
+        rows = having(self.rows(LEDGER).frame, table="timeline", batch=self.few, **self.cell)
+        rows = some(having(rows, implementation=TIMELINES), "no timeline of a step")
+        return [
+            {
+                "panel": implementation_words(row["implementation"]),
+                "name": row["lane"],
+                "starts": row["starts_ms"],
+                "ends": row["ends_ms"],
+                "value": f"{sig(row['ends_ms'] - row['starts_ms'])} ms",
+            }
+            for row in rows.to_dict("records")
+        ]
 
     @property
     def drawn(self) -> pd.Series:

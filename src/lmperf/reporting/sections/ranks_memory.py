@@ -6,12 +6,12 @@ import numpy as np
 import pandas as pd
 
 from lmperf.distributed.memory import COMPONENTS, predicted_bytes
-from lmperf.reporting.evidence import Evidence, having
-from lmperf.reporting.sections.overlap import LINE, matched
+from lmperf.reporting.evidence import Evidence, having, matching
 from lmperf.reporting.words import GIB, MIB, MIB_IN_GIB
 from lmperf.transformer.sizes import SHORT, ModelSize
 
 MEMORY = "distributed_memory"
+LINE = ["size", "context_length", "batch", "ranks", "dtype", "implementation"]
 PARTS = (*COMPONENTS, "total")
 # At the update a weight, its gradient and two moments are alive, in float32.
 BYTES_AT_UPDATE = 16
@@ -19,6 +19,11 @@ CLOSE = 0.05  # a predicted peak this near to the measured one agrees with it
 RESERVED = 0.08  # share of a GPU's memory for driver, libraries and gaps
 MOST_GPUS = 64
 LARGEST = "12.8B"  # of the course
+
+
+def matched(rows: pd.DataFrame, lines: pd.DataFrame) -> pd.DataFrame:
+    """The valid row of each line's cell and strategy, indexed like the lines; else NaN."""
+    return matching(lines, rows[rows["state"].isna()], LINE)
 
 
 def peaks_gib(evidence: Evidence, steps: pd.DataFrame) -> pd.Series:

@@ -23,7 +23,7 @@ from lmperf.reporting.sections.steps import (
     usual,
 )
 from lmperf.reporting.sections.ways import Way
-from lmperf.reporting.words import NotMeasured, absent
+from lmperf.reporting.words import NotMeasured
 from lmperf.statistics import FASTER
 from lmperf.transformer.rungs import RUNGS
 from lmperf.transformer.sizes import SIZES
@@ -36,7 +36,6 @@ SIMPLEST = (
     *("fused_loss", "fused_blocks", "graph"),
 )
 COLUMNS = (SDPA, GRAPH)  # of the times on a GPU
-SLOWS = 1.1
 CLOSE = 0.02  # a recipe that takes at most this much longer is as good as the fastest
 TO_MEASURE = {"state": "to measure", "words": "to measure", "signs": (), "key": None}
 
@@ -89,11 +88,6 @@ class WhatToRun(Section):
             for size in self.sizes
         }
 
-    @property
-    def back_to_back(self) -> bool:
-        """Whether all times of the first table are of steps back to back."""
-        return bool(self._shown["n"].notna().all())
-
     @predicate
     def waits(self) -> bool:
         return self.valid["waits"].any()
@@ -105,12 +99,6 @@ class WhatToRun(Section):
             return None
         known = (self.evidence.sheet_tflops("bfloat16"), self.evidence.peak("bfloat16"))
         return next((rate for rate in known if rate > 0), None)
-
-    @property
-    def fastest_matmul(self) -> float | None:
-        """TFLOP/s of the fastest bf16 matmul here; None if it was not measured."""
-        rate = self.evidence.peak("bfloat16")
-        return None if absent(rate) else rate
 
     # The recipe.
 
@@ -149,11 +137,6 @@ class WhatToRun(Section):
         return [(size, of.loc[of["ms"].idxmin(), "way"]) for size, of in apart.items()]
 
     @property
-    def owes_graph(self) -> bool:
-        """Whether the recipe is a graph, but none was measured with float32 weights."""
-        return self.is_graph and GRAPH not in [*self.wide["way"]]
-
-    @property
     def is_undecided(self) -> bool:
         """Whether exceptions take less time than the recipe, but none of them beyond noise."""
         found = [
@@ -185,12 +168,6 @@ class WhatToRun(Section):
         return f"steps.step_maker(implementations.{name})"
 
     @property
-    def first_cell(self) -> tuple[int, int]:
-        """The context and batch of the smallest size."""
-        row = having(self.valid, size=self.sizes[0]).iloc[0]
-        return int(row["context_length"]), int(row["batch"])
-
-    @property
     def smallest(self) -> str:
         """The name of the smallest measured size in `SIZES`."""
         return next(name for name in SIZES if size_words(name) == self.sizes[0])
@@ -206,30 +183,18 @@ class WhatToRun(Section):
         """How many times as long as in float32 a matmul takes in bf16."""
         return self.evidence.peak("float32") / self.evidence.peak("bfloat16")
 
-    @property
-    def bf16_is_slower(self) -> bool:
-        return self.bf16_slowdown > SLOWS
-
-    @property
-    def compiles(self) -> bool:
-        return any("compiled" in way.implementation for way in self.wide["way"])
-
-    @property
-    def has_peak(self) -> bool:
-        return bool(self._held["peak_gib"].notna().any())
-
     # The first table.
 
     @cached_property
-    def _shown(self) -> pd.DataFrame:
+    def shown(self) -> pd.DataFrame:
         """The steps with a result that have a column of times."""
         return self.wide[self.wide["way"].isin(COLUMNS)] if self.evidence.is_cuda else self.wide
 
     @cached_property
-    def _fastest(self) -> pd.DataFrame:
+    def fastest(self) -> pd.DataFrame:
         """The fastest step of each line: of its columns, else of all with float32 weights."""
-        rest = self.wide[~self.wide["size"].isin(self._shown["size"])]
-        rows = self.wide.loc[[*self._shown.index, *rest.index]]
+        rest = self.wide[~self.wide["size"].isin(self.shown["size"])]
+        rows = self.wide.loc[[*self.shown.index, *rest.index]]
         return sorted_for_reading(rows.sort_values("ms").drop_duplicates("size"), ["size"])
 
     @cached_property
@@ -245,28 +210,23 @@ class WhatToRun(Section):
         `held` is the step whose peak is shown, which does not depend on the CPU; `larger` has the
         best larger batch. `shown` is the way in words.
         """
-        shown, best = self._shown, self._fastest
+        shown, best = self.shown, self.fastest
         parts = [
             shown.assign(shown=shown["way"].map(lambda way: way.words)),
             self._without_time(),
             best.assign(implementation="fastest"),
-            self._held.assign(implementation="held", waits=False),
-            self._best_larger.assign(implementation="larger"),
+            self.held.assign(implementation="held", waits=False),
+            self.best_larger.assign(implementation="larger"),
         ]
         return self.rows("", in_reading_order(parts))
 
     @cached_property
-    def _held(self) -> pd.DataFrame:
+    def held(self) -> pd.DataFrame:
         """The step of each line whose peak is shown; on a CPU the fastest with a known one."""
         if self.evidence.is_cuda:
-            return self._fastest
+            return self.fastest
         known = self.wide[self.wide["peak_gib"].notna()]
         return known.sort_values("ms", kind="stable").drop_duplicates("size")
-
-    @property
-    def lacks_peaks(self) -> bool:
-        """Whether a peak is not that of the fastest step."""
-        return {*self._held.index} != {*self._fastest.index}
 
     def _without_time(self) -> pd.DataFrame:
         """On a GPU: the steps of the columns of times that have none, or are to be measured."""
@@ -278,16 +238,6 @@ class WhatToRun(Section):
         owed = [{"size": size, **way.axes, **TO_MEASURE} for size, way in lacking]
         return pd.concat([rows[rows["state"].notna()], pd.DataFrame(owed)])
 
-    @property
-    def graph_is_fastest(self) -> bool:
-        """Whether the fastest step of every line is the graph."""
-        return bool((self._fastest["way"] == GRAPH).all())
-
-    @property
-    def elsewhere(self) -> pd.DataFrame:
-        """The steps of the lines whose fastest step is in no column."""
-        return self._fastest[~self._fastest.index.isin(self._shown.index)]
-
     @cached_property
     def larger(self) -> pd.DataFrame:
         """The steps with a result of a larger batch than that of the table."""
@@ -296,16 +246,11 @@ class WhatToRun(Section):
         return rows[(rows["batch"] > here) & rows["state"].isna()]
 
     @cached_property
-    def _best_larger(self) -> pd.DataFrame:
+    def best_larger(self) -> pd.DataFrame:
         """Of each size the step of a larger batch with float32 weights and most tokens a second."""
         rows = self.larger[self.larger["dtype"] != NARROW]
         rows = rows.sort_values("tokens_s", ascending=False, kind="stable")
         return rows.drop_duplicates("size")
-
-    @property
-    def larger_ways(self) -> list[Way]:
-        """How the larger batches of the table ran."""
-        return [*dict.fromkeys(self._best_larger["way"])]
 
 
 def in_reading_order(parts: list[pd.DataFrame]) -> pd.DataFrame:
