@@ -14,7 +14,7 @@ CSV = f"{EVIDENCE}/flash_attention.csv"
 @pytest.fixture
 def published(folder, monkeypatch, lmperf):
     """The folder of a machine with made-up evidence and its write-up."""
-    monkeypatch.setattr("lmperf.reporting.figures.is_installed", lambda: False)
+    monkeypatch.setattr("lmperf.reporting.figures.svgs", lambda spec: {})
     pretend(monkeypatch, lambda case, phase: OK)
     assert lmperf("measure", "flash_attention")[0] == 0
     assert lmperf("report")[0] == 0
@@ -69,7 +69,7 @@ def test_write_up_stays_when_its_evidence_is_damaged(published, lmperf, name, da
 
 def test_measuring_without_a_commit_says_why(folder, monkeypatch, lmperf):
     monkeypatch.delenv("LMPERF_COMMIT", raising=False)
-    monkeypatch.setattr("lmperf.reporting.figures.is_installed", lambda: False)
+    monkeypatch.setattr("lmperf.reporting.figures.svgs", lambda spec: {})
     subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
     pretend(monkeypatch)
     said = lmperf("measure", "flash_attention")[2]

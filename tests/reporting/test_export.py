@@ -52,8 +52,8 @@ def evidence():
 
 
 @pytest.fixture(scope="module")
-def document(evidence, own, tmp_path_factory):
-    return export.html(evidence, tmp_path_factory.mktemp("report"), own)
+def document(evidence, own):
+    return export.html(evidence, own)
 
 
 def test_document_needs_no_other_file(document):

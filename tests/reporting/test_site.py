@@ -8,7 +8,7 @@ import planted
 import pytest
 from html_page import HtmlPage
 
-from lmperf.reporting import figures, formats, site
+from lmperf.reporting import formats, site
 from lmperf.reporting.html import target
 from lmperf.reporting.results import AXIS, TIME, Cell, Column, Table
 from lmperf.reporting.sections.machines import compared, ratios
@@ -137,16 +137,6 @@ def test_figure_has_a_specification_and_an_image_for_each_theme(found):
     assert found["one/figures/mine-light.svg"].startswith("<svg")
     assert found["one/figures/mine-dark.svg"] != found["one/figures/mine-light.svg"]
     assert 'data-spec="mine"' in found["one/mine.html"]
-
-
-def test_without_vl_convert_figures_are_those_of_the_report(made, monkeypatch):
-    monkeypatch.setattr(figures, "is_installed", lambda: False)
-    (made.report / "one" / "figures").mkdir()
-    (made.report / "one" / "figures" / "mine-light.svg").write_text("<svg>former</svg>")
-    files = site.files_of_machine(made, 0)
-    assert files["one/figures/mine-light.svg"] == "<svg>former</svg>"
-    page = files["one/mine.html"]
-    assert "Figures are static" in page and "data-chart" not in page and "vega" not in page
 
 
 @pytest.mark.machine

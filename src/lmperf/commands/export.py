@@ -37,10 +37,7 @@ def export(project: Project, machine: str | None, form: str, output: Path | None
 
     machine = machine or project.machine.slug
     evidence, own = evidence_of(project, machine), project.own_templates
-    if form == "latex":
-        text = export.latex(evidence, own)
-    else:
-        text = export.html(evidence, project.report_directory, own)
+    text = export.latex(evidence, own) if form == "latex" else export.html(evidence, own)
     content = export.pdf(text) if form == "pdf" else text.encode()
     path = output or Path(machine + SUFFIXES[form])
     replace_files(path.parent, {path.name: content}, ())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from lmperf.commands.options import MACHINE, of_project, say
+from lmperf.commands.options import MACHINE, of_project
 from lmperf.evidence.project import Project
 
 
@@ -31,11 +31,9 @@ def render(project: Project, machine: str | None) -> None:
     The overview links to the pages of this machine and to the write-ups of the others: those of
     this machine that are out of date, and those of others that are missing, are rendered first.
     """
-    from lmperf.reporting import figures, written
+    from lmperf.reporting import written
     from lmperf.reporting.report import render_machines, render_overview
 
-    if not figures.is_installed():
-        say(f"figures stay as they are: {figures.PACKAGE} is not installed")
     due = [machine] if machine is not None else _out_of_date(project)
     render_machines(project, due)
     for one in due:

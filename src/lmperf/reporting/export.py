@@ -23,26 +23,24 @@ from lmperf.reporting.formats import in_latex
 from lmperf.reporting.html import target
 from lmperf.reporting.pages import REPORT, pages_of
 from lmperf.reporting.render import Page, load_templates
-from lmperf.reporting.site import ASSETS, drawn, title_of
+from lmperf.reporting.site import ASSETS, title_of
 from lmperf.workflow import TEMPLATES
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 LIMIT_S = 120
 
 
-def html(evidence: Evidence, report: Path, own: Path | None = None) -> str:
+def html(evidence: Evidence, own: Path | None = None) -> str:
     """The first page of a machine and all its other pages as one HTML document.
 
     It needs no other file and no network: figures and style are part of it, links between pages
     become links within it, and links to other files of a report become text.
 
-    Args:
-        report: folder with the folders of the machines, such as `report/`.
-        own: folder of the user's templates.
+    own: folder of the user's templates.
     """
     pages = pages_of(evidence, own, "html")
     inside = {target(f"{name}.md"): name for name in pages}
-    texts = {name: within(page, inside, report / evidence.machine) for name, page in pages.items()}
+    texts = {name: within(page, inside) for name, page in pages.items()}
     return (
         load_templates(own)
         .get_template("site/export.html.j2")
@@ -55,7 +53,7 @@ def html(evidence: Evidence, report: Path, own: Path | None = None) -> str:
     )
 
 
-def within(page: Page, inside: Mapping[str, str], directory: Path) -> str:
+def within(page: Page, inside: Mapping[str, str]) -> str:
     """A page as a part of the document, with its figures, and with anchors of its own.
 
     inside: link to a page -> the anchor of the page in the document.
@@ -70,7 +68,7 @@ def within(page: Page, inside: Mapping[str, str], directory: Path) -> str:
 
     text = re.sub(r'<a href="([^"]*)">(.*?)</a>', link, page.text, flags=re.DOTALL)
     text = re.sub(r' id="([^"]*)"', rf' id="{page.name}-\1"', text)
-    for path, svg in drawn(page, directory).items():
+    for path, svg in page.svgs.items():
         data = base64.b64encode(svg.encode()).decode()
         text = text.replace(f'"{path}"', f'"data:image/svg+xml;base64,{data}"')
     return text

@@ -7,7 +7,6 @@ what the reader should see.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
 import re
@@ -16,13 +15,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
+import vl_convert
 
 from lmperf.names import IMPLEMENTATIONS, Look, implementation_words, in_order
 from lmperf.reporting.foreign import deep, plain
 from lmperf.reporting.words import absent, sig
 
 Spec = dict[str, Any]
-PACKAGE = "vl_convert"
 # vl-convert brings the first font along and lays out by it; the others are as wide.
 FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
 TITLE_LENGTH = 80  # characters of a line
@@ -47,11 +46,6 @@ LEGEND = {
     **{"labelLimit": 260, "symbolLimit": 0},
 }
 DASHED = {"type": "line", "strokeWidth": 1.2, "strokeDash": [5, 3]}
-
-
-def is_installed() -> bool:
-    """Whether vl-convert, which draws the SVG, is there."""
-    return importlib.util.find_spec(PACKAGE) is not None
 
 
 def look_of(name: str, names: Sequence[str]) -> Look:
@@ -285,12 +279,10 @@ def stacked(title: str, *specs: Spec) -> Spec:
 
 
 def svgs(spec: Spec) -> dict[str, str]:
-    """Theme -> the figure as SVG; needs vl-convert.
+    """Theme -> the figure as SVG.
 
     It is drawn once: the themes differ in their colours only.
     """
-    import vl_convert
-
     first, light = next(iter(THEMES.items()))
     text = json.dumps(spec, default=float)
     for name, colour in light.items():

@@ -215,7 +215,7 @@ class Page:
 
     @property
     def svgs(self) -> dict[str, str]:
-        """Path of each figure in both themes -> SVG; needs vl-convert."""
+        """Path of each figure in both themes -> SVG."""
         return {
             f"figures/{name}-{theme}.svg": svg
             for name, spec in self.figures.items()

@@ -11,7 +11,6 @@ from lmperf.evidence.project import Project
 from lmperf.evidence.repeatability import STEM as REPEATED
 from lmperf.evidence.review import review
 from lmperf.evidence.store import COST, EVIDENCE
-from lmperf.reporting import figures
 from lmperf.reporting.evidence import Evidence, traces_in
 from lmperf.reporting.files import replace_files
 from lmperf.reporting.foreign import plain
@@ -73,7 +72,7 @@ def _files(evidence: Evidence, own: Path | None) -> dict[str, str]:
     files: dict[str, str] = {}
     for name, page in pages_of(evidence, own).items():
         files[f"{name}.md"] = page.text
-        files |= page.svgs if figures.is_installed() else {}
+        files |= page.svgs
     return files
 
 
@@ -117,9 +116,8 @@ def render_machines(project: Project, machines: Sequence[str]) -> None:
     for evidence in found:
         _require_whole(project, evidence)
     made = results([partial(_files, evidence, own) for evidence in found])
-    globs = ["*.md", *([f"{FIGURES}/*.svg"] if figures.is_installed() else [])]
     for machine, files in zip(machines, made, strict=True):
-        replace_files(project.report_directory / machine, files, globs)
+        replace_files(project.report_directory / machine, files, ("*.md", f"{FIGURES}/*.svg"))
 
 
 def render_overview(project: Project) -> None:

@@ -16,6 +16,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import vl_convert
+
 from lmperf.benchmarks import load
 from lmperf.errors import UserError
 from lmperf.evidence.store import EVIDENCE
@@ -105,8 +107,7 @@ def files_of_machine(site: Site, number: int) -> Files:
         sources = [f"{EVIDENCE}/{stem}.csv" for stem in keys_by_stem(evidence, page.tables)]
         known = [source for source in sources if f"{folder}/{source}" in found]
         found[f"{folder}/{path}"] = framed(site, page, f"{evidence.link}/{path}", links, known)
-        svgs = drawn(page, site.report / folder)
-        found |= {f"{folder}/{name}": svg for name, svg in svgs.items()}
+        found |= {f"{folder}/{name}": svg for name, svg in page.svgs.items()}
     if number == 0:
         first = Page(REPORT, evidence, "html", site.own, f"{evidence.link}/")
         first.render(pages=titles, overview=True)
@@ -125,18 +126,15 @@ def files_of_machines(site: Site) -> Files:
 
 
 def files_of_assets() -> Files:
-    """Style and scripts; the figures' scripts need vl-convert."""
+    """Style and scripts."""
     folder = TEMPLATES / "site" / ASSETS
     found: Files = {f"{ASSETS}/{path.name}": path.read_bytes() for path in folder.iterdir()}
-    if figures.is_installed():
-        import vl_convert
-
-        themes = {
-            theme: {"colours": colours, "config": figures.config(colours)}
-            for theme, colours in figures.THEMES.items()
-        }
-        found[f"{ASSETS}/themes.js"] = f"const THEMES = {json.dumps(themes)};\n"
-        found[f"{ASSETS}/vega.js"] = vl_convert.javascript_bundle()
+    themes = {
+        theme: {"colours": colours, "config": figures.config(colours)}
+        for theme, colours in figures.THEMES.items()
+    }
+    found[f"{ASSETS}/themes.js"] = f"const THEMES = {json.dumps(themes)};\n"
+    found[f"{ASSETS}/vega.js"] = vl_convert.javascript_bundle()
     return found
 
 
@@ -144,21 +142,6 @@ def _copied(directory: Path, folder: str) -> Files:
     """The files of a machine that pages link to."""
     paths = [path for pattern in COPIED for path in sorted(directory.glob(pattern))]
     return {f"{folder}/{path.relative_to(directory)}": path.read_bytes() for path in paths}
-
-
-def drawn(page: Page, directory: Path) -> dict[str, str]:
-    """Path of each figure of a page -> SVG; without vl-convert those that the report has.
-
-    directory: the folder of the machine in the report.
-    """
-    if figures.is_installed():
-        return page.svgs
-    there = [f"figures/{name}-{theme}.svg" for name in page.figures for theme in figures.THEMES]
-    return {
-        path: (directory / path).read_text(encoding="utf-8")
-        for path in there
-        if (directory / path).exists()
-    }
 
 
 def title_of(page: Page) -> str:
@@ -179,7 +162,6 @@ def framed(
     """
     template = load_templates(site.own).get_template("site/page.html.j2")
     shown = site.machines if page.name == MACHINES else [page.evidence]
-    is_interactive = figures.is_installed()
     return template.render(
         title=title_of(page),
         text=page.text,
@@ -189,8 +171,7 @@ def framed(
         machine=page.evidence.machine,
         sources=sources,
         rows=in_script(behind(shown, page.tables)),
-        charts={name: in_script(of) for name, of in page.figures.items() if is_interactive},
-        interactive=is_interactive,
+        charts={name: in_script(of) for name, of in page.figures.items()},
         version=version("lmperf"),
     )
 

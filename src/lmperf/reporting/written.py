@@ -81,7 +81,7 @@ def edited(project: Project, machine: str | None) -> list[str]:
     """Names of pages and figures that differ from a fresh rendering of a machine's evidence.
 
     Includes missing files and pages and figures that do not belong there. Nothing is rendered while
-    the record of the last rendering holds. Without vl-convert figures are not compared.
+    the record of the last rendering holds.
 
     machine: the machine of the write-up; None is the overview.
     """
@@ -90,8 +90,7 @@ def edited(project: Project, machine: str | None) -> list[str]:
     files = files_of_machine(project, machine) if machine else files_of_overview(project)
     texts = {name: text.encode() for name, text in files.items()}
     folder = target(project, machine).parent
-    has_figures = any(name.startswith(FIGURES) for name in texts)
-    paths = [*pages(project, machine), *(drawn(project, machine) if has_figures else [])]
+    paths = [*pages(project, machine), *drawn(project, machine)]
     there = {str(path.relative_to(folder)): path for path in paths}
     known = {n: as_written(path.read_bytes()) for n, path in there.items() if path.is_file()}
     return sorted(n for n in {*texts, *there} if known.get(n) is None or known[n] != texts.get(n))
