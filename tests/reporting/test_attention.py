@@ -77,9 +77,7 @@ def test_matrices_exclude_inputs_and_outputs():
     assert (str(found.held("forward")), str(found.kept)) == ("2", "1")
 
 
-@pytest.mark.parametrize(
-    "growth, square", [(13.9, False), (14.1, True), (16.9, True), (17.1, False)]
-)
+@pytest.mark.parametrize("growth, square", [(13.9, False), (16, True), (17.1, False)])
 def test_peak_grows_with_the_square(growth, square):
     longest = [call(16384, "backward", peak_mib=1000 * growth)]
     rows = [*calls(lengths=(16384,))[:1], call(4096, "backward", peak_mib=1000), *longest]

@@ -29,12 +29,3 @@ def test_verdict_over_sdpa_follows_times(ms, verdict, gains):
     made = narrow(wide(100.0), graph(ms))
     assert {*made.over_sdpa["verdict"]} == {verdict}
     assert made.gains is gains
-
-
-# Larger batches.
-
-
-@pytest.mark.parametrize(("ms", "grows"), [(190.0, True), (199.0, False)])
-def test_larger_batch_grows_beyond_three_percent(ms, grows):
-    more = graph(ms, batch=16, tokens=16384)
-    assert len(narrow(wide(100.0), graph(50.0), more).growing) == grows

@@ -6,7 +6,6 @@ from planted_steps import step
 
 from lmperf.reporting.sections import section
 from lmperf.reporting.sections.repeatability import KERNEL, STEP, WAITING
-from lmperf.reporting.words import NotMeasured
 
 
 def twice(row, factor, **values):
@@ -49,13 +48,3 @@ def test_difference_is_that_of_its_kind():
     found = made(*steps, twice(kernel(1.0), 2.0))
     assert found.apart(STEP).high == pytest.approx(0.05)
     assert found.has_steps
-
-
-@pytest.mark.parametrize(("watts", "limited"), [(690.0, True), (650.0, False)])
-def test_two_gpus_are_compared_at_the_power_limit(watts, limited):
-    found = made(twice(kernel(1.0, power_w=watts), 1.05, gpus="GPU-2"))
-    if limited:
-        assert found.at_the_limit["apart"] == pytest.approx(0.05)
-        return
-    with pytest.raises(NotMeasured):
-        _ = found.at_the_limit

@@ -4,7 +4,6 @@ import planted
 import pytest
 
 from lmperf.reporting.sections import section
-from lmperf.reporting.words import NotMeasured
 
 LATER = (10.0, 20.0, 5.0)  # forward, backward, optimizer
 
@@ -42,16 +41,6 @@ def test_mean_leaves_out_the_steps_of_the_warm_up():
     assert row["after_0"] == pytest.approx((155 + 9 * 35) / 10)
     assert row["after_1"] == pytest.approx(35)
     assert row["after_1_std"] == pytest.approx(0)
-
-
-@pytest.mark.parametrize(("forward", "part"), [(25.2, "forward"), (24.8, None)])
-def test_part_explains_the_cost_from_half_of_it_on(forward, part):
-    found = warmup_of(*series(first=(forward, 30.0, 10.0)))
-    if part:
-        assert found.part == part
-    else:
-        with pytest.raises(NotMeasured):
-            found.part  # noqa: B018
 
 
 @pytest.mark.parametrize(("forward", "stands"), [(11.0, True), (9.0, False)])
