@@ -90,11 +90,6 @@ class Accumulation:
         return self.sums[-1] == self.sums[-2] and self.spacing / 2 > self.stored
 
     @property
-    def is_float32(self) -> bool:
-        """Whether the sum and the addend are float32."""
-        return self.accumulator == self.addend_dtype == "float32"
-
-    @property
     def only_addend_is_rounded(self) -> bool:
         """Whether the sum is wider than its addends and, to four decimals, their product."""
         product = (len(self.sums) - 1) * self.stored

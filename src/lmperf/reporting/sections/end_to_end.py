@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from functools import cached_property
 from itertools import pairwise
 
@@ -68,32 +68,31 @@ class EndToEnd(Section):
 
     # Tables that compare one way with others.
 
-    def comparisons(self, bases: Sequence[Way], compares) -> list[Comparison]:
-        """Each base with the ways that are not unsupported and that ``compares(base, way)``."""
+    def comparisons(self, compares: Callable[[Way, Way], bool]) -> list[Comparison]:
+        """Each way with those that it ``compares(base, way)`` with, none of them unsupported."""
         found = ways_of(self.ours[self.ours["state"] != "unsupported"])
-        made = [(base, [way for way in found if compares(base, way)]) for base in bases]
-        return [(base, others) for base, others in made if base in found and others]
+        made = [(base, [way for way in found if compares(base, way)]) for base in found]
+        return [(base, others) for base, others in made if others]
 
     @cached_property
     def compiled(self) -> list[Comparison]:
         """Eager beside compiled in the same dtype; float32 beside compiled in TF32 as well."""
 
         def compares(base: Way, way: Way) -> bool:
-            dtypes = [base.dtype, *([TF32] if base.dtype == FLOAT32 else [])]
-            return way.implementation in COMPILED and way.dtype in dtypes
+            is_alike = way.dtype == base.dtype or (base.dtype, way.dtype) == (FLOAT32, TF32)
+            return base.implementation == EAGER and way.implementation in COMPILED and is_alike
 
-        bases = [way for way in ways_of(self.ours) if way.implementation == EAGER]
-        return self.comparisons(bases, compares)
+        return self.comparisons(compares)
 
     @cached_property
     def dtypes(self) -> list[Comparison]:
         """float32 beside every other dtype with float32 weights, for the same implementation."""
 
         def compares(base: Way, way: Way) -> bool:
-            return way.implementation == base.implementation and way.dtype in (TF32, AUTOCAST)
+            is_other = base.dtype == FLOAT32 and way.dtype in (TF32, AUTOCAST)
+            return is_other and way.implementation == base.implementation
 
-        bases = [way for way in ways_of(self.ours) if way.dtype == FLOAT32]
-        return self.comparisons(bases, compares)
+        return self.comparisons(compares)
 
     def at_both(self, base: Way, others: list[Way]) -> Rows:
         rows = having(self.ours, phase=list(COMPARED))

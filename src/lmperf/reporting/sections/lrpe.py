@@ -103,11 +103,6 @@ class Lrpe(Section):
     def large(self) -> Rows:
         return self.shown.where(large=True)
 
-    @cached_property
-    def least_positions(self) -> int:
-        """The fewest positions of a large shape."""
-        return int(self.large.range("positions").low)
-
     @property
     def has_small(self) -> bool:
         return bool(self.shown.where(large=False))
@@ -133,11 +128,6 @@ class Lrpe(Section):
     def is_near_copy(self) -> bool:
         return self.share.low >= WELL_NEAR
 
-    @cached_property
-    def large_share(self) -> Gain:
-        """The speed of the lead relative to a copy, for large shapes."""
-        return self.over(self.large, self.lead, COPY)
-
     @predicate
     def compiled_is_slower(self) -> bool:
         """Whether compiled PyTorch is slower than our kernel in the forward of the first page."""
@@ -148,15 +138,6 @@ class Lrpe(Section):
         """Whether arithmetic limits the compiled forward: it is far from the speed of a copy."""
         forward = self.largest.where(phase="forward")
         return self.over(forward, "compiled", COPY).mean < BOUND_BY_BYTES
-
-    @cached_property
-    def caching(self) -> Gain:
-        """The speed-ups of cached angles over computing them again, in the first page's rows."""
-        return self.over(self.largest, CACHED, OURS)
-
-    @cached_property
-    def large_caching(self) -> Gain:
-        return self.over(self.large, CACHED, OURS)
 
     @cached_property
     def caching_memory(self) -> Range:

@@ -29,10 +29,6 @@ class MixedPrecision(Section):
         """How many additions of which addend."""
         return load(STEM).stated
 
-    @property
-    def exact_sum(self) -> float:
-        return self.stated["additions"] * self.stated["addend"]
-
     @cached_property
     def all_sums(self) -> Rows:
         """The sums with their relative `error` and whether their `simulation` explains them."""

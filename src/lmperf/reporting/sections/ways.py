@@ -75,12 +75,10 @@ def ways_of(rows: pd.DataFrame) -> list[Way]:
 
 def at_both(rows: pd.DataFrame, base: Way, others: Iterable[Way]) -> pd.DataFrame:
     """The rows of a base and of other ways, in cells and phases that both have."""
-    theirs, mine = pd.concat([way.rows(rows) for way in others]), base.rows(rows)
-    keys = [*CELL, "phase"]
-    shared = set(mine[keys].itertuples(index=False, name=None))
-    shared &= set(theirs[keys].itertuples(index=False, name=None))
-    both = pd.concat([mine, theirs]).sort_index()
-    return both[[key in shared for key in both[keys].itertuples(index=False, name=None)]]
+    both = pd.concat([way.rows(rows) for way in (base, *others)]).sort_index()
+    is_base = both.index.isin(base.rows(rows).index)
+    cells = [both[name] for name in (*CELL, "phase")]
+    return both[pd.Series(is_base, both.index).groupby(cells).transform("nunique") > 1]
 
 
 def beside(base: Way, others: Iterable[Way]) -> list[Quantity]:
