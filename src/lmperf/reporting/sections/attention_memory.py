@@ -201,18 +201,6 @@ class AttentionMemory(Section):
         return rows.rename(index=lambda label: -1 - label)
 
     @cached_property
-    def curve(self) -> pd.DataFrame:
-        """Peaks by length of the usual cell, for the figure."""
-        rows = self.of(STEM).usual.valid.frame
-        return rows[rows["peak_gib"].notna()]
-
-    @property
-    def memory_gib(self) -> float:
-        """The memory of the device."""
-        facts = self.evidence.environment
-        return facts.get("device_memory_gib") or facts.get("memory_gib") or float("nan")
-
-    @cached_property
     def published(self) -> dict[str, Range]:
         """Memory before the backward in two write-ups, float32.
 

@@ -81,11 +81,6 @@ class Distributed(Section):
     def memory(self) -> Rows:
         return self.rows(MEMORY, ranks_memory.with_predictions(self.evidence))
 
-    @property
-    def traces(self) -> list[str]:
-        """The traces of profiled steps that are published with the report."""
-        return sorted(self.evidence.traces & {*self.ledger.frame["trace"].dropna()})
-
     def interval(self, name: str, header: str = "") -> Quantity:
         """A time of the ledger with its interval."""
         ends = {end: f"{name}_{end}_ms" for end in ("low", "high")}
@@ -104,13 +99,9 @@ class Distributed(Section):
         return rows[compiled] if compiled.any() else rows
 
     @property
-    def is_compiled(self) -> bool:
-        return self._several["implementation"].str.endswith(COMPILED).any()
-
-    @property
     def suffix(self) -> str:
         """Of the names of the strategies in the first table."""
-        return COMPILED if self.is_compiled else ""
+        return COMPILED if self._several["implementation"].str.endswith(COMPILED).any() else ""
 
     @cached_property
     def cell(self) -> dict:

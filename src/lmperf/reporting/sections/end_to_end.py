@@ -232,12 +232,6 @@ class EndToEnd(Section):
             raise NotMeasured("no forward and backward of one model")
         return Range.of(wide["backward"] / wide["forward"])
 
-    @property
-    def doubles(self) -> bool:
-        """Whether the backward takes about twice as long: it has two matmuls for each."""
-        low, _, high = self.backward_over_forward
-        return bool(low > 1.5 and high < 2.5)
-
     def memory_saved(self, implementation: str, base: str) -> Range:
         """By which fraction an implementation lowers the peak of a step."""
         found = self._run_as(implementation, base)

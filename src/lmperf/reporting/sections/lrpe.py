@@ -22,7 +22,6 @@ LEADS = (OURS, "compiled", "eager")
 ORDER = (COPY, OURS, CACHED, "eager", "compiled")  # of the columns
 PHASES = ("forward", "backward")
 LARGE = 0.25  # shapes of fewer positions, as a part of the most, may be launch-bound
-WELL_NEAR = 0.90  # of the speed of a copy; nothing but fewer bytes could gain much
 BOUND_BY_BYTES = 0.5  # below this share of a copy's speed, bytes do not bind
 ERRORS = {
     "out": "output",
@@ -123,10 +122,6 @@ class Lrpe(Section):
     def share(self) -> Range:
         """The speed of the lead relative to a copy in the rows of the first page."""
         return self.over(self.largest, self.lead, COPY).range
-
-    @property
-    def is_near_copy(self) -> bool:
-        return self.share.low >= WELL_NEAR
 
     @predicate
     def compiled_is_slower(self) -> bool:

@@ -72,19 +72,6 @@ class Memory(Section):
     def steps(self) -> Rows:
         return self.ours.where(phase=STEP)
 
-    @property
-    def peers(self) -> list[str]:
-        """Custom models and peers."""
-        return [name for name in self.every.values("implementation") if name != OURS]
-
-    @property
-    def dtypes(self) -> list[str]:
-        return self.every.values("dtype")
-
-    @property
-    def instruments(self) -> str:
-        return ", ".join(sorted(self.every.frame["instrument"].dropna().unique()))
-
     @cached_property
     def head(self) -> Rows:
         """The train steps of each size at its context nearest to the usual one."""
@@ -113,7 +100,8 @@ class Memory(Section):
         """The peaks of custom models and peers, and their differences from ours."""
         return [
             one
-            for name in self.peers
+            for name in self.every.values("implementation")
+            if name != OURS
             for one in across(
                 "dtype",
                 self.every.where(implementation=name).values("dtype"),

@@ -115,11 +115,7 @@ class Method(Section):
     @cached_property
     def benchmarks(self) -> Rows:
         """A line for each benchmark: how many rows it has, by status, sign and commit."""
-        return self.table_rows(self._benchmarks)
-
-    @cached_property
-    def _benchmarks(self) -> list[dict]:
-        return [*map(self._counted, in_order(self.evidence.stems))]
+        return self.table_rows(map(self._counted, in_order(self.evidence.stems)))
 
     def _counted(self, stem: str) -> dict:
         rows = self.evidence.rows(stem)
@@ -141,15 +137,6 @@ class Method(Section):
             "commits": commits.nunique(),
             "newest": f"`{commits[newest]}`" if len(commits) else "not recorded",
         }
-
-    @property
-    def checked(self) -> int:
-        return sum(one["checked"] for one in self._benchmarks)
-
-    @property
-    def dirty(self) -> int:
-        """Rows that were measured by code with uncommitted changes."""
-        return sum(one["dirty"] for one in self._benchmarks)
 
     @cached_property
     def cost(self) -> Rows:

@@ -150,10 +150,6 @@ class Profiles(Section):
         way = self.last[["dtype", "implementation"]]
         return self.step(**way, phase="forward")
 
-    @property
-    def fastest(self) -> pd.Series:
-        return self.usual.where(phase=STEP).least("busy")
-
     @predicate
     def moving_decides(self) -> bool:
         """Whether matmuls take most of a float32 step, but not of one in bf16 autocast."""

@@ -20,7 +20,7 @@ from lmperf.reporting.sections.accumulation import BITS, spacing
 from lmperf.reporting.sections.kernels import MATMUL
 from lmperf.reporting.sections.profiles import CASE, usual_size
 from lmperf.reporting.sections.ways import AUTOCAST, CELL, EAGER, FLOAT32, STEM, STEP, Way
-from lmperf.reporting.words import NotMeasured, Range, absent
+from lmperf.reporting.words import NotMeasured, Range
 from lmperf.transformer.sizes import SHORT
 from lmperf.workflow import TEMPLATES
 
@@ -213,14 +213,6 @@ class Questions(Section):
         rows = having(rows, kind=["output", "logits"])
         single = (rows["observed_dtype"] == FLOAT32).groupby(rows["tensor"], observed=True).all()
         return {one: [*single.index[single == one]] for one in (True, False)}
-
-    @property
-    def half_rates(self) -> list[float]:
-        """TFLOP/s of matmuls back to back in float16 and bf16."""
-        rates = [self.evidence.peak(dtype, "sustained") for dtype in ("float16", "bfloat16")]
-        if any(map(absent, rates)):
-            raise NotMeasured("no matmul back to back in both dtypes")
-        return rates
 
 
 def longest(kernels: pd.DataFrame) -> pd.Series:

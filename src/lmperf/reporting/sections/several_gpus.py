@@ -122,12 +122,6 @@ class SeveralGpus(Distributed):
         name = f"bucket_{megabytes}"
         return self.within(self.ledger, implementation=name, batch=self.few).one
 
-    @property
-    def longer(self) -> list[tuple[int, float]]:
-        """(batch, by which fraction the profiler lengthens its steps at most), if beyond SAME."""
-        most = self.head.frame.groupby("batch")["longer"].max()
-        return [(int(batch), share) for batch, share in most.items() if share > SAME]
-
     # Memory of a rank.
 
     def peak(self, name: str) -> float:
