@@ -94,23 +94,21 @@ def line_chart(
         }
         for row in rows.to_dict("records")
     ]
-    panels = list(dict.fromkeys(record["panel"] for record in records))
     ticks = sorted({record["x"] for record in records})
     known = {} if len(ticks) < 2 else levels or {}
     known = {f"{name}: {sig(of)}": of for name, of in known.items() if not absent(of)}
     records += [
         {"panel": of, "name": name, "x": at, "level": value}
-        for of in panels
+        for of in dict.fromkeys(record["panel"] for record in records)
         for name, value in known.items()
         for at in (ticks[0], ticks[-1])
     ]
     _space_labels(records, log)
-    domain = [*looks, *known]
-    colours = [*(look.colour for look in looks.values()), *["grey"] * len(known)]
+    colours = {name: look.colour for name, look in looks.items()} | dict.fromkeys(known, "grey")
     shapes = [SHAPES.get(look.marker, "circle") for look in looks.values()]
     ranges = [*shapes, *["stroke"] * len(known)]
-    shape = {"field": "name", "scale": {"domain": domain, "range": ranges}, "legend": LEGEND}
-    base = {"x": _lengths(ticks, axes[0]), "color": _colour(domain, colours), "opacity": _chosen()}
+    shape = {"field": "name", "scale": {"domain": [*colours], "range": ranges}, "legend": LEGEND}
+    base = {"x": _lengths(ticks, axes[0]), "color": _colour(colours), "opacity": _chosen()}
     scale = {"type": "log"} if log else {"zero": True}
     axis = {"type": "quantitative", "title": axes[1], "scale": scale, "axis": {"tickCount": 5}}
 
@@ -130,7 +128,7 @@ def line_chart(
         ),
         layer(TEXT, "label", text={"field": "end"}),
     ]
-    return _in_panels(title, records, {"layer": layers}, panels, columns, size, True)
+    return _in_panels(title, records, {"layer": layers}, columns, size, True)
 
 
 def bar_chart(
@@ -164,10 +162,9 @@ def bar_chart(
         order = [*colours].index(record["name"])
         made.append({"end": "", **record, "place": order, "total": totals[key]})
     lines = list(dict.fromkeys(record["line"] for record in records))
-    panels = list(dict.fromkeys(record["panel"] for record in records))
     line = {"field": "line", "type": "nominal", "sort": lines, "title": None}
     line["axis"] = {"labelLimit": 260}
-    colour = _colour(list(colours), list(colours.values()))
+    colour = _colour(colours)
     is_plain = len({*colours.values()}) == 1  # one colour needs no legend
     colour = {**colour, "legend": None} if is_plain else colour
     is_faint = {"test": {"field": "name", "oneOf": list(faint)}, "value": 0.15}
@@ -194,7 +191,7 @@ def bar_chart(
         },
     }
     size = (width, {"step": step})
-    return _in_panels(title, made, {"layer": [bars, ends]}, panels, columns, size, shared, "x")
+    return _in_panels(title, made, {"layer": [bars, ends]}, columns, size, shared, "x")
 
 
 def area_chart(
@@ -217,7 +214,6 @@ def area_chart(
     """
     drawn = {record["name"] for record in records}
     colours = {name: colour for name, colour in colours.items() if name in drawn}
-    panels = list(dict.fromkeys(record["panel"] for record in records))
     made = [{**record, "place": [*colours].index(record["name"])} for record in records]
     x = {"type": "quantitative", "title": axes[0], "axis": {"grid": False}}
     areas = {
@@ -226,7 +222,7 @@ def area_chart(
         "encoding": {
             "x": {**x, "field": "x"},
             "y": {"field": "y", "type": "quantitative", "title": axes[1], "stack": "zero"},
-            "color": _colour(list(colours), list(colours.values())),
+            "color": _colour(colours),
             "order": {"field": "place", "type": "quantitative"},
             "opacity": _chosen(),
             "tooltip": _tips("x", "y"),
@@ -240,7 +236,7 @@ def area_chart(
     ]
     made += [{"panel": r["panel"], "at": r["x"], "end": r["end"]} for r in rules]
     layers = [areas, *(marks if rules else [])]
-    return _in_panels(title, made, {"layer": layers}, panels, columns, size, shared)
+    return _in_panels(title, made, {"layer": layers}, columns, size, shared)
 
 
 def span_chart(
@@ -256,8 +252,7 @@ def span_chart(
         colours: name of a lane -> name of its colour, from top to bottom.
         unit: title of the axis.
     """
-    panels = list(dict.fromkeys(record["panel"] for record in records))
-    colour = {**_colour(list(colours), list(colours.values())), "legend": None}
+    colour = {**_colour(colours), "legend": None}
     spans = {
         "mark": {"type": "bar", "clip": True},
         "encoding": {
@@ -268,7 +263,7 @@ def span_chart(
             "tooltip": _tips("starts", "ends", "value"),
         },
     }
-    return _in_panels(title, records, spans, panels, 1, (560, {"step": 24}), True)
+    return _in_panels(title, records, spans, 1, (560, {"step": 24}), True)
 
 
 def stacked(title: str, *specs: Spec) -> Spec:
@@ -326,18 +321,18 @@ def _in_panels(
     title: str,
     records: Sequence[Mapping],
     spec: Spec,
-    panels: Sequence[str],
     columns: int,
     size: tuple,
     shared: bool,
     side: str = "y",
 ) -> Spec:
     width, height = size
+    panels = list(dict.fromkeys(record["panel"] for record in records))
     made = {"title": _title(title), "data": {"values": deep(plain, list(map(dict, records)))}}
     spec = {"width": width, "height": height, **spec}
     if len(panels) < 2:
         return {**made, **spec}
-    facet = {"field": "panel", "type": "nominal", "sort": deep(plain, list(panels)), "title": None}
+    facet = {"field": "panel", "type": "nominal", "sort": deep(plain, panels), "title": None}
     resolve = {} if shared else {"resolve": {"scale": {side: "independent", "y": "independent"}}}
     return {**made, "facet": facet, "columns": columns, "spec": spec, **resolve}
 
@@ -370,8 +365,9 @@ def _lengths(ticks: Sequence[float], title: str) -> Spec:
     }
 
 
-def _colour(names: Sequence[str], colours: Sequence[str]) -> Spec:
-    scale = {"domain": deep(plain, list(names)), "range": [f"colour:{one}" for one in colours]}
+def _colour(colours: Mapping[str, str]) -> Spec:
+    ranges = [f"colour:{colour}" for colour in colours.values()]
+    scale = {"domain": deep(plain, list(colours)), "range": ranges}
     return {"field": "name", "type": "nominal", "scale": scale, "legend": LEGEND}
 
 
