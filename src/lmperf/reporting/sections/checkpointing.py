@@ -6,7 +6,6 @@ The predicted peaks are computed from the cells, so that a step that runs out of
 from __future__ import annotations
 
 from functools import cached_property
-from typing import NamedTuple
 
 import pandas as pd
 
@@ -21,29 +20,6 @@ from lmperf.transformer.memory import FLOAT32, Footprint, predicted_memory
 from lmperf.transformer.sizes import SHORT
 
 STEM, NONE, EACH, STEP = "checkpointing", "eager", "checkpoint_1", "train_step"
-
-
-class Saved(NamedTuple):
-    """What checkpoints of a number of layers save at the largest size.
-
-    Attributes:
-        none, with_them, nested: peaks in GiB; `none` is predicted unless it fits. nested: NaN if
-            not measured.
-        layer: MiB that a layer keeps for its backward; input: MiB of its input.
-        compared: the number of sizes of checkpoints of which this one needs least memory.
-    """
-
-    size: str
-    context: int
-    implementation: str
-    layers: int
-    none: float
-    fits: bool
-    with_them: float
-    nested: float
-    layer: float
-    input: float
-    compared: int
 
 
 class Checkpointing(Section):
@@ -78,8 +54,14 @@ class Checkpointing(Section):
             nested=options.get("nested", False),
         )["peak"]
 
-    def saved(self, implementation: str = "") -> Saved:
-        """What checkpoints save at the largest size; by default those with the least peak."""
+    def saved(self, implementation: str = "") -> pd.Series:
+        """The checkpoints at the largest size; by default those with the least peak.
+
+        Its row, with layers (of a checkpoint), compared (how many sizes of checkpoints), fits
+        (whether the step without checkpoints does); GiB: none (the peak without checkpoints,
+        predicted unless it fits), nested (NaN if not measured); MiB: layer (what a layer keeps for
+        its backward), input (that of a layer).
+        """
         known = self.every.valid.frame.dropna(subset=["peak_mib"])
         nested = known["implementation"].map(lambda name: name.startswith("nested")).astype(bool)
         plain = known[~nested & (known["implementation"] != NONE)]
@@ -91,26 +73,22 @@ class Checkpointing(Section):
         best = plain.loc[plain["peak_mib"].idxmin()]
         cell = best[["size", "context_length", "batch", "dtype"]]
         none = having(self.every.frame, implementation=NONE, **cell)
-        none = some(none, "the step without checkpoints has no row")
-        none = none.iloc[0]
+        none = some(none, "the step without checkpoints has no row").iloc[0]
         operand = dtype_of(dtype_of(best["dtype"]).autocast or "float32").bytes
         shape = Footprint(
             SHORT[size], int(best["context_length"]), int(best["batch"]), operand, self.device, 0
         )
         fits = none["state"] is None and none["peak_mib"] == none["peak_mib"]
-        return Saved(
-            size,
-            int(best["context_length"]),
-            best["implementation"],
-            _options(best)["layers"],
-            (none["peak_mib"] if fits else none["predicted_mib"]) / MIB_IN_GIB,
-            fits,
-            best["peak_mib"] / MIB_IN_GIB,
-            nested["peak_mib"].min() / MIB_IN_GIB,
-            (shape.attention_saved() + shape.feed_forward_saved()) / MIB,
-            FLOAT32 * shape.stream / MIB,
-            len(plain),
-        )
+        about = {
+            "layers": _options(best)["layers"],
+            "compared": len(plain),
+            "fits": fits,
+            "none": none["peak_mib" if fits else "predicted_mib"] / MIB_IN_GIB,
+            "nested": nested["peak_mib"].min() / MIB_IN_GIB,
+            "layer": (shape.attention_saved() + shape.feed_forward_saved()) / MIB,
+            "input": FLOAT32 * shape.stream / MIB,
+        }
+        return pd.concat([best, pd.Series(about, dtype=object)])
 
     def cost(self, implementation: str) -> tuple[str, float]:
         """The largest size at which both fit, and by how much these make its step longer."""
