@@ -46,8 +46,8 @@ def attention(times, phases=("forward", "backward"), **values):
         yield planted.row("attention", ms, **(cell | known | values))
 
 
-def of(*rows, stem="questions", **more):
-    return section(stem, planted.evidence(*rows, **more))
+def of(*rows):
+    return section("questions", planted.evidence(*rows))
 
 
 def answers(*rows, **more):
@@ -76,7 +76,7 @@ def waited_when_timed(host_ms):
 
 def time_is_square(longest):
     rows = attention({4096: 1, 16384: longest})
-    return of(*rows, stem="questions_memory").time_is_square
+    return of(*rows).time_is_square
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
-from typing import NamedTuple
 
 import pandas as pd
 
@@ -41,12 +40,8 @@ ORDINALS = ("first", "second", "third")
 SOURCES, UNITS = ["write-up 000", "write-up 001"], {"MB": 1e6, "GB": 1e9}
 
 
-class Matrices(NamedTuple):
+class Matrices(Range):
     """A number of matrices of batch x length x length scores."""
-
-    low: float
-    middle: float
-    high: float
 
     @property
     def is_whole(self) -> bool:
@@ -59,7 +54,7 @@ class Matrices(NamedTuple):
         return round(self.middle, None if self.is_whole else 1)
 
     def __str__(self) -> str:
-        return f"{round(self.middle)}" if self.is_whole else range_(Range(*self), "fixed")
+        return f"{round(self.middle)}" if self.is_whole else range_(self, "fixed")
 
 
 class AttentionMemory(Section):
