@@ -56,7 +56,7 @@ def plain(*rows):
 
 
 def memory(*rows):
-    return section("attention_memory", planted.evidence(*rows))
+    return section("attention", planted.evidence(*rows))
 
 
 @pytest.mark.parametrize(

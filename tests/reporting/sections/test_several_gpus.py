@@ -8,13 +8,13 @@ from planted_ranks import collective, evidence, memory, profiled, step
 
 from lmperf.reporting.evidence import Evidence
 from lmperf.reporting.sections import section
-from lmperf.reporting.sections.several_gpus import SeveralGpus
+from lmperf.reporting.sections.distributed import Distributed
 
 ONE, OTHERS = {"one_rank": 100}, {"overlapped": 60, "ddp": 62}
 
 
-def sections(*rows: dict[str, str], **more) -> SeveralGpus:
-    return section("several_gpus", evidence(*rows, **more))
+def sections(*rows: dict[str, str], **more) -> Distributed:
+    return section("distributed", evidence(*rows, **more))
 
 
 def first_page(of: Evidence) -> planted.Page:
@@ -45,7 +45,7 @@ def batches(few: float, many: float) -> list[dict[str, str]]:
 def test_advice_follows_the_fastest_strategy(ours, leader, said):
     rows = steps(**ONE, **OTHERS) + ([step("fully_sharded", **ours)] if ours else [])
     of = evidence(*rows)
-    assert section("several_gpus", of).leader == leader
+    assert section("distributed", of).leader == leader
     assert said in first_page(of).text
 
 

@@ -1,22 +1,25 @@
-"""Plain PyTorch attention: selections of rows and calculations of the template of this name."""
+"""Plain PyTorch attention: its times, its memory, and where that ends."""
 
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property
 from itertools import product
 
 import pandas as pd
 
-from lmperf.dtypes import dtype_of
-from lmperf.names import dtype_words, implementation_words, in_order
-from lmperf.reporting.evidence import having, some
+from lmperf.dtypes import STORED_DTYPES, dtype_of
+from lmperf.names import STATUSES, dtype_words, implementation_words, in_order
+from lmperf.reporting.evidence import having, matching, some
 from lmperf.reporting.gains import Gain
+from lmperf.reporting.published import figures_of
+from lmperf.reporting.results import LOWER, TIME
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
 from lmperf.reporting.sections.bounds import COMPUTE, MEMORY, NEITHER, bounds
-from lmperf.reporting.tables import Quantity, across, over, time
-from lmperf.reporting.words import MIB, NotMeasured
+from lmperf.reporting.tables import Quantity, across, known, memory, number, over, time
+from lmperf.reporting.words import MIB, MIB_IN_GIB, NotMeasured, Range, range_
 
 STEM, LIMIT = "attention", "attention_limit"
 PLAIN, COMPILED, SINGLE = "eager", "compiled", "float32"
@@ -27,10 +30,42 @@ STEP, MOST_LENGTHS = 4, 3  # the first page shows lengths that are STEP times as
 # and write it, the product with v reads it. A mask reads and writes it once more.
 PASSES, PASSES_OF_MASK = 6, 2
 MOST = 0.9  # of the cells: nearly all of them
+CELL = ["batch", "seq_len", "d_head", "dtype", "causal"]
+TENSORS = ("inputs", "scores", "scaled", "softmax", "output")
+OUT_OF_MEMORY = STATUSES["oom"]
+# dQ, dK and dV: three gradients for four inputs (the fourth is the gradient of the output).
+GRADIENTS_PER_INPUT = 3 / 4
+# Tensors of the size of the output at the peak: the output; in the backward also dV.
+OUTPUTS = {"forward": 1, "backward": 2}
+WHOLE = 0.03  # a number of matrices within it of a whole number is that number
+SQUARE = (14, 17)  # growth of the peak for STEP times the length, ideally 16
+HALF = (0.45, 0.55)
+ORDINALS = ("first", "second", "third")
+SOURCES, UNITS = ["write-up 000", "write-up 001"], {"MB": 1e6, "GB": 1e9}
+
+
+class Matrices(Range):
+    """A number of matrices of batch x length x length scores."""
+
+    @property
+    def is_whole(self) -> bool:
+        near = round(self.middle)
+        return near > 0 and max(abs(self.low / near - 1), abs(self.high / near - 1)) <= WHOLE
+
+    @property
+    def number(self) -> float:
+        """The number by which one matrix is multiplied."""
+        return round(self.middle, None if self.is_whole else 1)
+
+    def __str__(self) -> str:
+        return f"{round(self.middle)}" if self.is_whole else range_(self, "fixed")
 
 
 class Attention(Section):
-    """Times of plain attention, compiled and in other numerics, and what bounds its forward."""
+    """Times of plain attention, compiled and in other numerics, and what bounds its forward.
+
+    Its peaks beside matrices of scores, and the first length without room.
+    """
 
     phases, plain = PHASES, PLAIN
 
@@ -158,6 +193,161 @@ class Attention(Section):
         usual = rows["bound"].iloc[0]
         return [(kind, [*widths]) for kind, widths in found if kind != usual and len(widths)]
 
+    # Memory, and the first length without room.
+
+    @cached_property
+    def limits(self) -> Rows:
+        """The first length that cannot fit, by dtype, with `said`: what came of it (A3)."""
+        rows = self.evidence.rows(LIMIT)
+        return self.rows(LIMIT, rows.assign(said=rows["outcome"].fillna(rows["words"])))
+
+    @property
+    def tensor_columns(self) -> list[Quantity]:
+        return [known(f"{name}_mib", name, form="precise") for name in TENSORS]
+
+    @cached_property
+    def ended(self) -> pd.Series:
+        """Where the usual dtype runs out of memory: asked and free, GiB in the allocator's message.
+
+        matrix: which matrix of scores was asked for, as ``second``; empty if not known.
+        """
+        rows = having(self.limits.valid.frame, dtype=self.cell["dtype"])
+        rows = some(rows[rows["requested_mib"].notna()], "no length was run that does not fit")
+        row = rows.iloc[0]
+        used = row["free_before_mib"] - row["inputs_mib"] - row["free_mib"]
+        before = round(used / row["predicted_requested_mib"])
+        asked_for_scores = abs(row["predicted_requested_mib"] / row["requested_mib"] - 1) <= WHOLE
+        is_known = asked_for_scores and 0 <= before < len(ORDINALS)
+        sizes = {"asked": row["requested_mib"] / MIB_IN_GIB, "free": row["free_mib"] / MIB_IN_GIB}
+        about = {"matrix": ORDINALS[before] if is_known else "", **sizes}
+        return pd.concat([row[["dtype", "seq_len"]], pd.Series(about)])
+
+    def held(self, phase: str) -> Matrices:
+        """Matrices at the peak of a phase, without inputs and outputs (two longest lengths)."""
+        rows = self._longest(phase)
+        held = rows["peak_mib"] - rows["resident_mib"] - OUTPUTS[phase] * _output_mib(rows)
+        return Matrices(*Range.of(held / _matrix_mib(rows)))
+
+    @property
+    def kept(self) -> Matrices:
+        """Matrices that the forward keeps for the backward."""
+        rows = self._longest("backward")
+        kept = rows["saved_mib"] - rows["resident_mib"] - _output_mib(rows)
+        return Matrices(*Range.of(kept / _matrix_mib(rows)))
+
+    def _longest(self, phase: str) -> pd.DataFrame:
+        rows = self.eager.where(dtype=SINGLE, phase=phase).valid.frame
+        rows = rows.dropna(subset=["peak_mib", "resident_mib"])
+        return having(rows, seq_len=sorted(rows["seq_len"].unique())[-2:])
+
+    @property
+    def grows(self) -> float:
+        """By what factor the backward's peak grows for STEP times the length, at the longest."""
+        if len(self.lengths) < 2:
+            raise NotMeasured("no length that is four times another")
+        rows = self.usual.where(implementation=PLAIN, phase="backward")
+        peaks = rows.valid.frame.set_index("seq_len")["peak_mib"]
+        longest = self.lengths[-1]
+        return peaks[longest] / peaks[longest // STEP]
+
+    @property
+    def grows_with_the_square(self) -> bool:
+        low, high = SQUARE
+        return low <= self.grows <= high
+
+    @property
+    def compiled_peak(self) -> Range:
+        """The backward's peak, compiled over plain, in float32 at the longest length."""
+        rows = self.every_backward(SINGLE)
+        rows = having(rows, seq_len=rows["seq_len"].max())
+        return Range.of(rows["compiled_peak_mib"] / rows["peak_mib"])
+
+    @predicate
+    def compiling_halves(self) -> bool:
+        """Whether compiling halves the peak of the backward."""
+        return HALF[0] <= self.compiled_peak.low and self.compiled_peak.high <= HALF[1]
+
+    def every_backward(self, *dtypes: str) -> pd.DataFrame:
+        """The backward rows of plain attention with the peaks of the forward and compiled."""
+        rows = self.every.valid.frame
+        rows = having(rows[rows["peak_mib"].notna()], dtype=list(dtypes))
+        base = having(rows, implementation=PLAIN, phase="backward")
+        forward = having(rows, implementation=PLAIN, phase="forward")
+        compiled = having(rows, implementation=COMPILED, phase="backward")
+        return base.assign(
+            forward_peak_mib=matching(base, forward, CELL)["peak_mib"],
+            compiled_peak_mib=matching(base, compiled, CELL)["peak_mib"],
+        )
+
+    @cached_property
+    def steps(self) -> Rows:
+        """Inputs, peaks, what is kept, and what is left after the backward in closed form (A4).
+
+        TF32 rows store float32, so they are left out.
+        """
+        rows = self.every_backward(*STORED_DTYPES)
+        after = rows["resident_mib"] * (1 + GRADIENTS_PER_INPUT)
+        kept = rows["saved_mib"] - rows["resident_mib"]
+        rows = rows.assign(kept_mib=kept, after_mib=after, change_mib=after - rows["saved_mib"])
+        return self.rows(STEM, rows)
+
+    @cached_property
+    def short(self) -> Rows:
+        """The usual rows of a few lengths, and the first that does not fit.
+
+        matrices_mib: the size of the matrices of the backward.
+        """
+        rows = having(self.usual.frame, seq_len=self.lengths)
+        rows = pd.concat([rows, self._beyond])
+        matrices = self.held("backward").number * _matrix_mib(rows)
+        return self.rows(STEM, rows.assign(matrices_mib=matrices))
+
+    def short_columns(self, matrices: str) -> list[Quantity]:
+        """Times of both phases, plain and compiled, the backward's peak and its matrices.
+
+        matrices: header of the last column.
+        """
+        times = [
+            number("ms", name, unit="ms", better=LOWER, of=of, role=TIME)
+            for of, name in ((PLAIN, ""), (COMPILED, COMPILED))
+        ]
+        unit, mib = ("GiB", MIB_IN_GIB) if self.short.frame["peak_gib"].max() >= 1 else ("MiB", 1)
+        peak = memory(f"peak_mib / {mib}", "peak, eager", unit)
+        size = known(f"matrices_mib / {mib}", matrices, unit)
+        return [
+            *across("phase", PHASES, *times),
+            replace(peak, where={"implementation": PLAIN, "phase": "backward"}),
+            replace(size, where={"implementation": PLAIN, "phase": "forward"}),
+        ]
+
+    @property
+    def _beyond(self) -> pd.DataFrame:
+        """The limit as a forward that has no result."""
+        cell = self.cell
+        rows = having(self.limits.valid.frame, **{n: cell[n] for n in ("batch", "d_head", "dtype")})
+        rows = rows[rows["seq_len"] > self.lengths[-1]]
+        words = rows["outcome"].map(lambda of: of if of == OUT_OF_MEMORY else of.split(":")[0])
+        rows = rows.assign(state="oom", words=words, causal=cell["causal"])
+        return rows.rename(index=lambda label: -1 - label)
+
+    @cached_property
+    def published(self) -> dict[str, Range]:
+        """Memory before the backward in two write-ups, float32.
+
+        apart: the second over the first. first, second: in matrices, at the longest length.
+        """
+        rows = having(figures_of(STEM), source=SOURCES, unit=[*UNITS], implementation=PLAIN)
+        axes = ["seq_len", "batch", "d_head"]
+        rows = rows[rows["value"] != "OOM"].astype(dict.fromkeys(["value", *axes], float))
+        matrices = rows["value"] * rows["unit"].map(UNITS) / _matrix_mib(rows) / MIB
+        rows = rows.assign(matrices=matrices)
+        wide = rows.pivot_table("matrices", axes, "source")[SOURCES]
+        wide = wide.dropna()
+        longest = wide.index.get_level_values("seq_len").max()
+        first, second = (Range.of(wide.loc[longest, source]) for source in SOURCES)
+        apart = Range.of(wide[SOURCES[1]] / wide[SOURCES[0]])
+        return {"apart": apart, "first": first, "second": second, "length": longest}
+
 
 def moved_bytes(rows: pd.DataFrame) -> pd.Series:
     """The bytes that a plain forward reads and writes: inputs, output, passes over the scores.
@@ -168,3 +358,13 @@ def moved_bytes(rows: pd.DataFrame) -> pd.Series:
     logsumexp = rows["batch"] * rows["seq_len"] * dtype_of(SINGLE).bytes
     passes = PASSES + rows["causal"].astype(int) * PASSES_OF_MASK
     return rows["bytes"] - logsumexp + passes * scores
+
+
+def _matrix_mib(rows: pd.DataFrame) -> pd.Series:
+    """MiB of one float32 matrix of batch x length x length."""
+    return rows["batch"] * rows["seq_len"] ** 2 * dtype_of(SINGLE).bytes / MIB
+
+
+def _output_mib(rows: pd.DataFrame) -> pd.Series:
+    """MiB of the output in float32, which is as large as each input."""
+    return rows["batch"] * rows["seq_len"] * rows["d_head"] * dtype_of(SINGLE).bytes / MIB

@@ -19,8 +19,8 @@ from lmperf.reporting.published import figures_of
 from lmperf.reporting.sections import Section
 from lmperf.reporting.sections.accumulation import BITS, spacing
 from lmperf.reporting.sections.attention import PHASES as PASSES
+from lmperf.reporting.sections.attention import SQUARE
 from lmperf.reporting.sections.attention import STEP as FURTHER
-from lmperf.reporting.sections.attention_memory import SQUARE
 from lmperf.reporting.sections.flash_attention import NARROW
 from lmperf.reporting.sections.kernels import MATMUL
 from lmperf.reporting.sections.lrpe import COPY

@@ -37,7 +37,7 @@ class Report(Section):
     @property
     def only_several(self) -> bool:
         """Whether this machine has the section on several GPUs and nothing else."""
-        several = self.of("several_gpus")
+        several = self.of("distributed")
         return SEVERAL.issuperset(self.evidence.stems) and several.has_head
 
     @property
