@@ -278,10 +278,6 @@ class Evidence:
         found = [rate for (what, _, load), rate in every if what == "copy" and load == "burst"]
         return max(found, default=np.nan)
 
-    def balance(self, dtype: str) -> float:
-        """FLOPs per byte at which a matmul takes as long as a copy of its bytes."""
-        return 1e3 * self.peak(dtype) / self.copy_gbps()
-
     def sheet_tflops(self, dtype: str) -> float:
         """TFLOP/s in the data sheet; NaN if unknown."""
         if self.sheet is None or dtype not in DTYPES:

@@ -151,10 +151,6 @@ class Rows:
         """The range of an expression over columns, such as ``flops / bytes``."""
         return Range.of(self.sound.eval(expression))
 
-    def median(self, expression: str) -> float:
-        """The median of an expression over columns."""
-        return self.range(expression).middle
-
     def only(self, axis: str):
         """The value that all rows share.
 

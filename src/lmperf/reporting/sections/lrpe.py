@@ -124,11 +124,6 @@ class Lrpe(Section):
         return self.over(self.largest, self.lead, COPY).range
 
     @predicate
-    def compiled_is_slower(self) -> bool:
-        """Whether compiled PyTorch is slower than our kernel in the forward of the first page."""
-        return self.over(self.largest.where(phase="forward"), OURS, "compiled").is_faster
-
-    @predicate
     def compiled_is_compute_bound(self) -> bool:
         """Whether arithmetic limits the compiled forward: it is far from the speed of a copy."""
         forward = self.largest.where(phase="forward")

@@ -32,7 +32,6 @@ SHOWN = {
     "bf16_graph": "flash_attention",
 }
 SAVES = 0.10
-ALIKE = 0.03
 
 
 class MemoryLadder(Section):
@@ -88,12 +87,6 @@ class MemoryLadder(Section):
         """The rungs that save more than a tenth of the peak at every size, in words."""
         changes = {rung: self.changes(rung) for rung, base in SHOWN.items() if base}
         return [words[rung] for rung, of in changes.items() if len(of) and (of < -SAVES).all()]
-
-    @predicate
-    def autocast_saves_nothing(self) -> bool:
-        """Whether bf16 autocast changes no peak by more than ALIKE."""
-        changes = self.changes("autocast")
-        return len(changes) and (changes.abs() <= ALIKE).all()
 
     @property
     def largest(self) -> tuple[str, dict[str, float]]:

@@ -165,11 +165,6 @@ class Profiles(Section):
         falls = self.eager["matmul_share"] < self.single["matmul_share"]
         return self.matmul_gain > 1.5 and falls
 
-    @predicate
-    def fusion_helps(self) -> bool:
-        """Whether compiling raises the share of matmuls by more than 5 points."""
-        return self.compiled["matmul_share"] > self.eager["matmul_share"] + 0.05
-
     @property
     def adamw_bytes(self) -> int:
         """Bytes that AdamW moves for each weight."""

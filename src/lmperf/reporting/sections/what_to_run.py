@@ -12,7 +12,7 @@ import pandas as pd
 from lmperf.names import axis_words, in_order, size_in_full, size_words
 from lmperf.reporting.evidence import having, matching, some, sorted_for_reading
 from lmperf.reporting.rows import Rows
-from lmperf.reporting.sections import Section, predicate
+from lmperf.reporting.sections import Section
 from lmperf.reporting.sections.steps import (
     GRAPH,
     GRAPH_NARROW,
@@ -87,10 +87,6 @@ class WhatToRun(Section):
             )
             for size in self.sizes
         }
-
-    @predicate
-    def waits(self) -> bool:
-        return self.valid["waits"].any()
 
     @cached_property
     def peak(self) -> float | None:
