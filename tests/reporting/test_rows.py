@@ -26,6 +26,7 @@ def test_rows_are_selected_by_values(steps):
     assert len(steps.where(size="small")) == 2
     assert len(steps.where(size=["small", "large"], dtype="tf32")) == 2
     assert not steps.where(size="medium")
+    assert steps.query("ms > 100 and size == 'large'").frame["ms"].tolist() == [800, 200]
 
 
 @pytest.mark.parametrize("axes", [{"sise": "small"}, {"size": "smal"}, {"dtype": "int8"}])

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import re
 import traceback
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -38,7 +37,7 @@ from lmperf.reporting.html import to_html
 from lmperf.reporting.published import figure
 from lmperf.reporting.results import Table
 from lmperf.reporting.rows import Rows
-from lmperf.reporting.sections import Section, section
+from lmperf.reporting.sections import Section
 from lmperf.reporting.words import FILTERS, NotMeasured
 from lmperf.workflow import TEMPLATES
 
@@ -119,8 +118,8 @@ class Page:
                 has a syntax error; with its file and line.
         """
         templates, is_benchmark = load_templates(self.own), self.name in stems()
-        own = ("table", "ready", "every_row", "finding", "part", "note", "holds", "rows")
-        own += ("section", "reasons")
+        plain = Section(self.evidence)
+        own = ("table", "ready", "every_row", "finding", "part", "note", "holds", "rows", "reasons")
         values = {name: getattr(self, name) for name in own} | {
             "evidence": self.evidence,
             "others": self.evidence.others,
@@ -129,7 +128,8 @@ class Page:
             "stem": self.name,
             "title": load(self.name).title if is_benchmark else self.name,
             "stems": stems_of(self.name),
-            "table_rows": self.table_rows,
+            "section": plain.of,
+            "table_rows": plain.table_rows,
             "published_figure": figure,
             "pages": {},
             "overview": False,
@@ -149,12 +149,6 @@ class Page:
         if stem not in stems():
             raise UserError(f"there is no benchmark {stem}; {meant(stem, stems())}")
         return Rows.of(self.evidence, stem)
-
-    def section(self, stem: str) -> Section:
-        return section(stem, self.evidence)
-
-    def table_rows(self, records: Sequence[dict]) -> Rows:
-        return Section(self.evidence).table_rows(records)
 
     def table(self, title: str, rows: Rows, lines: str, columns, split: str = "", **more) -> str:
         """The tables of a title, which may begin with a number; nothing without rows.

@@ -14,7 +14,7 @@ import pandas as pd
 from lmperf.benchmark import Timed
 from lmperf.benchmarks import load
 from lmperf.names import IMPLEMENTATIONS, in_order
-from lmperf.reporting.evidence import Evidence, having, some
+from lmperf.reporting.evidence import Evidence, having, matching, some
 from lmperf.reporting.gains import Gain, pairs
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
@@ -154,9 +154,8 @@ class Compared:
     def flops_share(self) -> Range:
         """Its FLOPs over those of our model in the same cells."""
         keys = [name for name in load(self.stem).identity if name != "implementation"]
-        ours = having(self.frame, implementation="eager")[[*keys, "flops"]]
-        both = self.rows.frame.merge(ours, on=keys, suffixes=("", "_ours"))
-        return Range.of(both["flops"] / both["flops_ours"])
+        ours = matching(self.rows.frame, having(self.frame, implementation="eager"), keys)
+        return Range.of(self.rows.frame["flops"] / ours["flops"])
 
     @property
     def entry(self) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from lmperf.benchmarks import in_order
+from lmperf.reporting.evidence import matching
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.words import absent
@@ -66,12 +67,10 @@ class Method(Section):
         """The ceilings in single calls, with `sustained`: the same operation back to back."""
         rows = self.rows("ceilings").frame
         lasting = rows[(rows["load"] == "sustained") & rows["state"].isna()]
-        lasting = lasting.drop_duplicates(["operation", "dtype", "shape"])
-        keys = ["operation", "dtype", "shape"]
-        beside = lasting[[*keys, "tflops", "bandwidth_gbps", "clock_mhz"]]
         single = rows[rows["load"].fillna("burst") == "burst"]
-        both = single.merge(beside, "left", keys, suffixes=("", "_lasting"))
-        return self.rows("ceilings", both)
+        beside = matching(single, lasting, ["operation", "dtype", "shape"])
+        beside = beside[["tflops", "clock_mhz"]].add_suffix("_lasting")
+        return self.rows("ceilings", single.join(beside))
 
     @cached_property
     def sheet(self) -> Rows:

@@ -7,7 +7,7 @@ from functools import cached_property
 import pandas as pd
 
 from lmperf.names import phase_words
-from lmperf.reporting.evidence import having, some
+from lmperf.reporting.evidence import having, matching, some
 from lmperf.reporting.results import LOWER, TIME
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
@@ -47,15 +47,9 @@ class Warmup(Section):
         if first.empty or 1 not in self.steps:
             return rows.kept(first.iloc[:0])
         series = self.series.reindex(pd.MultiIndex.from_frame(first[PROCESS]))
-        waits = self._waits.reindex(pd.MultiIndex.from_frame(first[PROCESS])).eq(True)
-        columns = _columns(series.set_axis(first.index))
-        return rows.kept(first.assign(waits=waits.to_numpy(), **columns))
-
-    @property
-    def _waits(self) -> pd.Series:
-        """Process -> whether its step waits for the CPU where it was timed (E1)."""
-        timed = having(self.evidence.rows("end_to_end"), phase="train_step")
-        return timed[timed["state"].isna()].drop_duplicates(PROCESS).set_index(PROCESS)["waits"]
+        timed = self.rows("end_to_end").where(phase="train_step").valid.frame
+        waits = matching(first, timed, PROCESS)["waits"].eq(True)
+        return rows.kept(first.assign(waits=waits, **_columns(series.set_axis(first.index))))
 
     @cached_property
     def steps(self) -> list[int]:
