@@ -107,6 +107,15 @@ def test_every_page_renders_without_evidence():
             assert Page(name, nothing).render(pages={}, overview=False).startswith("# ")
 
 
+def test_pages_render_of_a_part_of_their_rows():
+    kernel = {"implementation": "triton", "dtype": "bfloat16", "flops": 1e9, "bytes": 1e6}
+    forward = row("flash_attention", 1.0, phase="forward", heads=16, **kernel)
+    assert page("flash_attention", evidence(forward)).tables
+    step = {"implementation": "eager", "phase": "train_step", "peak_mib": 100}
+    peaks = [row("memory", dtype=dtype, **step) for dtype in ("float32", "autocast_bfloat16")]
+    assert "autocast hardly saves memory" in page("memory", evidence(*peaks)).text
+
+
 @pytest.mark.parametrize(("last", "label"), [(96.0, 100.5), (90.0, 100.0)])
 def test_labels_of_lines_do_not_overlap(last, label):
     rows = [("eager", 1, 5.0), ("eager", 2, last - 1), ("sdpa", 1, 9.0), ("sdpa", 2, 100.0)]

@@ -120,7 +120,8 @@ class Rows:
 
     def least(self, column: str) -> pd.Series:
         """Of the rows that hold the one with the least value of a column."""
-        return self.sound.loc[self.sound[column].idxmin()]
+        known = some(self.sound[column].dropna(), f"no {column} of {self.stem} is known")
+        return self.sound.loc[known.idxmin()]
 
     def by(self, *axes: str) -> list[tuple]:
         """(value, ..., rows) for each combination of values, in reading order."""

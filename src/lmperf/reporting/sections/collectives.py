@@ -31,7 +31,8 @@ class Collectives(Section):
     @cached_property
     def _all_reduces(self) -> pd.DataFrame:
         rows = some(having(self.every.sound, operation="all_reduce"), "no all-reduce")
-        rows = having(rows, ranks=rows["ranks"].max(), dtype=in_order("dtype", rows["dtype"])[0])
+        rows = having(rows, ranks=rows["ranks"].max())
+        rows = having(rows, dtype=in_order("dtype", rows["dtype"])[0])
         return rows.sort_values("message_bytes")
 
     @property

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from lmperf.names import in_order
-from lmperf.reporting.evidence import having, matching
+from lmperf.reporting.evidence import having, matching, some
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.tables import Quantity, across, known, memory
@@ -116,7 +116,7 @@ class Memory(Section):
         of_parts = ["activations_mib", "weight_copies_mib"]
         wide = steps.pivot_table(of_parts, "size", "dtype", sort=False).dropna()
         change = Range.of(steps["over_float32"])
-        size = in_order("size", wide.index)[-1]
+        size = in_order("size", some(wide, "no size has components in both dtypes").index)[-1]
         parts = wide.loc[size] / MIB_IN_GIB
         saved = parts["activations_mib", SINGLE] - parts["activations_mib", HALF]
         return Autocast(change, size, parts["weight_copies_mib", HALF], saved)

@@ -150,6 +150,8 @@ class WhatToRun(Section):
     def as_fast(self, size: str) -> Way | None:
         """The simplest way that is within the interval of the fastest one of a size, else None."""
         rows = having(self.wide, size=size)
+        if rows.empty:  # all have bf16 weights
+            return None
         best = rows.loc[rows["ms"].idxmin()]
         inside = rows[rows["ms"].between(best["low_ms"], best["high_ms"])]
         way = min(inside["way"], key=effort)
