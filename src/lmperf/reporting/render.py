@@ -190,11 +190,11 @@ class Page:
     def _chart(self, kind: str):
         def draw(*args, name: str = "", **options) -> str:
             args = [one.drawn if isinstance(one, Rows) else one for one in args]
-            return self.figure(getattr(figures, kind)(*args, **options), name)
+            return self._figure(getattr(figures, kind)(*args, **options), name)
 
         return draw
 
-    def figure(self, spec: figures.Spec, name: str = "") -> str:
+    def _figure(self, spec: figures.Spec, name: str) -> str:
         """A figure as an image; `name`: of its files, by default that of the page."""
         name = name or (f"{self.name}-{len(self.figures) + 1}" if self.figures else self.name)
         self.figures[name] = spec

@@ -53,7 +53,9 @@ def cells(
     lacking = {name: [one] * len(rows) for name, one in NEUTRAL.items() if name not in rows}
     rows, made = rows.assign(**lacking), []
     expressions = {"value": (value, form), **further}
-    numbers = {name: _evaluated(rows, of) for name, (of, _) in expressions.items()}
+    numbers = {
+        name: rows[of] if of in rows else rows.eval(of) for name, (of, _) in expressions.items()
+    }
     known = [rows[name] for name in NEUTRAL]
     for state, why, signs, waits, key, *found in zip(*known, *numbers.values(), strict=True):
         found, key = dict(zip(numbers, found, strict=True)), None if absent(key) else key
@@ -65,10 +67,6 @@ def cells(
         found = {name: None if absent(one) else one for name, one in found.items()}
         made.append(Cell(text, **found, marks=signs or (), waits=bool(waits), row=key))
     return pd.Series(made, rows.index, dtype=object)
-
-
-def _evaluated(rows: pd.DataFrame, expression: str) -> pd.Series:
-    return rows[expression] if expression in rows else rows.eval(expression)
 
 
 @dataclass(frozen=True)

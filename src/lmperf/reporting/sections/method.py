@@ -91,7 +91,10 @@ class Method(Section):
                 "parameters": size.parameters(),
                 **{n: getattr(size, n) for n in ("d_model", "d_ff", "num_layers", "num_heads")},
                 "d_head": size.d_head,
-                **{f"course_{year}": _course(names, key) for year, names in COURSES.items()},
+                **{
+                    f"course_{year}": next((name for name in names if names[name] == key), None)
+                    for year, names in COURSES.items()
+                },
             }
             for key, size in SIZES.items()
             if size.short in measured
@@ -159,7 +162,3 @@ def _fact(value, key: str) -> str:
     if key == "commit":
         return str(value)[:COMMIT_LENGTH]
     return f"{value:,.4g}" if isinstance(value, float) else str(value)
-
-
-def _course(names: dict[str, str], size: str) -> str | None:
-    return next((name for name in names if names[name] == size), None)

@@ -38,7 +38,8 @@ class Published(Section):
     def by_topic(self) -> list[tuple[str, Rows, Callable[[float], str]]]:
         """(title of a benchmark, its lines, the form of our numbers) where there are lines."""
         found = [(load(stem).title, self._lines(stem)) for stem in STEMS]
-        return [(title, lines, _form(lines)) for title, lines in found if lines]
+        forms = {metric: form for metric, (_, _, form) in MEASURED.items()}
+        return [(of, lines, forms[lines.frame["metric"].iloc[0]]) for of, lines in found if lines]
 
     def _lines(self, stem: str) -> Rows:
         """The largest cell of each source, device and quantity; all cells that have no size."""
@@ -87,15 +88,12 @@ class Published(Section):
                 "source": one.source,
                 "author": one.author or NOT_STATED,
                 "title": one.title,
-                "device": "; ".join(_devices(having(every, source=one.source))) or NOT_STATED,
-                "figures": len(having(every, source=one.source)),
+                "device": "; ".join(sorted({*of["device"]} - {NOT_STATED})) or NOT_STATED,
+                "figures": len(of),
             }
             for one in sources().itertuples()
+            for of in [having(every, source=one.source)]
         )
-
-
-def _form(lines: Rows) -> Callable[[float], str]:
-    return MEASURED[lines.frame["metric"].iloc[0]][2]
 
 
 def _text(value) -> str:
@@ -134,7 +132,3 @@ def _printed(value: str, unit: str) -> str:
     if unit == "s":
         return f"{sig(1e3 * float(value))} ms"
     return f"{value} {unit}" if unit and value[-1].isdigit() else value
-
-
-def _devices(figures: pd.DataFrame) -> list[str]:
-    return sorted({*figures["device"]} - {NOT_STATED})
