@@ -22,5 +22,5 @@ def dtype_axis(choices: tuple[str, ...]) -> Axis:
 
 def model_axes(dtypes: tuple[str, ...]) -> tuple[Axis, ...]:
     """Return the axes of benchmarks of a model: size, context, batch and dtype."""
-    context = Axis("context_length", int, length=True)
+    context = Axis("context_length", int)
     return SIZE, context, Axis("batch", int), dtype_axis(dtypes)

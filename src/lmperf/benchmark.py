@@ -44,7 +44,6 @@ class Axis:
     match `pattern`.
 
     Attributes:
-        length: whether a call takes longer the larger the value is, all else equal.
         aliases: alternative name that a user may write -> the value.
         meaning: returns the definition that stands for a value in the keys of rows; None: the
             value itself.
@@ -56,7 +55,6 @@ class Axis:
     least: int = 1
     most: int = 2**31 - 1
     pattern: str | None = None
-    length: bool = False
     aliases: Mapping[str, str] = field(default_factory=dict)
     meaning: Callable[[str], object] | None = None
 

@@ -22,7 +22,7 @@ class Attention(Timed):
     columns = numbers("error_out", "error_dq", "error_dk", "error_dv")
     axes = (
         Axis("batch", int),
-        Axis("seq_len", int, length=True),
+        Axis("seq_len", int),
         Axis("d_head", int),
         dtype_axis(PLAIN_DTYPES),
         Axis("causal", bool),

@@ -27,7 +27,7 @@ class Collectives(RankedTimed):
         Axis("operation", str, _OPERATIONS),
         dtype_axis(("float32", "bfloat16")),
         # As nccl-tests count it; see `lmperf.distributed.collectives`.
-        Axis("message_bytes", int, most=2**40, length=True),
+        Axis("message_bytes", int, most=2**40),
         Axis("ranks", int, least=2, most=256),
     )
     columns = numbers("error_wrong_elements")

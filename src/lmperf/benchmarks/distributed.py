@@ -122,7 +122,7 @@ class Distributed(RankedTimed):
     columns = numbers("parameters", "tokens", "error_parameters", "error_ranks")
     axes = (
         SIZE,
-        Axis("context_length", int, length=True),
+        Axis("context_length", int),
         Axis("batch", int),
         Axis("ranks", int, most=256),
         dtype_axis(MODEL_STORED_DTYPES),

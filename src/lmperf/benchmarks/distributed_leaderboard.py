@@ -42,7 +42,7 @@ class DistributedLeaderboard(RankedTimed):
     )
     axes = (
         SIZE,
-        Axis("context_length", int, length=True),
+        Axis("context_length", int),
         Axis("batch", int),
         Axis("ranks", int),
         dtype_axis(("bfloat16",)),

@@ -83,7 +83,7 @@ class FlashAttention(Timed):
     axes = (
         Axis("batch", int),
         Axis("heads", int),
-        Axis("seq_len", int, length=True),
+        Axis("seq_len", int),
         Axis("d_head", int),
         dtype_axis(PLAIN_DTYPES),
         Axis("causal", bool),

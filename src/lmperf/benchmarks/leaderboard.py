@@ -47,7 +47,7 @@ class Leaderboard(Timed):
     )
     axes = (
         SIZE,
-        Axis("context_length", int, length=True),
+        Axis("context_length", int),
         Axis("batch", int),
         dtype_axis(("bfloat16",)),
     )
