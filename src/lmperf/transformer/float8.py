@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from lmperf.transformer.model import TransformerLM, twin_of
+from lmperf.transformer.model import TransformerLM, replace_linear_layers, twin_of
 
 _LEAST = 1e-12
 
@@ -42,11 +42,7 @@ RECIPES = {
 def with_float8(model: TransformerLM, recipe: Recipe) -> TransformerLM:
     """A copy of the model whose blocks have float8 linear layers; parameters are shared."""
     twin = twin_of(model)
-    for block in twin.blocks:
-        for layer in list(block.modules()):
-            for name, child in layer.named_children():
-                if isinstance(child, nn.Linear):
-                    setattr(layer, name, Float8Linear(child.weight, recipe))
+    replace_linear_layers(twin, lambda layer: Float8Linear(layer.weight, recipe))
     return twin
 
 

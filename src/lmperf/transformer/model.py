@@ -195,6 +195,14 @@ def twin_of(model: Model) -> Model:
     return copy.deepcopy(model, memo=shared)
 
 
+def replace_linear_layers(model: TransformerLM, made: Callable[[nn.Linear], nn.Module]) -> None:
+    """Replace every linear layer of the blocks, in place, by what `made` makes of it."""
+    for layer in list(model.blocks.modules()):
+        for name, child in layer.named_children():
+            if isinstance(child, nn.Linear):
+                setattr(layer, name, made(child))
+
+
 def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     """Mean negative log-likelihood, computed in at least float32.
 
