@@ -1,5 +1,8 @@
 """AdamW that updates each parameter by one kernel, compiled once for all lengths.
 
+The kernel also writes a copy of a parameter in another dtype, for matmuls in that dtype: a cast
+would read the parameter once more.
+
 PyTorch's fused AdamW reaches half of an H200's memory bandwidth with bfloat16 tensors. One compiled
 kernel per parameter reaches nearly all of it for large parameters; the CUDA graph removes the
 launch overhead.
@@ -13,7 +16,7 @@ stochastically; the random bits here are a hash of the element's index and the s
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 
 import torch
@@ -28,12 +31,19 @@ class CompiledAdamW(torch.optim.AdamW):
 
     Computes in float32; parameters and moments are stored in the dtype of the parameter. bfloat16
     parameters and second moments are rounded stochastically, the same way in every run. Every
-    parameter needs a contiguous gradient. The learning rate may be a tensor on their device: a CUDA
-    graph then reads its current value.
+    parameter needs a contiguous gradient, of any dtype. The learning rate may be a tensor on their
+    device: a CUDA graph then reads its current value.
+
+    Args:
+        copies: parameter -> its copy in another dtype, contiguous, which each step rewrites; some
+            float32 parameters may have one.
     """
 
-    def __init__(self, parameters: Iterable[Tensor], lr: float):
+    def __init__(
+        self, parameters: Iterable[Tensor], lr: float, copies: Mapping[Tensor, Tensor] | None = None
+    ):
         super().__init__(parameters, lr=lr)
+        self._copies = copies or {}
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:
@@ -50,7 +60,8 @@ class CompiledAdamW(torch.optim.AdamW):
         seed = made.to(torch.int32)
         for parameter, state in zip(parameters, states, strict=True):
             tensors = parameter, parameter.grad, state["exp_avg"], state["exp_avg_sq"]
-            flat = (tensor.view(-1) for tensor in tensors)
+            copy = self._copies.get(parameter)
+            flat = *map(_flat, tensors), None if copy is None else _flat(copy)
             _compiled()(*flat, shrink, length, root, seed, betas, group["eps"])
 
     def _state_of(self, parameter: Tensor) -> dict[str, Tensor]:
@@ -61,11 +72,17 @@ class CompiledAdamW(torch.optim.AdamW):
         return state
 
 
+def _flat(tensor: Tensor) -> Tensor:
+    """The elements, [n]. Dynamo fails on a view of a parameter with a gradient of another dtype."""
+    return tensor.view(-1).detach()
+
+
 def _update(
     p: Tensor,
     g: Tensor,
     m: Tensor,
     v: Tensor,
+    copy: Tensor | None,
     shrink: Tensor,
     length: Tensor,
     root: Tensor,
@@ -73,10 +90,11 @@ def _update(
     betas: tuple[float, float],
     eps: float,
 ) -> None:
-    """Update a parameter p and its moments m and v in place, given its gradient g.
+    """Update a parameter p, its moments m and v, and its copy in place, given its gradient g.
 
-    p, g, m, v: [n], of one dtype. shrink: 1 - lr * weight_decay. length: lr / (1 - beta1^t). root:
-    sqrt(1 - beta2^t). seed: the step t as int32. All four are scalars on the device.
+    p, g, m, v, copy: [n]; p, m and v have one dtype. shrink: 1 - lr * weight_decay. length:
+    lr / (1 - beta1^t). root: sqrt(1 - beta2^t). seed: the step t as int32. All four are scalars on
+    the device.
     """
     gradient = g.float()
     mean = torch.lerp(m.float(), gradient, 1 - betas[0])
@@ -87,6 +105,8 @@ def _update(
         bits = _random_bits(p.numel(), seed)
         weight, square = _to_bfloat16(weight, bits), _to_bfloat16(square, bits >> 16)
     p.copy_(weight)
+    if copy is not None:
+        copy.copy_(weight)
     v.copy_(square)
 
 
