@@ -208,7 +208,8 @@ class EndToEnd(Timed):
         """Steps of the first table are a group of their own, so that a quick run has them alone.
 
         The models of a group with float32 weights come before those with bf16 weights: `prepare`
-        frees the reference of one model when it makes the other.
+        frees the reference of one model when it makes the next. A step's optimizer decides whether
+        it shares the model of others.
         """
         found = []
         for group in super().groups(cases):
@@ -230,12 +231,12 @@ class EndToEnd(Timed):
         if implementation.compiles:
             require_compiler(device)
         given = self.callable_of(implementation.name)
-        weights, prepare = dtype_of(dtype).storage, step_maker(given).prepare(dtype)
-        if weights not in shared:  # each custom model has its own worker
+        prepare = step_maker(given).prepare(dtype)
+        if prepare not in shared:  # each custom model has its own worker
             for other in shared.values():  # two models and their references do not fit into memory
                 other.forget_reference()
-            shared[weights] = ModelProblem(size, context, batch, device, seed, given, prepare)
-        problem: ModelProblem = shared[weights]
+            shared[prepare] = ModelProblem(size, context, batch, device, seed, given, prepare)
+        problem: ModelProblem = shared[prepare]
         columns = {"parameters": problem.parameters, "tokens": batch * context}
         if isinstance(given, StepMaker):
             tolerance = implementation.tolerance

@@ -39,9 +39,10 @@ _MOMENT_OFF = 0.01
 class ModelProblem:
     """A TransformerLM of a named size, with random weights and a batch of random tokens.
 
-    All implementations and dtypes of a cell share it. The learning rate is zero: a step does all of
-    its arithmetic, and the weights stay those of the gate's reference. `model` is the eager model
-    that implementations are checked against; an implementation receives a twin of it.
+    Implementations and dtypes of a cell with the same `prepare` share it. The learning rate is
+    zero: a step does all of its arithmetic, and the weights stay those of the gate's reference.
+    `model` is the eager model that implementations are checked against; an implementation receives
+    a twin of it.
 
     Args:
         size: key of `lmperf.transformer.sizes.SIZES`.
@@ -255,7 +256,7 @@ class ModelProblem:
         expected = eager(self._exact(tolerance), self.tokens, self.targets, dtype, names)
         if phase != "forward":
             for parameter in self.model.parameters():
-                parameter.grad = torch.zeros_like(parameter)
+                parameter.grad = torch.zeros_like(parameter, dtype=parameter.grad_dtype)
         pytorch, allowed = self._limits(dtype, tolerance)
         limits = {name: allowed[name] + pytorch[name] for name in pytorch}
         return accuracy.gate_of(got, expected, limits, pytorch)
@@ -311,7 +312,7 @@ class ModelProblem:
         if parameter.grad is None:
             raise WrongResult(f"{name} has no gradient")
         words, device = f"the gradient of {name}", self.tokens.device
-        return plain(words, parameter.grad, parameter.shape, device, parameter.dtype)
+        return plain(words, parameter.grad, parameter.shape, device, parameter.grad_dtype)
 
     def _plain_loss(self, loss: Any) -> Tensor:
         return plain("the loss", loss, (), self.tokens.device, torch.float32)
