@@ -12,6 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from lmperf.benchmark import WrongResult
 from lmperf.precision import precision
+from lmperf.transformer.copied_linear import operand_of
 from lmperf.transformer.model import TransformerLM, cross_entropy
 from lmperf.transformer.training import autocast
 
@@ -101,7 +102,7 @@ def eager(
         with autocast(dtype, tokens.device):
             logits = checkpointed(model, tokens)
             loss = cross_entropy(logits, targets)
-        parameters = [model.get_parameter(name) for name in wanted]
-        gradients = torch.autograd.grad(loss, parameters) if parameters else ()
+            operands = [operand_of(model, name) for name in wanted]
+        gradients = torch.autograd.grad(loss, operands) if operands else ()
     named = dict(zip(wanted, gradients, strict=True))
     return {"logits": logits.detach(), "loss": loss.detach(), **named}

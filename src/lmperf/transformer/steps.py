@@ -18,6 +18,7 @@ from torch import Tensor
 from lmperf.benchmark import Unsupported
 from lmperf.dtypes import dtype_of
 from lmperf.transformer.compiled_adamw import CompiledAdamW
+from lmperf.transformer.copied_linear import with_copies
 from lmperf.transformer.fused_loss import linear_cross_entropy
 from lmperf.transformer.graphed import Graphed
 from lmperf.transformer.implementations import compile_static, hidden_by_block, triton
@@ -25,7 +26,7 @@ from lmperf.transformer.model import TransformerLM
 from lmperf.transformer.training import WithLoss, adamw, train_step
 
 Way = Callable[[TransformerLM], Callable[[Tensor], Tensor]]
-# (model, learning rate) -> optimizer; may convert the model's weights in place.
+# (model, learning rate) -> optimizer; may convert weights and layers of the model in place.
 Prepare = Callable[[TransformerLM, float], torch.optim.Optimizer]
 
 
@@ -35,7 +36,8 @@ class StepMaker:
 
     Attributes:
         way: takes a TransformerLM and returns a callable from tokens to logits.
-        optimizers: dtype of the weights -> how to prepare the model and its optimizer.
+        optimizers: a value of the dtype axis, or the dtype of the weights of those that have no
+            entry of their own -> how to prepare the model and its optimizer.
         capture: captures the step as a CUDA graph: (step, optimizer) -> step; None: no graph.
     """
 
@@ -44,15 +46,16 @@ class StepMaker:
     capture: Callable[..., Callable[[], Tensor]] | None = None
 
     def prepare(self, dtype: str) -> Prepare:
-        """How to prepare the model and its optimizer for the weights of a dtype.
+        """How to prepare the model and its optimizer for a dtype.
 
         Raises:
             Unsupported: the step has no optimizer for weights of this dtype.
         """
         weights = dtype_of(dtype).storage
-        if weights not in self.optimizers:
+        found = self.optimizers.get(dtype) or self.optimizers.get(weights)
+        if found is None:
             raise Unsupported(f"no optimizer for {weights} weights; known: {[*self.optimizers]}")
-        return self.optimizers[weights]
+        return found
 
     def step(
         self,
@@ -111,7 +114,20 @@ def bfloat16_adamw(model: TransformerLM, learning_rate: float) -> CompiledAdamW:
     return CompiledAdamW(model.parameters(), learning_rate)
 
 
+def copying_adamw(model: TransformerLM, learning_rate: float) -> CompiledAdamW:
+    """Give the blocks' linear layers bf16 copies of their float32 weights, in place.
+
+    Returns their compiled AdamW, which writes the copies. Weights and moments stay float32;
+    gradients of copied weights are bf16. Load weights, and move the model to its device, before:
+    the first forward pass multiplies by the copies made here.
+    """
+    copies = with_copies(model)
+    return CompiledAdamW(model.parameters(), learning_rate, copies)
+
+
 _OPTIMIZERS = {"float32": adamw, "bfloat16": bfloat16_adamw}
 FUSED_LOSS = StepMaker(flash_fused_loss, _OPTIMIZERS)
 FUSED_BLOCKS = StepMaker(flash_fused_blocks, _OPTIMIZERS)
-GRAPH = StepMaker(flash_fused_blocks, _OPTIMIZERS, capture=Graphed)
+GRAPH = StepMaker(
+    flash_fused_blocks, {**_OPTIMIZERS, "autocast_bfloat16": copying_adamw}, capture=Graphed
+)
