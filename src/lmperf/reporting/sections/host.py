@@ -105,6 +105,6 @@ def _beside(evidence: Evidence, ours: Way, base: Way) -> pd.DataFrame:
 
 
 def _profiled(evidence: Evidence) -> pd.DataFrame:
-    """The graphs with float32 weights, beside the same kernels, else beside compiled SDPA."""
+    """The graphs with float32 weights, beside the step without one, else beside compiled SDPA."""
     found = [_beside(evidence, GRAPH, base).dropna(subset=["device_ms"]) for base in (FUSED, SDPA)]
     return found[0].assign(base="") if len(found[0]) else found[1].assign(base="SDPA, compiled")

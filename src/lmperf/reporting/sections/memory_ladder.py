@@ -20,7 +20,8 @@ from lmperf.reporting.tables import Quantity, memory
 from lmperf.reporting.words import GIB, NotMeasured, sig
 
 MOST_SIZES = 3
-# AdamW keeps two moments of each weight, in the dtype of the weight.
+# AdamW keeps two moments of each weight, in the dtype of the weight. bf16 copies of weights count
+# as added, whether autocast makes them or AdamW.
 VALUES_A_PARAMETER = 3
 KEPT, ADDED = "weights and AdamW's moments", "gradients, activations and all else at the peak"
 # The rungs of the table, each with the rung that its saving is over.
