@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -211,6 +212,42 @@ def nvml(remote, links=4):
 def test_links_of_gpus_are_nvlinks_or_the_way_through_the_host(library, link):
     assert machine._links(library, ["a", "b"]) == {"0-1": link}
     assert machine._links(library, ["a"]) == {}
+
+
+@pytest.mark.parametrize(
+    ("visible", "device"),
+    [(None, "GPU-b"), ("1", "GPU-c"), ("GPU-b", "GPU-b"), ("MIG-d", "MIG-d"), ("2", None)],
+)
+def test_visible_gpus_do_not_depend_on_those_that_cannot_be_opened(monkeypatch, visible, device):
+    def opened(number):
+        if number == 0:  # lost, or given to another job of the machine
+            raise NVMLError
+        return ["GPU-a", "GPU-b", "GPU-c"][number]
+
+    library = SimpleNamespace(
+        NVMLError=NVMLError,
+        NVML_CLOCK_SM=0,
+        NVML_CLOCK_MEM=1,
+        nvmlInit=lambda: None,
+        nvmlDeviceGetCount=lambda: 3,
+        nvmlDeviceGetHandleByIndex=opened,
+        nvmlDeviceGetUUID=lambda handle: handle,
+        nvmlDeviceGetHandleByUUID=lambda uuid: uuid,
+        nvmlDeviceGetName=lambda handle: handle,
+        nvmlSystemGetDriverVersion=lambda: "570.1",
+        nvmlDeviceGetMemoryInfo=lambda handle: SimpleNamespace(total=2**30),
+        nvmlDeviceGetMaxClockInfo=lambda handle, which: 1980,
+        nvmlDeviceGetEnforcedPowerLimit=lambda handle: 700_000,
+        nvmlDeviceGetNvLinkState=lambda handle, link: False,
+    )
+    monkeypatch.setitem(sys.modules, "pynvml", library)
+    if visible is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    else:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    found = machine._nvidia_facts.__wrapped__()
+    assert found.get("device") == device
+    assert found.get("devices") == (2 if visible is None else None)
 
 
 def test_settings_of_nccl_are_facts_of_several_gpus(monkeypatch):

@@ -179,7 +179,10 @@ def _nvidia_facts() -> dict[str, Any]:
     """
     import pynvml as nvml
 
-    if not (uuids := visible_gpus()):
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    # A slice of a GPU (MIG) is none of the GPUs, but NVML finds it; CUDA uses only the first one.
+    slices = [visible.split(",")[0].strip()] if visible.startswith("MIG-") else []
+    if not (uuids := visible_gpus() or slices):
         return {}
     try:
         handle, *others = handles = [nvml.nvmlDeviceGetHandleByUUID(uuid) for uuid in uuids]

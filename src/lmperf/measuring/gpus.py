@@ -6,18 +6,23 @@ Imports no torch: a name is needed before the process that uses the GPU starts.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 
 
 def all_gpus() -> list[str]:
-    """Return the UUIDs of all NVIDIA GPUs of this machine, in NVML's order; empty without any."""
+    """Return the UUIDs of the NVIDIA GPUs that this process may open, in NVML's order.
+
+    NVML also counts GPUs that are lost, or that belong to another job of the machine.
+    """
     import pynvml as nvml
 
-    try:
+    found: list[str] = []
+    with suppress(nvml.NVMLError):
         nvml.nvmlInit()
-        handles = map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount()))
-        return [nvml.nvmlDeviceGetUUID(handle) for handle in handles]
-    except nvml.NVMLError:
-        return []
+        for index in range(nvml.nvmlDeviceGetCount()):
+            with suppress(nvml.NVMLError):
+                found.append(nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetHandleByIndex(index)))
+    return found
 
 
 def visible_gpus() -> list[str]:
