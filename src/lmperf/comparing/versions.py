@@ -154,7 +154,7 @@ def version(name: str) -> Iterator[Version]:
         yield Version(name, Path(name).resolve())
         return
     try:
-        commit = _git("rev-parse", "--verify", "-q", "--end-of-options", f"{name}^{{commit}}")
+        commit = _git("rev-parse", "--verify", "-q", f"{name}^{{commit}}")
     except UserError as error:
         if str(error):  # of Git, such as a folder that is no repository
             raise
