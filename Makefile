@@ -56,7 +56,7 @@ selftest: $(READY) ## measure wrong, fake and harmful implementations: is each o
 
 quick: $(READY) ## measure the cells of the write-up's own tables only, in minutes, and write it
 	LMPERF_NO_SUMMARY=1 $(SNAKEMAKE) report/report.md --config preset=quick
-	@$(BIN)/lmperf report
+	@$(BIN)/lmperf --config preset=quick report
 
 publish: $(READY) ## add this machine's evidence and report to Git, if it passes verify
 	@$(BIN)/lmperf publish $(if $(ANYWAY),--anyway '$(subst ','\'',$(ANYWAY))')
