@@ -19,10 +19,11 @@ import torch
 import torch.distributed as dist
 
 from lmperf.benchmark import Rank
-from lmperf.distributed.leaderboard import FULL, RankProblem
+from lmperf.distributed.leaderboard import RankProblem
 from lmperf.transformer.checkpointing import ATTENTION
 from lmperf.transformer.flops import flops
 from lmperf.transformer.leaderboard import kept_by_block
+from lmperf.transformer.sizes import LEADERBOARD
 
 STRATEGIES = {
     "whole": {},
@@ -41,8 +42,8 @@ def _variant(text: str) -> tuple[str, int]:
 
 def seconds(rank: Rank, name: str, blocks: int) -> list[float]:
     """Seconds of each step, on this rank."""
-    problem = RankProblem(FULL, rank, 0, **STRATEGIES[name])
-    step = problem.step(kept_by_block(FULL.size.num_layers, ATTENTION, blocks))
+    problem = RankProblem(LEADERBOARD, rank, 0, **STRATEGIES[name])
+    step = problem.step(kept_by_block(LEADERBOARD.size.num_layers, ATTENTION, blocks))
     found = []
     for number in range(STEPS):
         problem.freshen(number)
@@ -70,7 +71,8 @@ def main() -> None:
     dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))
     torch.cuda.memory._set_allocator_settings("expandable_segments:True")
     rank = Rank(dist.get_rank(), dist.get_world_size(), "cuda", "nccl")
-    work = flops(FULL.size, FULL.context, FULL.batch, "train_step", FULL.vocab) / rank.ranks
+    shape = LEADERBOARD
+    work = flops(shape.size, shape.context, shape.batch, "train_step", shape.vocab) / rank.ranks
     for name, blocks in variants:
         torch.cuda.reset_peak_memory_stats()
         try:
