@@ -43,6 +43,11 @@ def test_kind_of_a_row(row, kind):
     assert (line.ratio, line.apart) == pytest.approx((1.1, 0.1))
 
 
+def test_second_time_of_a_row_that_was_measured_anew_since_is_of_no_step():
+    first, again = twice(a_step(), 1.01)
+    assert not made((first, again | {"key": "f" * 16})).has_steps
+
+
 def test_difference_is_that_of_its_kind():
     steps = [twice(a_step(), factor) for factor in (1.01, 0.95, 1.02)]
     found = made(*steps, twice(kernel(1.0), 2.0))

@@ -82,7 +82,7 @@ class Repeatability(Section):
     @property
     def has_steps(self) -> bool:
         """Whether enough steps that keep the device busy were measured twice."""
-        return bool(self.evidence.again) and len(having(self.pairs, noise_kind=STEP)) >= LEAST
+        return len(having(self.evidence.twice, noise_kind=STEP)) >= LEAST
 
     @property
     def at_the_limit(self) -> pd.Series:
