@@ -103,6 +103,8 @@ def test_custom_implementation_is_an_entry_or_a_mapping(tmp_path):
         ("preset: cpu\npreset: gpu", ":2: not valid YAML: preset: the key is there twice"),
         ("machine: Big Box", "machine is 'Big Box'; it must be a name of a-z, 0-9"),
         ("grid: {attention: {seq_len: [1e4]}}", "seq_len is '1e4'; it must be an integer"),
+        ("grid: {attention: {seq_len: [010]}}", "seq_len is '010'; it must be an integer"),
+        ("grid: {attention: {seq_len: [12:30]}}", "seq_len is '12:30'; it must be an integer"),
         ("grid: {attention: {seq_len: [-1]}}", "seq_len is -1; it must be from 1 to 2,147,483,647"),
         ("grid: {attention: {seq_len: []}}", "grid.attention.seq_len is an empty list"),
         ("grid: {attention: {seq_len: 128}}", "seq_len is 128; it must be a list: [128]"),
@@ -135,6 +137,7 @@ def test_custom_implementation_is_an_entry_or_a_mapping(tmp_path):
         ),
         ("preset: [cpu", ":1: not valid YAML"),
         ("1: x", ":1: not valid YAML: a key is not a name; put it into quotes"),
+        ("grid: " + "[" * 3000 + "]" * 3000, "its values are nested too deeply"),
         ('"a\\nb": 1', "'a\\nb' is not a known key"),
     ],
 )

@@ -331,6 +331,16 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+# YAML 1.1 reads 010 as 8, 12:30 as 750 and no as false; these stay texts here, as in YAML 1.2.
+_CHANGED = ("tag:yaml.org,2002:bool", "tag:yaml.org,2002:int")
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in of if tag not in _CHANGED]
+    for first, of in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver(_CHANGED[0], re.compile("(?i:true|false)$"), [*"tTfF"])
+_Loader.add_implicit_resolver(_CHANGED[1], re.compile("[-+]?(0|[1-9][0-9_]*)$"), [*"-+0123456789"])
+
+
 def _parsed(text: str | bytes, source: object) -> Any:
     """Return the value of a YAML text; None if it is empty.
 
@@ -343,6 +353,8 @@ def _parsed(text: str | bytes, source: object) -> Any:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         problem = error.problem or error.context
         raise UserError(f"{source}:{line}: not valid YAML: {problem[:200]}") from None
+    except RecursionError:
+        raise UserError(f"{source}: not valid YAML: its values are nested too deeply") from None
     except (yaml.YAMLError, ValueError) as error:  # not UTF-8; a number or a date that is none
         problem = " ".join(str(error).split())
         raise UserError(f"{source}: not valid YAML: {problem[:200]}") from None

@@ -13,7 +13,7 @@ from lmperf.dtypes import STEP_DTYPES, dtype_of
 from lmperf.gate import Gate
 from lmperf.signatures import is_step
 from lmperf.transformer.rungs import RUNGS, STEPS_ALONE
-from lmperf.transformer.sizes import SWEPT
+from lmperf.transformer.sizes import SIZES, SWEPT
 
 if TYPE_CHECKING:
     from lmperf.transformer.problem import ModelProblem
@@ -140,6 +140,8 @@ def _points(grids: Mapping[str, list[dict[str, list]]]) -> set[tuple]:
 
 # The steps of the first table of a write-up, (dtype, implementation).
 _FIRST = ((_BF16, "sdpa_compiled_blocks"), (_BF16, "graph"), ("bfloat16", "graph"))
+# Three models with their gradients and moments of at most so many parameters fit into 80 GiB.
+_SIDE_BY_SIDE = 1e9
 _STEP_CELLS = _points(_STEP_GRIDS) - _points(_WHOLE)
 
 
@@ -215,7 +217,10 @@ class EndToEnd(Timed):
         for group in super().groups(cases):
             group.sort(key=lambda case: dtype_of(case.axes["dtype"]).storage != "float32")
             first = [case for case in group if _is_first(case)]
-            found += filter(None, (first, [case for case in group if case not in first]))
+            # Each of these has a model of its own, since their optimizers differ.
+            is_large = SIZES[group[0].axes["size"]].parameters() > _SIDE_BY_SIDE
+            parts = [[case] for case in first] if is_large else [first]
+            found += filter(None, (*parts, [case for case in group if case not in first]))
         return found
 
     def prepare(self, case: Case, device: str, seed: int, shared: dict) -> Workload:
