@@ -3,7 +3,6 @@
 import doctest
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -11,9 +10,6 @@ from lmperf import benchmark, benchmarks
 from lmperf.benchmark import Case, Implementation, Unsupported, resolve
 from lmperf.benchmarks import load, stems
 from lmperf.errors import UserError
-
-PRESETS = ("cpu", "gpu", "full")
-CONFIG = Path(__file__).parents[1] / "config/config.yaml"
 
 
 def test_example_in_benchmark_docstring_runs():
@@ -33,14 +29,6 @@ def test_each_preset_has_cases_without_repetition(stem):
 
 
 @pytest.mark.parametrize("stem", stems())
-def test_grids_name_declared_implementations(stem):
-    declared = load(stem)
-    named = {n for grids in declared.grids.values() for g in grids for n in g["implementation"]}
-    assert named <= {one.name for one in declared.implementations}
-    assert all(one.origin == "project" for one in declared.implementations)
-
-
-@pytest.mark.parametrize("stem", stems())
 def test_entry_of_each_implementation_can_be_imported(stem):
     declared = load(stem)
     for one in declared.implementations:
@@ -48,11 +36,6 @@ def test_entry_of_each_implementation_can_be_imported(stem):
             ("lmperf.attention.triton", "lmperf.lrpe.triton")
         ):
             assert resolve(one.entry) is not None
-
-
-def test_callable_of_binds_options_to_entry():
-    one = Implementation("mine", "builtins:sorted", {"reverse": True})
-    assert load("attention", {"mine": one}).callable_of("mine")([1, 2]) == [2, 1]
 
 
 def test_implementation_that_needs_cuda_is_unsupported_on_a_cpu():
@@ -100,16 +83,3 @@ def test_full_has_every_cell_of_gpu_and_its_head(stem):
     gpu, full = declared.cases("gpu"), declared.cases("full")
     assert full[: len(gpu)] == gpu
     assert {*declared.head_cases("gpu")} <= {*declared.head_cases("full")} <= {*full}
-
-
-def test_peers_that_need_cuda_join_the_presets_of_a_gpu():
-    mine = Implementation("mine", origin="peer", needs_cuda=True)
-    declared = load("attention", {"mine": mine})
-    found = {preset: {case.implementation for case in declared.cases(preset)} for preset in PRESETS}
-    assert [name for name, of in found.items() if "mine" in of] == ["gpu", "full"]
-
-
-def test_cases_use_overrides_and_include_custom_implementation():
-    declared = load("flash_attention", {"mine": "my_package:attention"})
-    cases = declared.cases("cpu", {"seq_len": [64], "d_head": [16], "dtype": ["float32"]})
-    assert [case.implementation for case in cases] == ["eager", "tiled", "sdpa", "mine"]

@@ -3,7 +3,6 @@
 import re
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -41,16 +40,6 @@ AT_IMPORT = {
     "import absent_one.sub": r"No module named 'absent_one'.*; pip install absent_one$",
     "import custom_attention.absent": r"No module named 'custom_attention\.absent' \(.*\)$",
 }
-FORKS = """
-import os, time
-if os.fork() == 0:
-    {leave}
-    open("pid.new", "w").write(str(os.getpid()))
-    os.rename("pid.new", "pid")
-    time.sleep(999)
-while not os.path.exists("pid"):
-    time.sleep(0.01)
-"""
 
 
 @pytest.fixture
@@ -100,35 +89,6 @@ def test_import_side_effects_stay_in_child_process(package, monkeypatch, capfd, 
     assert len(message) < 400 and message.isprintable()
     assert capfd.readouterr() == ("", "")
     assert "bad_custom" not in sys.modules
-
-
-@pytest.mark.parametrize(
-    ("leave", "then"),
-    [
-        ("", ""),
-        ("os.setsid()", "os._exit(3)"),
-        ("os.setsid(); os.fork() and os._exit(0)", "time.sleep(999)"),
-    ],
-)
-def test_processes_started_by_import_end_with_the_check(package, monkeypatch, leave, then):
-    if "sleep" in then:
-        monkeypatch.setattr("lmperf.custom._LIMIT_S", 1.5)
-    (package / "forking_custom.py").write_text(FORKS.format(leave=leave) + then)
-    assert list(broken_ones(load(STEM, {"mine": "forking_custom:attention"}))) == ["mine"]
-    assert ends(int((package / "pid").read_text()), seconds=2)
-
-
-def ends(pid, seconds=30):
-    """Whether a process disappears within so many seconds."""
-    for _ in range(100 * seconds):
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        except (FileNotFoundError, ProcessLookupError):
-            return True
-        if state == "Z":
-            return True
-        time.sleep(0.01)
-    return False
 
 
 def test_import_that_prints_and_starts_threads_is_accepted(package, capfd):

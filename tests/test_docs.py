@@ -196,13 +196,6 @@ def test_failing_example_is_withheld_as_documented(folder, capfd):
 
 
 @pytest.mark.process
-def test_documented_diff_compares_two_results(monkeypatch, capfd):
-    monkeypatch.chdir(ROOT)
-    (line,) = (line for _, line in COMMANDS if line.startswith("lmperf diff"))
-    assert "nvidia-h200@HEAD -> nvidia-h200" in _run(line, capfd)
-
-
-@pytest.mark.process
 def test_new_benchmark_is_measured_and_shown(tmp_path):
     shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("*.egg-info"))
     shutil.copytree(ROOT / "templates", tmp_path / "templates")

@@ -3,13 +3,8 @@
 import pytest
 import torch
 
-from lmperf.dtypes import DTYPES, dtype_of
-from lmperf.precision import precision, storage_dtype
-
-
-@pytest.mark.parametrize("name", DTYPES)
-def test_torch_storage_dtype_has_the_bytes_of_dtype(name):
-    assert storage_dtype(name).itemsize == dtype_of(name).bytes
+from lmperf.dtypes import DTYPES
+from lmperf.precision import precision
 
 
 def test_only_tf32_multiplies_float32_in_tf32():
@@ -26,9 +21,3 @@ def test_precision_is_restored_after_an_error():
     with pytest.raises(RuntimeError), precision("tf32"):
         raise RuntimeError
     assert torch.get_float32_matmul_precision() == before
-
-
-@pytest.mark.parametrize("use", [dtype_of, storage_dtype, lambda name: precision(name).__enter__()])
-def test_unknown_dtype_is_an_error(use):
-    with pytest.raises(ValueError, match="unknown dtype 'fp8'; known dtypes: float32, tf32"):
-        use("fp8")

@@ -1,38 +1,11 @@
 import math
 
-import pytest
-
-from lmperf.gate import Gate, verdict
-
-
-@pytest.mark.parametrize(
-    ("error", "expected"),
-    [
-        (0.5, "ok"),
-        (1.0, "ok"),
-        (1.1, "failed_check"),
-        (math.nan, "nan"),
-        (math.inf, "nan"),
-    ],
-)
-def test_verdict_compares_error_with_bound(error, expected):
-    assert verdict(error, 1.0) == expected
+from lmperf.gate import Gate
 
 
 def test_worst_tensor_has_largest_error_to_bound_ratio():
     gate = Gate({"out": 0.5, "lse": 0.02}, {"out": 1.0, "lse": 0.03})
     assert gate.worst == "lse" and gate.passed
-
-
-def test_passed_gate_does_not_measure_pytorch_error():
-    gate = Gate({"out": 0.5, "lse": 0.02}, {"out": 1.0, "lse": 0.03}, pytorch=pytest.fail)
-    assert gate.columns == {
-        "status": "ok",
-        "max_error": 0.02,
-        "error_bound": 0.03,
-        "error_out": 0.5,
-        "error_lse": 0.02,
-    }
 
 
 def test_failed_gate_reports_tensor_and_pytorch_error():

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lmperf.benchmarks import in_order, load, stems
+from lmperf.benchmarks import load, stems
 from lmperf.config import load_config
 from lmperf.evidence.keys import row_key
 from lmperf.evidence.project import Project
@@ -45,17 +45,6 @@ def test_grid_of_the_configuration_replaces_values_of_the_head():
     cases = load("attention").head_cases("cpu", {"seq_len": [300]})
     assert {case.axes["seq_len"] for case in cases} == {300}
     assert {case.axes["d_head"] for case in cases} == {64}
-
-
-def test_benchmarks_are_in_the_order_of_the_write_up():
-    found = in_order(stems())
-    own = [stem for stem in found if load(stem).section is None]
-    assert own == sorted(own, key=lambda stem: load(stem).order)
-    assert found[:4] == ["end_to_end", "ladder_loss", "leaderboard", "warmup"]
-    assert found[-1] == "ceilings"
-    for stem in found:
-        if check := load(stem).check:
-            assert found.index(check) == found.index(stem) - 1
 
 
 @pytest.mark.slow

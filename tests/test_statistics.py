@@ -148,16 +148,6 @@ def test_decided_needs_interval_outside_floor_or_narrow():
     assert not decided([1.2] * 5, [1.0] * 5), "five rounds have no interval of 95 %"
 
 
-def test_comparison_is_undecided_only_if_verdict_unresolved():
-    base, candidate = draws(6, 1.06, cells=200)
-    found = verdict(paired(base, candidate), np.nan)
-    for one, other, word in zip(base, candidate, found, strict=True):
-        if decided(one.tolist(), other.tolist()):
-            assert word != UNRESOLVED or paired(one, other).high - paired(one, other).low < 0.02
-        else:
-            assert word == UNRESOLVED
-
-
 def test_median_interval_uses_order_statistics():
     assert median_interval([6, 5, 4, 3, 2, 1]) == (1, 6)
     assert median_interval(list(range(9))) == (1, 7)
@@ -169,25 +159,3 @@ def test_noise_floor_is_high_quantile_of_a_a_ratios():
     again = 1 + np.arange(100) / 1000
     assert 0.094 <= noise_floor(again) <= 0.096
     assert np.isnan(noise_floor(np.array([np.nan])))
-
-
-def test_bootstrap_interval_is_that_of_scipy():
-    from scipy import stats  # slow to import
-
-    random = np.random.default_rng(3)
-    one, two = random.lognormal(0, 0.1, (2, 40, 9))
-    one[::3, 6:], two[::2, 7:] = np.nan, np.nan
-    found = unpaired(one, two)
-    for place in range(len(one)):
-        sides = [np.sort(side[place][~np.isnan(side[place])])[None] for side in (one, two)]
-        expected = stats.bootstrap(
-            sides,
-            lambda a, b, axis: np.median(a, axis=axis) / np.median(b, axis=axis),
-            axis=1,
-            n_resamples=999,
-            batch=64,
-            method="percentile",
-            random_state=np.random.default_rng(0),
-        ).confidence_interval
-        ends = [found.low[place], found.high[place]]
-        np.testing.assert_allclose(ends, np.ravel(expected), rtol=1e-14)

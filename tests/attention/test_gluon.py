@@ -32,14 +32,6 @@ def in_triton():
     return lambda x: f"triton {x}"
 
 
-def test_calls_in_gluon_are_counted():
-    attempt = gluon.Attempt("forward", in_gluon, in_triton)
-    since = gluon.CALLS.copy()
-    assert [attempt(1), attempt(2)] == ["gluon 1", "gluon 2"]
-    assert gluon.columns(since) == {"gluon": "forward", "gluon_fault": ""}
-    assert gluon.columns(gluon.CALLS.copy()) == {"gluon": "", "gluon_fault": ""}
-
-
 def test_pass_runs_in_triton_after_a_failure_in_gluon():
     fails = failing(AttributeError("at 97:4:\n  barrier()\nno attribute 'barrier'"))
     attempt = gluon.Attempt("backward", fails, in_triton)

@@ -44,13 +44,3 @@ def test_copy_counts_bytes_read_and_written(operation, dtype, read, written):
     phase = prepared(operation, dtype, "1000").phases["forward"]
     assert phase.bytes == 1000 * (read + written)
     assert phase.run(None).nbytes == 1000 * written
-
-
-def test_only_matmuls_are_sustained_and_have_three_lengths():
-    overrides = {"load": ["burst", "sustained"], "shape": ["64", "64x64x64"]}
-    cells = {
-        (c.axes["operation"], c.axes["shape"], c.axes["load"])
-        for c in CEILINGS.cases("gpu", overrides)
-    }
-    assert ("matmul", "64x64x64", "sustained") in cells and ("copy", "64", "burst") in cells
-    assert not {("matmul", "64", "burst"), ("copy", "64", "sustained")} & cells

@@ -1,10 +1,8 @@
 import pytest
 import torch
 
-from lmperf.attention.accuracy import error_bound
-from lmperf.attention.triton import flash_attention, forward, interface
+from lmperf.attention.triton import forward, interface
 from lmperf.benchmarks import load
-from lmperf.benchmarks.flash_attention_check import errors
 
 pytestmark = pytest.mark.interpreter
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -21,12 +19,6 @@ def skips_a_key_tile(monkeypatch):
         return out, lse
 
     monkeypatch.setattr(interface.forward_pass, "forward", skips)
-
-
-def test_skipped_key_tile_exceeds_the_error_bound(skips_a_key_tile, layout="strided"):
-    axes = {"batch": 1, "heads": 1, "seq_len": 127, "d_head": 40, "dtype": "float16"}
-    found = errors(flash_attention, axes | {"causal": False, "layout": layout}, DEVICE, seed=0)
-    assert found["out"] > error_bound("out", "float16")
 
 
 def observed():

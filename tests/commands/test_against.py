@@ -33,16 +33,3 @@ def test_rows_are_measured_again_by_their_key(folder, lmperf):
 
     code, out, said = lmperf("run", "--row", "0123", "--against", "here")
     assert (code, out) == (2, "") and "has no row with the key 0123" in said
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--against", "elsewhere"], "no evidence of machine elsewhere; there is of: none"),
-        (["--against", "../x"], "MACHINE is '../x'; it must be a name"),
-    ],
-)
-def test_invalid_machine_prints_one_line_and_exits_with_2(lmperf, arguments, words):
-    code, out, said = lmperf("run", "flash_attention", *arguments)
-    assert (code, out, said.count("\n")) == (2, "", 1), said
-    assert words in said

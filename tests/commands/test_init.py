@@ -53,11 +53,6 @@ def test_each_kind_is_in_every_benchmark_that_takes_it(repository, lmperf, optio
     assert set(entries.values()) == {ENTRY}
 
 
-def test_configuration_without_an_implementation_is_valid(repository, lmperf):
-    assert lmperf("init")[0] == 0
-    assert load_config(Path("config/config.yaml")).custom_entries() == {}
-
-
 @pytest.mark.parametrize("there", sorted(FILES - {".gitignore", ".gitattributes"}))
 def test_init_overwrites_nothing(repository, lmperf, there):
     path = repository / there

@@ -7,11 +7,8 @@ import pytest
 from lmperf.benchmark import Implementation
 from lmperf.benchmarks import load
 from lmperf.commands import run
-from lmperf.commands.run import _smallest
-from lmperf.config import load_config
 from lmperf.errors import UserError
 from lmperf.evidence.machine import measurable
-from lmperf.evidence.project import Project
 from lmperf.evidence.wanted import Chosen, select
 
 pytestmark = pytest.mark.process
@@ -59,6 +56,8 @@ def test_try_shows_errors_and_exits_with_1_if_a_function_is_wrong(folder, lmperf
         (["run"], "name a benchmark, or a row by --row KEY"),
         (["run", "flash_attention", "--row", "k"], "name a benchmark, or a row by --row KEY"),
         (["run", "--row", "k"], "add --against MACHINE"),
+        (["run", "attention", "--against", "elsewhere"], "no evidence of machine elsewhere"),
+        (["run", "attention", "--against", "../x"], "MACHINE is '../x'; it must be a name"),
         (["run", "--row", "k", "--against", "here", "--phases", "forward"], "leave --only and"),
     ],
 )
@@ -86,22 +85,6 @@ def test_try_needs_no_configuration(folder, lmperf, monkeypatch):
     with pytest.raises(ZeroDivisionError):
         lmperf("try", "my_model:way", "--as", "model", "--config", "preset=cpu")
     assert not (folder / "config/config.yaml").exists()
-
-
-def test_smallest_cell_of_a_model_has_the_smallest_model(folder):
-    overrides = {"implementations.end_to_end.mine": "my_functions:attention", "preset": "cpu"}
-    config = load_config(folder / "config/config.yaml", overrides)
-    assert ("size", "tiny") in _smallest(Project(config, folder).plan("end_to_end"))
-
-
-def test_try_measures_the_smallest_cell_with_the_given_axes(folder):
-    overrides = {"implementations.flash_attention.mine": "my_functions:attention"}
-    overrides |= {"grid.flash_attention.seq_len": [64, 32], "grid.flash_attention.d_head": [32, 16]}
-    config = load_config(folder / "config/config.yaml", overrides)
-    plan = Project(config, folder).plan("flash_attention")
-    assert ("seq_len", "32") in _smallest(plan)
-    pairs = dict(_smallest(plan, [("seq_len", "64"), ("seq_len", "32")]))
-    assert pairs["d_head"] == "16" and "seq_len" not in pairs
 
 
 def test_try_takes_several_values_of_an_axis(lmperf, monkeypatch):

@@ -18,6 +18,7 @@ from lmperf.distributed.fully_sharded import FullySharded
 from lmperf.distributed.gating import Reference, Timed
 from lmperf.distributed.problem import DistributedProblem, release
 from lmperf.distributed.sharded_optimizer import ShardedOptimizer
+from lmperf.selftest.planted.strategies import leaves_out_a_gradient, leaves_out_none
 from lmperf.transformer.sizes import SIZES, ModelSize
 
 BENCHMARK = load("distributed")
@@ -97,14 +98,6 @@ class WrongNumber(DataParallel):
             parameter.grad *= dist.get_world_size() / (dist.get_world_size() + 1)
 
 
-class BucketLeftOut(DataParallel):
-    """Does not reduce the last of its buckets, which holds the embedding."""
-
-    def __init__(self, module: nn.Module):
-        super().__init__(module, 1)
-        self._reducer._buckets.pop()
-
-
 class StaleWeights(FullySharded):
     """Gathers the weights of one unit before the optimizer has updated them."""
 
@@ -141,10 +134,13 @@ class NoGather(ShardedOptimizer):
 PLANTED = {
     "no_reduction": NoReduction,
     "wrong_number": WrongNumber,
-    "bucket_left_out": BucketLeftOut,
+    "leaves_out_a_gradient": leaves_out_a_gradient,
     "stale_weights": StaleWeights,
     "no_gather": NoGather,
 }
+
+# Honest twins, as a user's own.
+RIGHT = {"ddp": DataParallel, "fsdp": FullySharded, "leaves_out_none": leaves_out_none}
 
 
 def planted(rank: Rank, dtype: str = AUTOCAST) -> dict[str, dict]:
@@ -154,7 +150,7 @@ def planted(rank: Rank, dtype: str = AUTOCAST) -> dict[str, dict]:
     """
     problem = problem_of(rank, dtype)
     reference, found = Reference(problem), {}
-    for name, made in {**PLANTED, "right": DataParallel, "right_fsdp": FullySharded}.items():
+    for name, made in {**PLANTED, **RIGHT}.items():
         build = partial(strategies.custom, made)
         gate = reference.gate(build, "eager", "strict")
         timed = Timed(problem, build)

@@ -83,15 +83,6 @@ def test_pause_of_a_host_is_waiting_only_if_a_collective_ends_in_it():
     assert unless_waiting(busy, SPAN, [7.5], 0.1) == [SPAN]
 
 
-def test_summary_has_medians_with_intervals_over_steps():
-    steps = [entry([rank([(0, 6)], (4, 7 + n / 10))] * 2)[0] for n in range(9)]
-    found = summary(steps)
-    assert found["exposed_ms"] == pytest.approx(1.4) and found["hidden_ms"] == 2
-    assert found["exposed_low_ms"] == pytest.approx(1.1)
-    assert found["exposed_high_ms"] == pytest.approx(1.7)
-    assert found["hidden_share_low"] < found["hidden_share"] < found["hidden_share_high"]
-
-
 def test_thinned_intervals_keep_only_long_gaps():
     assert thinned([(0, 1), (1.1, 2), (4, 5)], 0.5) == [(0, 2), (4, 5)]
 

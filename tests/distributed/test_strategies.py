@@ -2,7 +2,7 @@
 
 import pytest
 import torch.distributed as dist
-from strategy_cases import NAMES, PLANTED, TOY, gates
+from strategy_cases import NAMES, PLANTED, RIGHT, TOY, gates
 
 from lmperf.benchmark import Rank
 from lmperf.transformer.sizes import SIZES
@@ -38,7 +38,7 @@ def test_planted_fault_fails_the_gate_on_some_rank(two_ranks, fault):
         assert not all(columns["checked"] for columns in found)
 
 
-@pytest.mark.parametrize("right", ["right", "right_fsdp"])
+@pytest.mark.parametrize("right", RIGHT)
 def test_right_classes_pass_as_a_users(two_ranks, right):
     for found in (rank["planted"][right] for rank in two_ranks):
         assert found["status"] == "ok" and found["checked"]

@@ -60,6 +60,8 @@ def package(tmp_path):
         ("ways:triton", "kernel.py", "SCALE = 2", "SCALE = 2  # a comment", False),
         ("ways:triton", "kernel.py", "run(x):\n", 'run(x):\n    """A docstring."""\n', False),
         ("ways:triton", "helpers.py", "x + x", "2 * x", False),
+        ("ways:eager", "helpers.py", "x + x", "2 * x", True),
+        ("ways:eager", "helpers.py", "3 * x", "x * 3", False),
         ("ways:triton", "ways.py", "double(x)", "double(-x)", False),
         ("ways:triton", "kernel.py", "UNUSED = 1", "register(run)", True),
         ("ways:triton", "kernel.py", "UNUSED = 1", "@register\ndef _(x):\n    return 1", True),
@@ -84,11 +86,6 @@ def test_digest_changes_only_with_code_that_entry_reaches(package, name, path, o
     assert (Code(package).closure(f"lmperf.{name}") != before) == counts
 
 
-def test_closure_follows_attribute_of_imported_module(package):
-    found = Code(package).closure("lmperf.ways:eager").digests
-    assert sorted(found) == ["lmperf.helpers:double", "lmperf.ways:eager"]
-
-
 def test_attribute_is_left_out_only_in_package_of_entry(tmp_path):
     def of(base: str, other: str) -> str:
         texts = {
@@ -111,16 +108,6 @@ def test_attribute_is_left_out_only_in_package_of_entry(tmp_path):
 
 def test_closure_follows_module_that_child_process_runs():
     assert "lmperf.transformer.training:adamw" in digests("lmperf.instruments.first_steps:measured")
-
-
-def test_user_module_is_found_on_current_sys_path(tmp_path, monkeypatch):
-    code, path, found = Code(), [*sys.path], set()
-    for name in ("one", "two"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "on_two_paths.py").write_text(f"X = {name!r}\n")
-        monkeypatch.setattr(sys, "path", [str(tmp_path / name), *path])
-        found.add(code.closure("on_two_paths:X").fingerprint)
-    assert len(found) == 2
 
 
 KERNEL = """
@@ -183,31 +170,12 @@ def test_closure_follows_every_form_of_import_in_user_code(folders):
         *("editable.deep", "editable.deep.beside", "editable.deep.end"),
     ]
     assert not {*found, "installed"} & sys.modules.keys()
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("here/custom_imported_by_sibling.py", "here/custom_space/inner/part.py"),
-        *("here/custom_named.py", "here/custom_called.py"),
-        *("src/editable/deep/end.py", "src/editable/above.py"),
-    ],
-)
-def test_digest_changes_with_module_that_user_code_imports(folders, name):
     before = of_kernel()
-    (folders / name).write_text("# a comment\nwidth = 1\n")
+    part = folders / "here/custom_space/inner/part.py"
+    part.write_text("# a comment\nwidth = 1\n")
     assert of_kernel() == before
-    (folders / name).write_text("width = 2\n")
+    part.write_text("width = 2\n")
     assert of_kernel() != before
-
-
-@pytest.mark.parametrize(
-    "name", ["here/custom_unused.py", "lib/site-packages/installed/__init__.py"]
-)
-def test_digest_ignores_unused_module_and_installed_package(folders, name):
-    before = of_kernel()
-    (folders / name).write_text("width = 2\n")
-    assert of_kernel() == before
 
 
 def test_digest_covers_installed_module_that_is_the_entry(folders):
@@ -231,10 +199,3 @@ def test_digest_of_unparsable_user_file_covers_its_bytes(folders, content):
     before = of_kernel()
     (folders / "here/custom_sibling.py").write_bytes(content + b" ")
     assert of_kernel() != before
-
-
-def test_user_file_is_decoded_in_its_declared_encoding(folders):
-    (folders / "here/custom_sibling.py").write_bytes(b"# coding: latin-1\nx = '\xe9'\n")
-    before = of_kernel()
-    (folders / "here/custom_sibling.py").write_text("x = 'é'\n", encoding="utf-8")
-    assert of_kernel() == before

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from lmperf.benchmarks import load
-from lmperf.evidence.plan import FAILURES, LOADED, Plan, evidence_of
+from lmperf.evidence.plan import FAILURES, Plan, evidence_of
 
 GRID = {"batch": [2], "d_head": [16], "dtype": ["float32"], "causal": [False]}
 KERNELS = {**GRID, "implementation": ["eager", "compiled"]}
@@ -98,21 +98,6 @@ def test_failures_are_retried_on_request(tmp_path):
     store(plan, *plan.cases, status="timeout")
     assert not again(plan).due
     assert {*replace(plan, again=FAILURES).due.values()} == {"failed"}
-
-
-def test_loaded_rows_are_measured_again_on_request(tmp_path):
-    plan = kernels(tmp_path, 32)
-    timed = {"status": "ok", "reason": "", "median_ms": 1.0}
-    store(plan, plan.cases[0], other_load=0.3, **timed)
-    store(plan, plan.cases[1], other_load=0.05, **timed)
-    assert not again(plan).due
-    assert replace(plan, again=frozenset([LOADED])).due == {plan.cases[0]: "loaded"}
-
-
-def test_forced_cases_are_due(tmp_path):
-    plan = kernels(tmp_path, 32)
-    store(plan, *plan.cases)
-    assert replace(plan, forced=frozenset(plan.cases[:1])).due == {plan.cases[0]: "forced"}
 
 
 def test_quick_run_measures_the_head_first_and_alone(tmp_path):

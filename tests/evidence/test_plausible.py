@@ -77,12 +77,6 @@ def test_best_copy_limits_bandwidth_of_bytes_beyond_cache():
     assert not impossible(limits, in_cache)
 
 
-def test_one_kind_of_copy_alone_does_not_limit_bandwidth():
-    """A kernel that reads more than it writes can be faster than a copy."""
-    row = {**OK, "bytes": 1e10, "median_ms": 1e10 / 4600 / 1e6}
-    assert not impossible(limits_of([COPIES[0]], {"e": UNKNOWN}), row)
-
-
 def test_time_below_empty_launch_is_impossible():
     limits = limits_of(CEILINGS, {"e": UNKNOWN})
     assert impossible(limits, {**OK, "median_ms": 0.0015})
@@ -103,18 +97,6 @@ def test_impossible_ceiling_does_not_raise_limits():
     limits = limits_of(rows, {"e": GPU})
     assert rate_of(limits, "bfloat16") == pytest.approx(1.05 * 989.5)
     assert impossible(limits, rows[0])
-
-
-def test_unknown_device_without_ceilings_has_no_limits():
-    assert not impossible(limits_of([], {"e": UNKNOWN}), rated("bfloat16", 1e9))
-    assert not impossible({}, rated("bfloat16", 1e9))
-    other = {**rated("bfloat16", 1e9), "environment": "another"}
-    assert not impossible(limits_of(CEILINGS, {"e": GPU}), other)
-
-
-def test_ceiling_without_load_is_ignored():
-    old = [{name: value for name, value in row.items() if name != "load"} for row in CEILINGS]
-    assert rate_of(limits_of(old, {"e": GPU}), "bfloat16") == pytest.approx(1.05 * 989.5)
 
 
 @pytest.mark.parametrize("doubt", [{"marks": "loaded"}, {"marks": "capped"}, {"other_load": 0.2}])

@@ -78,13 +78,6 @@ def test_job_plans_anew_under_the_lock(tmp_path, monkeypatch):
     assert len(measured) == 2, "another run had measured the rest"
 
 
-def test_only_some_groups_are_measured(tmp_path, monkeypatch):
-    measured = pretend(monkeypatch)
-    project = project_of(tmp_path)
-    job(project, only=project.plan("attention").cases[1:])
-    assert [group[0].axes["seq_len"] for group in measured] == [64]
-
-
 def test_row_that_nothing_can_have_measured_becomes_a_failure(tmp_path, monkeypatch):
     def row(case, phase):
         is_wrong = case.axes["seq_len"] == 64

@@ -9,7 +9,7 @@ from lmperf import cli
 from lmperf.errors import UserError
 from lmperf.evidence.machine import FILE, write_facts
 from lmperf.evidence.record import record
-from lmperf.evidence.review import INFORMING, LOADED, Cause, causes, review, tally
+from lmperf.evidence.review import INFORMING, LOADED, causes, review
 from lmperf.reporting.written import foreign
 
 
@@ -28,10 +28,6 @@ def measure(tmp_path, monkeypatch):
 
 def kinds(project):
     return {(cause.stem, cause.kind): cause for cause in causes(project, "here")}
-
-
-def test_undisturbed_evidence_has_no_cause(measure):
-    assert causes(measure(), "here") == []
 
 
 def test_machine_without_evidence_has_not_been_measured(tmp_path):
@@ -81,16 +77,6 @@ def test_missing_and_stale_rows_are_named(measure, tmp_path, monkeypatch):
     assert len(kinds(wider)["attention", "missing"].names) == 2
     monkeypatch.setattr("lmperf.evidence.keys.METHOD_VERSION", 99)
     assert len(kinds(wider)["attention", "stale"].names) == 4
-
-
-def test_damaged_line_is_dropped_and_named(measure, tmp_path):
-    path = measure().plan("attention").evidence.path
-    path.write_text(path.read_text().replace(",32,", ",33,", 1))
-    found = kinds(project_of(tmp_path))
-    assert "line 2 is damaged" in str(found["attention", "damaged"])
-    assert len(found["attention", "missing"].names) == 1
-    assert "make report writes it again" in str(found["attention", "not as measured"])
-    assert len(review(project_of(tmp_path), "here").rows["attention"]) == 3
 
 
 def test_file_of_no_benchmark_is_named(measure):
@@ -151,15 +137,6 @@ def test_other_machine_needs_its_own_benchmarks(tmp_path):
     assert {"memory", "lrpe"} <= {*every}
     assert elsewhere == every, "benchmarks names those of the machine at hand"
     assert {*own} == {"lrpe", "lrpe_check"} and own["lrpe"] == every["lrpe"]
-
-
-def test_tally_sums_rows_by_kind_of_fault():
-    many = Cause("here", "attention", "stale", ("a", "b"))
-    one = Cause("here", "memory", "stale", ("c",))
-    red = Cause("here", "memory", "red gate", ("d",))
-    assert str(many) == "here/attention: stale: 2 rows, the first a"
-    assert many.lines == ["here/attention: stale: a", "here/attention: stale: b"]
-    assert tally([many, one, red]) == ["stale: 3 (attention 2, memory 1)", "red gate: 1 (memory 1)"]
 
 
 def test_commands_of_a_loaded_machine(measure, tmp_path, monkeypatch, capfd):

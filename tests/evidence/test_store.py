@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from lmperf.evidence.store import DamagedEvidence, Evidence, read, read_rows
+from lmperf.evidence.store import Evidence
 
 CASE = ("size", "implementation", "phase")
 
@@ -38,21 +38,6 @@ def test_last_measurement_of_a_case_replaces_all_its_rows(evidence):
     assert not faults
     assert [(one["size"], one.get("tensor")) for one in rows] == [("8", "v"), ("16", "")]
     assert rows[0]["y"] == 'a "b", c' and "x" not in rows[0]
-
-
-def test_view_has_the_rows_that_are_published(evidence):
-    evidence.append([row("8"), row("16")])
-    assert sizes(evidence.known()[0]) == ["8", "16"] and evidence.published() == ([], [])
-    evidence.publish(evidence.known()[0][:1])
-    assert sizes(evidence.published()[0]) == ["8"]
-    assert sizes(evidence.known()[0]) == ["8", "16"]
-
-
-def test_clone_without_a_store_knows_its_view(evidence, store):
-    evidence.append([row("8")])
-    evidence.publish(evidence.known()[0])
-    store.unlink()
-    assert sizes(evidence.known()[0]) == ["8"]
 
 
 @pytest.mark.parametrize(("published", "stored", "known"), [("1", "2", "s"), ("3", "2", "v")])
@@ -124,15 +109,6 @@ def test_damaged_row_is_named_and_comes_from_the_other_file(evidence, tmp_path, 
     assert evidence.known() == (rows, [])
 
 
-def test_row_damaged_in_both_files_is_dropped(evidence, tmp_path):
-    evidence.append([row("8", ms=1.5), row("16", ms=2.5)])
-    evidence.publish(evidence.known()[0])
-    for path in tmp_path.rglob("x.csv"):
-        path.write_text(path.read_text().replace("1.5", "1.4"))
-    rows, faults = evidence.known()
-    assert sizes(rows) == ["16"] and len(faults) == 2
-
-
 def test_rows_below_edited_column_names_are_dropped(evidence, store):
     evidence.append([row("8", ms=1.5)])
     evidence.append([row("16", s=2.5)])
@@ -150,14 +126,6 @@ def test_cut_line_is_dropped_and_harms_no_other(evidence, store, cut):
     evidence.append([row("32")])
     rows, faults = evidence.known()
     assert sizes(rows) == [*kept, "32"] and len(faults) == (cut > 1)
-
-
-def test_damage_is_an_error_for_a_strict_reader(evidence):
-    evidence.publish([row()])
-    evidence.path.write_text(evidence.path.read_text()[:-3])
-    assert len(read(evidence.path)[1]) == 1
-    with pytest.raises(DamagedEvidence, match="line 2 is damaged"):
-        read_rows(evidence.path)
 
 
 def test_added_axes_are_read_as_empty(tmp_path):

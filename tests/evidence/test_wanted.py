@@ -37,25 +37,6 @@ def test_alias_selects_the_canonical_value():
         assert values(chosen, "size") == {"0.13B"}
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        (
-            "xl",
-            r"'xl', which is ambiguous; write xl-2025 \(2.0B\) or xl-2026 \(3.4B\)",
-        ),
-        (
-            "huge",
-            r"--only: size is 'huge'; it must be one of tiny, 0.13B \(small\), .* \(10B\)",
-        ),
-        ("12.8B", "no size=12.8B in the grid; there are: "),
-    ],
-)
-def test_unknown_or_ambiguous_size_is_rejected_in_one_line(name, words):
-    with pytest.raises(UserError, match=words):
-        select([grid("memory", "gpu")], Wanted(only=only(f"size={name}")))
-
-
 def test_select_keeps_wanted_implementations_and_phases():
     wanted = Wanted(implementations=["eager", "sdpa"], phases=["backward"])
     (chosen,) = select([grid("flash_attention")], wanted)

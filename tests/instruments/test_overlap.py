@@ -1,27 +1,19 @@
 """The overlap ledger of real steps of two gloo processes, one of which works while it transfers."""
 
-import socket
 import time
 
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 
-from lmperf.benchmark import Rank
 from lmperf.distributed.ledger import entry
 from lmperf.instruments.overlap import observed, steps_of
+from tests.distributed.ranks import on_ranks
 
-RANKS, STEPS = 2, 3
+STEPS = 3
 ELEMENTS = 4_000_000
 # Work that takes several times as long as the all-reduces, on a loaded machine too.
 SIDE, MATMULS = 512, 40
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 class Steps:
@@ -61,34 +53,20 @@ class Steps:
             one.wait()
 
 
-NAMES = ("overlapped", "waits_at_once", "after_the_work", "uneven")
-
-
-def in_rank(number, port, results):
-    torch.set_num_threads(1)
-    address = f"tcp://127.0.0.1:{port}"
-    dist.init_process_group("gloo", init_method=address, rank=number, world_size=RANKS)
-    steps, rank = Steps(), Rank(number, RANKS, "cpu", "gloo")
-    found = {}
-    for name in NAMES:
+def ledgers_on(rank):
+    """Name of a kind of step -> (ledger, calls, bytes sent) of each of STEPS steps."""
+    steps, found = Steps(), {}
+    for name in ("overlapped", "waits_at_once", "after_the_work", "uneven"):
         run = getattr(steps, name)
         run()
         seen = observed(run, rank, STEPS)
         found[name] = [(entry(one.ranks)[0], one.calls, one.sent_bytes) for one in seen]
-    dist.barrier()
-    dist.destroy_process_group()
-    if number == 0:
-        results.put(found)
+    return found
 
 
 @pytest.fixture(scope="module")
 def ledgers():
-    """Name of a kind of step -> (ledger, calls, bytes sent) of each of STEPS steps."""
-    results = mp.get_context("spawn").SimpleQueue()
-    context = mp.spawn(in_rank, (free_port(), results), RANKS, join=False)
-    found = results.get()
-    context.join()
-    return found
+    return on_ranks(2, ledgers_on)[0]
 
 
 def share(found):

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from lmperf.benchmark import WrongResult
-from lmperf.lrpe.accuracy import difference_error, error_bounds
 from lmperf.lrpe.memory import predicted_peaks
 from lmperf.lrpe.problem import LrpeProblem
 from lmperf.lrpe.reference import cosines_float64, lrpe_cosine
@@ -81,16 +80,6 @@ def test_float32_angles_fail_at_65536():
     assert not gate.passed and gate.errors["angle"] > 1000 * gate.bounds["angle"]
     gate = made.gate(exact, PHASES)
     assert gate.passed, (gate.errors, gate.bounds)
-
-
-def test_difference_error_detects_a_wrong_position():
-    theta, shape = torch.rand(1, 2), (5, 6)
-    out = exact(torch.ones(1, 1, 30, 4), theta, shape, 0)[0]
-    assert difference_error(out, shape, 0) <= error_bounds("float32")["difference"]
-    out[0, 7] = out[0, 8]
-    assert difference_error(out, shape, 0) > 1e-2
-    out[0, 7] = float("nan")
-    assert difference_error(out, shape, 0) == float("inf")
 
 
 @pytest.mark.parametrize(
@@ -168,42 +157,19 @@ def test_correct_result_passes_gate_and_check_on_fresh_inputs(shape, d, dtype):
         assert work.gate(PHASES).passed
 
 
-def cached_by_address():
-    """Caches outputs by the address of the input."""
+def test_cached_result_or_changed_inputs_fail_the_check():
     kept = {}
 
-    def function(x, theta, shape, extra_tokens):
-        if x.data_ptr() not in kept:
-            kept[x.data_ptr()] = exact(x, theta, shape, extra_tokens).detach()
-        return kept[x.data_ptr()].clone()
+    def cached(x, *rest):
+        return kept.setdefault(x.data_ptr(), exact(x, *rest).detach()).clone()
 
-    return function
-
-
-def test_cached_result_fails_the_check_on_fresh_inputs(monkeypatch):
-    work = problem().workload(cached_by_address(), ["forward"])
-    call(work, "forward", 0)
-    assert not any(call(work, "forward", seed).passed for seed in range(1, 6))
-
-    unguarded = problem()
-    monkeypatch.setattr(unguarded.fresh, "freshen", lambda seed: None)
-    work = unguarded.workload(cached_by_address(), ["forward"])
-    assert all(call(work, "forward", seed).passed for seed in range(6))
-
-
-def test_invalid_result_is_rejected_with_reason():
     def changing(x, theta, *rest):
         out = exact(x, theta, *rest)
         theta += 1
         return out
 
-    for wrong, words in [
-        (lambda x, *rest: exact(x, *rest).double(), "out has the dtype torch.float64"),
-        (lambda x, *rest: exact(x, *rest)[..., :3], "out has the shape"),
-        (changing, r"the call changed its inputs \(theta\)"),
-    ]:
-        work = problem().workload(wrong, ["forward"])
-        with pytest.raises(WrongResult, match=words):
-            call(work, "forward", 1)
-        with pytest.raises(WrongResult, match=words):
-            work.gate(["forward"])
+    work = problem().workload(cached, ["forward"])
+    assert call(work, "forward", 0).passed
+    assert not any(call(work, "forward", seed).passed for seed in range(1, 6))
+    with pytest.raises(WrongResult, match=r"the call changed its inputs \(theta\)"):
+        call(problem().workload(changing, ["forward"]), "forward", 1)

@@ -1,11 +1,10 @@
 import itertools
 import math
-from functools import partial
 
 import pytest
 import torch
 
-from lmperf.lrpe.reference import bytes_moved, compiled, cosines_float64, flops, lrpe_cosine
+from lmperf.lrpe.reference import bytes_moved, cosines_float64, flops, lrpe_cosine
 
 
 @pytest.mark.parametrize(
@@ -34,13 +33,6 @@ def test_plain_pytorch_matches_float64(dtype):
     out = lrpe_cosine(x, theta, (3, 4), 2)
     assert out.dtype == dtype
     torch.testing.assert_close(out, expected)
-
-
-@pytest.mark.compile
-def test_compiled_matches_plain(monkeypatch):
-    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
-    x, theta = torch.randn(2, 2, 14, 10), torch.rand(2, 5)
-    torch.testing.assert_close(compiled(x, theta, (3, 4), 2), lrpe_cosine(x, theta, (3, 4), 2))
 
 
 def test_flops_and_bytes_follow_the_closed_forms():

@@ -1,20 +1,15 @@
 """Time in which a device works, from made-up events of a profiler, and on a GPU from real ones."""
 
-import gzip
-import json
 import time
 from functools import partial
 
 import pytest
 import torch
-from torch.profiler import ProfilerActivity, profile
 
 from lmperf.measuring.device_time import (
     DeviceTime,
-    complete_events,
     device_time,
     of_events,
-    read_trace,
 )
 
 
@@ -49,16 +44,6 @@ def test_step_waits_for_its_host_below_nine_tenths_of_busy_time(step_ms, bound):
     assert found["bound"] == bound
     assert found["launches"] == 5 and found["communication_ms"] == 1.0
     assert "communication_ms" not in of_events(EVENTS[:4]).columns(step_ms)
-
-
-def test_trace_is_read_and_kept(tmp_path):
-    kept = tmp_path / "traces" / "step.json.gz"
-    with profile(activities=[ProfilerActivity.CPU]) as profiler:
-        torch.ones(8) + 1
-    found = read_trace(profiler, kept)
-    assert "aten::add" in {one["name"] for one in complete_events(found)}
-    assert json.loads(gzip.decompress(kept.read_bytes())) == found
-    assert [*kept.parent.iterdir()] == [kept]
 
 
 @pytest.mark.gpu

@@ -1,8 +1,5 @@
 """Tests of bf16 on a CPU: measured once, and left out where it is emulated."""
 
-import subprocess
-from types import SimpleNamespace
-
 import pytest
 
 from lmperf.benchmarks import load
@@ -34,52 +31,12 @@ def test_matmuls_in_bf16_are_left_out(stem, expected):
     assert left_out(stem) == expected
 
 
-def test_ceilings_keep_copies_and_the_matmul_that_shows_the_slowdown():
-    benchmark = load("ceilings")
-    kept = [case.axes for case in benchmark.cases("cpu") if case.axes["dtype"] == "bfloat16"]
-    left = [case.axes for case in benchmark.cases("cpu") if emulated.is_left_out(benchmark, case)]
-    assert left and all(axes["operation"] == "matmul" for axes in left)
-    shown = [axes for axes in kept if axes not in left]
-    assert {(axes["operation"], axes["shape"] == emulated.SHAPE) for axes in shown} == {
-        ("widen", False),
-        ("matmul", True),
-    }
-
-
 def test_rows_of_ceilings_tell_the_slowdown():
     about = {"operation": "matmul", "shape": emulated.SHAPE, "status": "ok"}
     times = {"float32": "2.0", "bfloat16": "7.0"}
     rows = [{**about, "dtype": dtype, "median_ms": ms} for dtype, ms in times.items()]
     assert emulated.slowdown_in(rows) == 3.5
     assert emulated.slowdown_in(rows[:1]) == emulated.slowdown_in([]) == 1.0
-
-
-@pytest.fixture
-def ran(monkeypatch, tmp_path):
-    """The commands that measured a slowdown of 3.5; the cache is empty."""
-    commands = []
-
-    def run(command, **_):
-        commands.append(command)
-        return SimpleNamespace(stdout="3.5\n")
-
-    monkeypatch.setattr(subprocess, "run", run)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    emulated.slowdown_of.cache_clear()
-    yield commands
-    emulated.slowdown_of.cache_clear()
-
-
-def test_slowdown_is_measured_once_in_an_environment(ran):
-    for environment in ("one", "one", "other"):
-        assert emulated.slowdown_of(environment) == 3.5
-        emulated.slowdown_of.cache_clear()
-    assert len(ran) == 2
-
-
-def test_bf16_counts_as_fast_where_nothing_can_be_measured(ran, monkeypatch):
-    monkeypatch.setattr(subprocess, "run", lambda *_, **__: SimpleNamespace(stdout=""))
-    assert emulated.slowdown_of("without torch") == 1.0
 
 
 @pytest.mark.process

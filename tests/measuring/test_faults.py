@@ -28,7 +28,9 @@ def test_python_faults_cost_one_case_each_and_no_process(measured):
         "leaves_a_daemon": {"ok"},
     }
     assert all(len(of) == 2 for of in rows.values())
-    assert rows["raises"][0]["reason"].startswith("RuntimeError: no kernel für")
+    assert rows["raises"][0]["reason"].startswith(
+        r"RuntimeError: no kernel für \ud800 \x1b[31m this size"
+    ), "in one printable line"
     assert float(rows["asks_for_a_pebibyte"][0]["requested_bytes"]) == 2**50
     assert float(rows["is_wrong"][0]["max_error"]) > float(rows["is_wrong"][0]["error_bound"])
     assert not is_alive(marked("daemon")), "it ends with its worker"

@@ -5,14 +5,12 @@ import os
 import time
 
 import pytest
-import torch
 
 from lmperf.errors import UserError
 from lmperf.measuring import lock, sensors
 from lmperf.measuring.lock import locked
 from lmperf.measuring.progress import Progress, duration
 from lmperf.measuring.rounds import LOOKS, Pace, in_turn, pace_of, stretches, visit
-from lmperf.measuring.weights import Weights
 
 PACE = Pace(20, 6, 0.9)
 
@@ -54,13 +52,6 @@ def test_equal_entries_go_on_until_the_cap_or_the_last_look(cap_s, least, most):
     assert least <= len(found["a"].parts) <= most
 
 
-def test_entries_that_fail_are_dropped():
-    machine = Machine(a=1.0, b=None, c=3.0)
-    assert [*in_turn("abc", machine.run, PACE, lambda: machine.now)] == ["a", "c"]
-    assert visit("b", machine.run, PACE) is None
-    assert in_turn([], machine.run, PACE, lambda: 0.0) == {}
-
-
 @pytest.mark.parametrize("ms, lead, timed", [(10.0, 150, 315), (100.0, 15, 32), (5000.0, 1, 12)])
 def test_a_visit_has_a_lead_in_and_lasts_for_time_and_steps(ms, lead, timed):
     machine = Machine(a=ms)
@@ -83,23 +74,6 @@ def test_low_and_high_are_the_least_and_greatest_of_ten_stretches():
     assert columns["rounds_ms"].count(";") == 9 and columns["n"] == 40
     assert (columns["low_ms"], columns["median_ms"], columns["high_ms"]) == (1.0, 1.5, 2.0)
     assert stretches([[1.0, 2.0, 3.0]]).parts == [1.0, 2.0, 3.0]  # fewer steps than stretches
-
-
-def test_weights_moments_and_gradients_are_put_back():
-    model = torch.nn.Linear(4, 2)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.0)
-    kept, weights = model.weight.detach().clone(), Weights()
-    weights.keep([model, optimizer, torch.zeros(3)])
-    model(torch.ones(1, 4)).sum().backward()
-    optimizer.step()
-    assert not weights.restore()  # a step with a learning rate of zero changes no weight
-    model.weight.grad.fill_(float("nan"))
-    optimizer.step()
-    assert weights.restore() and not weights.restore()
-    assert torch.equal(model.weight, kept)
-    assert model.weight.grad.isfinite().all()
-    assert optimizer.state[model.weight]["exp_avg"].isfinite().all()
-    assert weights.restore() is False
 
 
 def _spin(seconds):
@@ -140,13 +114,6 @@ def test_progress_tells_the_time_left_from_its_own_pace():
         "[x] 9 of 10 cases, 10 min, about 1 min left: 5 ok",
     ]
     assert [duration(s) for s in (59, 130, 3900)] == ["59 s", "2 min 10 s", "1 h 5 min"]
-
-
-def test_a_lock_is_free_when_its_holder_ends():
-    with locked("cpu", 2, pytest.fail) as (held, gpus):
-        assert len(held) == 1 and gpus == []
-    with locked("cpu", 1, pytest.fail):
-        pass
 
 
 def test_gpus_are_locked_all_or_none(monkeypatch):

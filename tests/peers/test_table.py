@@ -7,9 +7,8 @@ import pytest
 
 from lmperf.benchmark import Implementation
 from lmperf.benchmarks import load, stems
-from lmperf.config import Config, load_config
+from lmperf.config import Config
 from lmperf.custom import check_names
-from lmperf.errors import UserError
 from lmperf.evidence.keys import row_key
 from lmperf.evidence.machine import write_facts
 from lmperf.evidence.plan import evidence_of
@@ -82,29 +81,6 @@ def test_configuration_leaves_peers_out_or_replaces_them(packages):
     assert set(mine) == {"gpt2_hf", "liger"} and mine["gpt2_hf"] == Implementation(
         "gpt2_hf", "a.b:C", origin="custom"
     )
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        (
-            "[gpt3]",
-            "peers.0 is 'gpt3'; it must be 'flash_attn', 'gpt2_hf', 'liger', 'fp8_tensorwise' or"
-            " 'fp8_rowwise'",
-        ),
-        ("[liger, liger]", "peers names 'liger' twice"),
-        (
-            "liger",
-            "peers is 'liger'; it must be true, false, or a list: [flash_attn, gpt2_hf, liger,"
-            " fp8_tensorwise, fp8_rowwise]",
-        ),
-    ],
-)
-def test_unknown_peer_is_refused_in_one_line(tmp_path, text, words):
-    (tmp_path / "config.yaml").write_text(f"peers: {text}\n")
-    with pytest.raises(UserError) as error:
-        load_config(tmp_path / "config.yaml")
-    assert words in str(error.value) and "\n" not in str(error.value)
 
 
 def test_new_peer_version_makes_only_rows_of_that_peer_stale(packages):

@@ -23,35 +23,36 @@ def rows(status="ok", reason=None, **columns):
 NONE = rows().iloc[:0]
 
 
+WRONG = "a timed call returned a wrong out"
+WITHHELD = Withheld(("a timed call", "inputs"))
+SOME = pd.concat([rows("failed_check", "inputs changed")[:1], rows()[1:]])
+
+
 @pytest.mark.parametrize(
-    ("found", "held"),
+    ("expect", "found", "held"),
     [
-        (rows("failed_check", "a timed call returned a wrong out"), True),
-        (rows("nan", "the result is not finite"), False),
-        (rows("crash", "a timed call returned a wrong out"), False),
-        (rows("failed_check", "a timed call returned a wrong out", median_ms=1.0), False),
-        (rows(), False),
-        (NONE, False),
+        (WITHHELD, rows("failed_check", WRONG), True),
+        (WITHHELD, rows("nan", "the result is not finite"), False),
+        (WITHHELD, rows("crash", WRONG), False),
+        (WITHHELD, rows("failed_check", WRONG, median_ms=1.0), False),
+        (WITHHELD, rows(), False),
+        (WITHHELD, NONE, False),
+        (WITHHELD, SOME, False),
+        (Withheld(("inputs",), ("forward",)), SOME, True),
+        (Passes(), rows(marks="capped;loaded"), True),
+        (Passes(), rows(marks="settings"), False),
+        (Passes(), rows("crash", "it broke"), False),
+        (Passes(), NONE, False),
+        (Passes("reused_output"), rows(marks="loaded;reused_output"), True),
+        (Passes("reused_output"), rows(), False),
+        (Hides(0.1), rows(hidden_share=0.02, exposed_ms=5.0), True),
+        (Hides(0.1), rows(hidden_share=0.9, exposed_ms=5.0), False),
+        (Hides(0.1), rows(hidden_share=0.0, exposed_ms=0.0), False),
+        (Hides(0.1), rows("crash", "it broke"), False),
     ],
 )
-def test_withheld_row_needs_one_of_the_expected_reasons(found, held):
-    assert Withheld(("a timed call", "inputs"))(found).held is held
-
-
-def test_withheld_checks_only_the_phases_of_its_case():
-    found = pd.concat([rows("failed_check", "inputs changed")[:1], rows()[1:]])
-    outcome = Withheld(("inputs",), ("forward",))(found)
-    assert outcome.held and "inputs changed" in outcome.words
-    assert not Withheld(("inputs",))(found).held
-
-
-@pytest.mark.parametrize("mark", [None, "reused_output"])
-def test_row_that_passes_has_the_expected_mark_and_no_other(mark):
-    expect, machine = Passes(mark), rows(marks="capped;loaded")
-    assert expect(machine).held is (mark is None)
-    assert expect(rows(marks="loaded;reused_output")).held is (mark is not None)
-    assert not expect(rows(marks="settings")).held
-    assert not expect(rows("crash", "it broke", marks=mark)).held and not expect(NONE).held
+def test_outcome_holds_for_the_expected_rows_only(expect, found, held):
+    assert expect(found).held is held
 
 
 def test_process_that_is_left_behind_is_found(monkeypatch):
@@ -67,19 +68,6 @@ def test_process_that_is_left_behind_is_found(monkeypatch):
         process.kill()
         process.communicate()
     assert NothingLeft()(rows()).held
-
-
-@pytest.mark.parametrize(
-    ("found", "held"),
-    [
-        (rows(hidden_share=0.02, exposed_ms=5.0), True),
-        (rows(hidden_share=0.9, exposed_ms=5.0), False),
-        (rows(hidden_share=0.0, exposed_ms=0.0), False),
-        (rows("crash", "it broke"), False),
-    ],
-)
-def test_hides_expects_exposed_communication(found, held):
-    assert Hides(0.1)(found).held is held
 
 
 def test_phases_with_the_same_words_are_joined():

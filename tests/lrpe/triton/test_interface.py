@@ -69,13 +69,6 @@ def test_torch_compile_makes_one_graph():
     torch.testing.assert_close(torch.autograd.grad(compiled(x, theta), x), expected)
 
 
-def test_registered_operators_pass_torch_opcheck():
-    x, theta = inputs()
-    torch.library.opcheck(torch.ops.lmperf.lrpe_cosine_forward, (x, theta, SHAPE, 0, True))
-    grad_out = torch.randn(2, 3, 12, 32, device=DEVICE)
-    torch.library.opcheck(torch.ops.lmperf.lrpe_cosine_backward, (grad_out, theta, None, SHAPE, 0))
-
-
 def test_second_derivative_is_rejected():
     x, theta = inputs(grad=True)
     out = lrpe_cosine(x, theta, SHAPE).square().sum()
@@ -117,17 +110,3 @@ def test_invalid_dtypes_and_devices_are_rejected():
         lrpe_cosine(x, theta.requires_grad_(), SHAPE)
     with torch.no_grad():
         lrpe_cosine(x, theta, SHAPE)
-
-
-@pytest.mark.skipif(DEVICE == "cuda", reason="needs the interpreter")
-def test_interpreter_rejects_bfloat16():
-    x, theta = inputs()
-    for pair in ((x.bfloat16(), theta), (x, theta.bfloat16())):
-        with pytest.raises(TypeError, match="interpreter"):
-            lrpe_cosine(*pair, SHAPE)
-
-
-@pytest.mark.gpu
-def test_cpu_tensors_are_rejected_without_interpreter():
-    with pytest.raises(ValueError, match="TRITON_INTERPRET"):
-        lrpe_cosine(torch.randn(1, 1, 12, 4), torch.rand(1, 4), SHAPE)
