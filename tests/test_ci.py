@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from repository import commit, git
 
 from lmperf.evidence.machine import read_facts, write_facts
 from lmperf.evidence.store import read_rows, write_view
@@ -55,16 +56,6 @@ def slow_down(path):
     for name in TIMES:
         row[name] = ";".join(f"{3 * float(of)!r}" for of in row[name].split(";") if of)
     write_view(path, rows)
-
-
-def git(root, *arguments):
-    done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=True)
-    return done.stdout.strip()
-
-
-def commit(root):
-    git(root, "add", ".")
-    git(root, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "Evidence")
 
 
 def run_job(name, root, tools, **values):

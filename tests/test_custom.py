@@ -5,6 +5,7 @@ import sys
 import time
 
 import pytest
+from processes_of_toys import is_alive
 
 from lmperf.benchmark import Implementation
 from lmperf.benchmarks import load
@@ -40,6 +41,17 @@ AT_IMPORT = {
     "import absent_one.sub": r"No module named 'absent_one'.*; pip install absent_one$",
     "import custom_attention.absent": r"No module named 'custom_attention\.absent' \(.*\)$",
 }
+FORKS = """
+import os, time
+if os.fork() == 0:
+    os.setsid(); os.fork() and os._exit(0)
+    open("pid.new", "w").write(str(os.getpid()))
+    os.rename("pid.new", "pid")
+    time.sleep(999)
+while not os.path.exists("pid"):
+    time.sleep(0.01)
+os._exit(3)
+"""
 
 
 @pytest.fixture
@@ -89,6 +101,15 @@ def test_import_side_effects_stay_in_child_process(package, monkeypatch, capfd, 
     assert len(message) < 400 and message.isprintable()
     assert capfd.readouterr() == ("", "")
     assert "bad_custom" not in sys.modules
+
+
+def test_processes_started_by_import_end_with_the_check(package):
+    (package / "forking_custom.py").write_text(FORKS)
+    assert list(broken_ones(load(STEM, {"mine": "forking_custom:attention"}))) == ["mine"]
+    pid, until = int((package / "pid").read_text()), time.monotonic() + 2
+    while is_alive(pid):
+        assert time.monotonic() < until
+        time.sleep(0.01)
 
 
 def test_import_that_prints_and_starts_threads_is_accepted(package, capfd):

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from repository import commit, git
 
 pytestmark = [pytest.mark.process, pytest.mark.snakemake, pytest.mark.slow]
 
@@ -75,21 +76,16 @@ def repository(python, tmp_path_factory):
     root = tmp_path_factory.mktemp("repository")
     (root / "student").mkdir()
     shutil.copy(ROOT / "examples/student_attention.py", root / "student/attention.py")
-    run(root, "git", "init", "-q")
+    git(root, "init", "-q")
     run(root, python.parent / "lmperf", "init", "--attention", "student.attention:FlashAttention")
     config = root / "config/config.yaml"
     known = yaml.safe_load(config.read_text())
     del known["implementations"]["flash_attention"]
     small = {"preset": "quick", "machine": "here", "benchmarks": ["attention"], "grid": SMALL}
     config.write_text(yaml.safe_dump(known | small))
-    commit(root, "First")
+    commit(root)
     run(root, python, *REPORT)
     return root
-
-
-def commit(root, words):
-    run(root, "git", "add", ".")
-    run(root, "git", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", words)
 
 
 def rows(root):
@@ -98,7 +94,7 @@ def rows(root):
 
 
 def test_users_repository_is_measured_once(python, repository):
-    said = run(repository, "git", "rev-parse", "HEAD")
+    said = git(repository, "rev-parse", "HEAD")
     found = rows(repository)
     assert {row["implementation"] for row in found} == {"eager", "mine"}
     assert all(row["commit"] == said[:12] for row in found), "the commit of the user's repository"
@@ -108,7 +104,7 @@ def test_users_repository_is_measured_once(python, repository):
     assert "student.attention:FlashAttention" in page
     pages = [path.read_text() for path in (repository / "report").rglob("*.md")]
     assert not [text for text in pages if "](../../src/" in text], "the files are not there"
-    commit(repository, "The report")
+    commit(repository)
     run(repository, python.parent / "lmperf", "site")
     assert (repository / "site/here/attention.html").exists()
     assert "Nothing to be done" in run(repository, python, *REPORT)
@@ -117,7 +113,7 @@ def test_users_repository_is_measured_once(python, repository):
     run(repository, python, "-m", "snakemake", "--report", "report.zip")
     (repository / "report.zip").unlink()
     assert rows(repository) == found
-    assert run(repository, "git", "status", "--porcelain") == ""
+    assert git(repository, "status", "--porcelain") == ""
 
 
 def test_edit_and_upgrade_say_what_is_stale_before_it_is_measured(python, repository):

@@ -17,6 +17,7 @@ from types import SimpleNamespace
 import pytest
 from checkout import Checkout
 from filelock import FileLock
+from repository import git
 
 from lmperf.cli import main
 from lmperf.config import load_config
@@ -277,16 +278,15 @@ def test_verify_names_what_is_wrong_with_a_machine(checkout):
 
 
 def test_rows_that_are_not_right_are_published_with_a_reason(checkout):
-    for command in (["git", "init", "-q"], ["git", "add", "Snakefile"]):
-        subprocess.run(command, cwd=checkout, check=True)
+    git(checkout, "init", "-q")
+    git(checkout, "add", "Snakefile")
     (checkout / "config/config.yaml").write_text(TWO)
     assert lmperf(checkout, "publish").returncode == 1
     done = lmperf(checkout, "publish", "--anyway", "a first part")
     assert done.returncode == 0 and "files are in Git's index" in done.stdout
     page = (checkout / "report/here/report.md").read_text()
     assert "Published all the same: missing 1; a first part." in page
-    listed = ["git", "ls-files", "report"]
-    files = subprocess.run(listed, cwd=checkout, capture_output=True, text=True).stdout
+    files = git(checkout, "ls-files", "report")
     assert EVIDENCE in files and "store" not in files
 
 

@@ -1,9 +1,8 @@
 """What Git, editors and spreadsheets do to evidence: it is named, and no write-up is emptied."""
 
-import subprocess
-
 import pytest
 from made_up import OK, pretend
+from repository import git
 
 from lmperf.evidence.store import EVIDENCE
 
@@ -70,7 +69,7 @@ def test_write_up_stays_when_its_evidence_is_damaged(published, lmperf, name, da
 def test_measuring_without_a_commit_says_why(folder, monkeypatch, lmperf):
     monkeypatch.delenv("LMPERF_COMMIT", raising=False)
     monkeypatch.setattr("lmperf.reporting.figures.svgs", lambda spec: {})
-    subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
+    git(folder, "init", "-q")
     pretend(monkeypatch)
     said = lmperf("measure", "flash_attention")[2]
     assert "lmperf: the commit is not recorded: fatal: your current branch" in said

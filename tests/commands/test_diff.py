@@ -2,39 +2,23 @@
 
 import json
 import shutil
-import subprocess
 
 import pytest
+from made_up import timed
+from repository import commit, git
 
+from lmperf.benchmarks import load
 from lmperf.cli import main
 from lmperf.evidence.store import Evidence
 
 IDENTITY = ("batch", "seq_len", "d_head", "dtype", "causal", "implementation", "phase")
-NOISE = (1.0, 1.001, 0.999, 1.002, 0.998, 1.0)
 
 
 def write(folder, factor=1.0, number=0, cells=20):
     """Evidence with cells whose times are multiplied by a factor."""
-    times = [1.0 + 0.1 * cell for cell in range(cells)]
-    rows = [
-        {
-            **{"batch": 8, "seq_len": 128 + cell, "d_head": 16, "dtype": "float32"},
-            **{"causal": False, "implementation": "eager", "phase": "forward", "status": "ok"},
-            **{
-                "median_ms": ms * factor,
-                "clock_mhz": 1980,
-                "key": f"k{number}",
-                "environment": "e",
-            },
-            "rounds_ms": ";".join(str(ms * factor * (one + number * 1e-5)) for one in NOISE),
-            "again_ms": ";".join(str(ms * factor * one) for one in NOISE),
-            "measured_at": f"run {number}",
-        }
-        for cell, ms in enumerate(times)
-    ]
-    Evidence(folder, "attention", IDENTITY).publish(rows)
-    known = {"machine": "h200", "preset": "gpu", "environments": {"e": {"kind": "cuda"}}}
-    (folder / "machine.json").write_text(json.dumps(known))
+    grid = {"batch": [8], "d_head": [16], "dtype": ["float32"], "causal": [False]}
+    grid |= {"seq_len": [*range(128, 128 + cells)], "implementation": ["eager"]}
+    timed(folder, load("attention").cases("cpu", grid), lambda _: factor, f"run {number}")
     return str(folder)
 
 
@@ -91,16 +75,11 @@ def test_bad_input_prints_one_line_and_exits_with_2(tmp_path, capsys):
 
 @pytest.mark.process
 def test_committed_evidence_is_compared(tmp_path, monkeypatch, capsys):
-    def commit(subject):
-        who = ("-c", "user.name=n", "-c", "user.email=e@x")
-        for words in (("add", "."), (*who, "commit", "-qm", subject)):
-            subprocess.run(["git", *words], cwd=tmp_path, check=True)
-
-    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    git(tmp_path, "init", "-q")
     (tmp_path / "config").mkdir()
     (tmp_path / "config/config.yaml").write_text("{preset: cpu, machine: here}\n")
     write(tmp_path / "report/h200")
-    commit("One")
+    commit(tmp_path)
     write(tmp_path / "report/h200", 1.1, 1)
     monkeypatch.chdir(tmp_path)
     code, out, _ = run(capsys, "diff", "h200@HEAD", "h200")

@@ -1,10 +1,10 @@
 """A small Git repository with this project's code."""
 
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
+from repository import git
 
 ROOT = Path(__file__).parents[2]
 CONFIG = """
@@ -24,11 +24,7 @@ class Repository:
         self.root = root
 
     def git(self, *arguments: str) -> str:
-        identity = "-c", "user.name=n", "-c", "user.email=e@x"
-        command = ["git", *identity, *arguments]
-        return subprocess.run(
-            command, cwd=self.root, check=True, capture_output=True, text=True
-        ).stdout
+        return git(self.root, *arguments)
 
     def edit(self, path: str, before: str, after: str) -> None:
         """Replace a text that occurs once in a file."""

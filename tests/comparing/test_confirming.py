@@ -1,17 +1,14 @@
 """A difference between two versions is reported only if new processes show it again."""
 
-import json
-
 import pytest
+from made_up import timed
 
 from lmperf.benchmarks import load
 from lmperf.comparing.run import CONFIRMATIONS, confirmed
-from lmperf.evidence.store import write_view
 from lmperf.evidence.wanted import Chosen
 from lmperf.reporting.results_of import read_result
 
 CELLS = 8
-ROUNDS = [1.0, 1.004, 0.998, 1.002, 0.997, 1.003]
 
 
 @pytest.fixture
@@ -34,30 +31,10 @@ class Measurements:
 
     def _result(self, side, chosen, factor):
         directory = self.directory / f"{side}{len(self.asked)}"
-        (one,) = chosen
-        rows = [self._row(side, n, case, factor) for n, case in enumerate(one.cases)]
-        write_view(directory / "evidence/attention.csv", rows)
-        known = {"machine": "m", "preset": "cpu", "environments": {"e": {"kind": "cpu"}}}
-        (directory / "machine.json").write_text(json.dumps(known))
-        return read_result(str(directory))
-
-    def _row(self, side, number, case, factor):
         # Only the first cell of the new version differs.
-        times = [ms * (factor if number == 0 else 1.0) for ms in ROUNDS]
-        again = ROUNDS[1:] + ROUNDS[:1] if side == "old" else []
-        return {
-            **case.axes,
-            "implementation": case.implementation,
-            "phase": "forward",
-            "status": "ok",
-            "median_ms": 1.0 * (factor if number == 0 else 1.0),
-            "rounds_ms": ";".join(map(repr, times)),
-            "again_ms": ";".join(map(repr, again)),
-            "measured_at": f"{side} {len(self.asked)}",
-            "environment": "e",
-            "key": side,
-            **self.columns,
-        }
+        factors = [factor] + [1.0] * CELLS
+        timed(directory, chosen[0].cases, factors.__getitem__, directory.name, **self.columns)
+        return read_result(str(directory))
 
 
 def test_difference_seen_once_is_unresolved(chosen, tmp_path):

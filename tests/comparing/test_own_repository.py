@@ -1,8 +1,7 @@
 """Versions of a user's module, in a repository without the code of lmperf."""
 
-import subprocess
-
 import pytest
+from repository import commit, git
 
 from lmperf.benchmark import Implementation
 from lmperf.benchmarks import load
@@ -24,9 +23,8 @@ def own(tmp_path, monkeypatch):
     (tmp_path / "mine/attention.py").write_text(MODULE)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    identity = ("-c", "user.name=a", "-c", "user.email=a@b")
-    for words in (("init", "-q"), ("add", "."), (*identity, "commit", "-qm", "First")):
-        subprocess.run(["git", *words], check=True)
+    git(tmp_path, "init", "-q")
+    commit(tmp_path)
     (tmp_path / "mine/attention.py").write_text(MODULE.replace("return v", "return 2 * v"))
     return tmp_path
 
@@ -41,7 +39,7 @@ def chosen():
 
 def test_only_the_users_code_differs_between_versions(own, chosen, tmp_path_factory):
     clone = tmp_path_factory.mktemp("clone")
-    subprocess.run(["git", "clone", "-q", own, clone], check=True)
+    git(own, "clone", "-q", own, clone)
     with version("HEAD") as old:
         before = old.codes(chosen)
     assert "HEAD" in old.name and not old.tree.exists()

@@ -2,11 +2,11 @@
 
 import os
 import shutil
-import subprocess
 import sys
 from types import SimpleNamespace
 
 import pytest
+from repository import commit, git
 
 from lmperf.config import slug
 from lmperf.evidence import machine
@@ -32,17 +32,6 @@ def checkout(tmp_path, monkeypatch):
     git(tmp_path, "init", "-q")
     commit(tmp_path)
     return tmp_path
-
-
-def commit(root):
-    git(root, "add", ".")
-    git(root, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "More")
-    return git(root, "rev-parse", "HEAD")
-
-
-def git(root, *arguments):
-    done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=True)
-    return done.stdout.strip()
 
 
 @pytest.mark.parametrize(
