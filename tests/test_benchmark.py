@@ -38,6 +38,11 @@ def test_entry_of_each_implementation_can_be_imported(stem):
             assert resolve(one.entry) is not None
 
 
+def test_callable_of_binds_options_to_entry():
+    one = Implementation("mine", "builtins:sorted", {"reverse": True})
+    assert load("attention", {"mine": one}).callable_of("mine")([1, 2]) == [2, 1]
+
+
 def test_implementation_that_needs_cuda_is_unsupported_on_a_cpu():
     declared = load("attention", {"mine": Implementation("mine", needs_cuda=True)})
     case = Case((), "mine")
