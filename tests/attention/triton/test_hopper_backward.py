@@ -11,16 +11,64 @@ from lmperf.attention.triton import hopper_backward as fused
 from lmperf.attention.triton.configurations import FUSED
 from lmperf.attention.triton.forward import forward
 from lmperf.attention.triton.launch import Form
-from lmperf.attention.triton.tiles import padded
+from lmperf.attention.triton.tiles import LOG2_E, padded
 from lmperf.benchmarks.flash_attention_check import uninitialised_memory_is_nan
 
 pytestmark = pytest.mark.interpreter
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+LENGTH, SEQUENCES = 100, 2
 
 
 @pytest.fixture
 def hopper():
     if torch.cuda.get_device_capability()[0] != 9:
         pytest.skip("needs a Hopper GPU")
+
+
+def places(rows, columns):
+    """For each element [rows, columns] of dQ, the offset at which `fused_kernel` adds it."""
+    r, c = torch.arange(rows)[:, None], torch.arange(columns)[None, :]
+    fragment = c // 8 * (8 * rows) + r // 16 * 128
+    return fragment + r % 8 * 16 + c % 8 // 2 * 4 + r // 8 % 2 * 2 + c % 2
+
+
+@pytest.mark.parametrize("transposed, d", [(True, 96), (False, 64)])
+def test_finish_kernel_restores_row_order(transposed, d):
+    block, width = 64, padded(d)
+    tiles = torch.randn(SEQUENCES, 2, block, width, device=DEVICE)
+    tiled = tiles.mT if transposed else tiles
+    accumulated = torch.empty(SEQUENCES, 2, block * width, device=DEVICE)
+    where = places(*tiled.shape[2:]).flatten().to(DEVICE)
+    assert where.unique().numel() == block * width
+    accumulated[:, :, where] = tiled.reshape(SEQUENCES, 2, -1)
+    dq = torch.empty(1, SEQUENCES, LENGTH, d, device=DEVICE)
+    fused.finish_kernel[(2 * SEQUENCES,)](
+        accumulated, dq, dq.stride(), SEQUENCES, LENGTH, 2.0,
+        D=d, BLOCK=block, BLOCK_D=width, TRANSPOSED=transposed,
+    )  # fmt: skip
+    expected = 2 * tiles.reshape(SEQUENCES, 2 * block, width)[:, :LENGTH, :d]
+    torch.testing.assert_close(dq[0], expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("has_grad_lse", [False, True])
+def test_prepare_kernel_masks_rows_beyond_the_last_query(has_grad_lse):
+    d, block = 40, 64
+    out, grad_out = (torch.randn(1, SEQUENCES, LENGTH, d, device=DEVICE) for _ in range(2))
+    lse, grad_lse = (torch.randn(1, SEQUENCES, LENGTH, device=DEVICE) for _ in range(2))
+    rows = torch.empty(SEQUENCES, 2, 2, block, device=DEVICE)
+    dq = torch.ones(SEQUENCES, 2, block * padded(d), device=DEVICE)
+    fused.prepare_kernel[(2 * SEQUENCES,)](
+        out, grad_out, lse, grad_lse if has_grad_lse else None, rows, dq,
+        out.stride(), grad_out.stride(), SEQUENCES, LENGTH,
+        D=d, BLOCK=block, BLOCK_D=padded(d), HAS_GRAD_LSE=has_grad_lse,
+    )  # fmt: skip
+    row_lse, delta = rows.transpose(1, 2).reshape(SEQUENCES, 2, 2 * block).unbind(1)
+    torch.testing.assert_close(row_lse[:, :LENGTH], lse[0] * LOG2_E.value)
+    expected = (out * grad_out).sum(-1)[0] - (grad_lse[0] if has_grad_lse else 0)
+    torch.testing.assert_close(delta[:, :LENGTH], expected, rtol=1e-5, atol=1e-5)
+    assert bool(row_lse[:, LENGTH:].isposinf().all()) and not delta[:, LENGTH:].any()
+    assert not dq.any()
 
 
 def gradients(x, causal):
