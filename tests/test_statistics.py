@@ -139,6 +139,18 @@ def test_adjusted_p_values_keep_nan_and_accept_empty_input():
     assert found[0] == pytest.approx(0.02) and np.isnan(found[1]) and found[2] == 0.04
 
 
+def test_p_values_are_those_of_scipy():
+    from scipy import stats  # slow to import
+
+    random = np.random.default_rng(5)
+    one, two = np.log(random.lognormal(0, 0.1, (2, 40, 9)))
+    one[::3, 6:], two[::2, 7:] = np.nan, np.nan
+    expected = stats.ttest_ind(one, two, axis=1, equal_var=False, nan_policy="omit").pvalue
+    found = unpaired(np.exp(one), np.exp(two)).p
+    assert found == pytest.approx(expected)
+    assert adjusted(found) == pytest.approx(stats.false_discovery_control(expected))
+
+
 def test_decided_needs_interval_outside_floor_or_narrow():
     ones = [1.0] * 6
     assert decided([1.10, 1.12, 1.11, 1.14, 1.13, 1.15], ones), "beyond the floor, without one"

@@ -156,7 +156,16 @@ def adjusted(ps: Rounds) -> np.ndarray:
     found = np.array(ps, dtype=float)
     some = ~np.isnan(found)
     if some.any():
-        found[some] = _scipy_stats().false_discovery_control(found[some])
+        found[some] = _adjusted(found[some])
+    return found
+
+
+def _adjusted(ps: np.ndarray) -> np.ndarray:
+    """The p values adjusted; scipy.stats, which does the same, takes 0.75 s to import."""
+    order = np.argsort(ps)[::-1]
+    scaled = ps[order] * (len(ps) / np.arange(len(ps), 0, -1))
+    found = np.empty_like(ps)
+    found[order] = np.minimum.accumulate(np.minimum(scaled, 1))
     return found
 
 
@@ -209,13 +218,6 @@ def decided(base: Sequence[float], candidate: Sequence[float]) -> bool:
     return (low > 1 or high < 1) and max(middle, 1 / middle) - 1 > LEAST_FLOOR
 
 
-def _scipy_stats():
-    """Import scipy.stats on first use: the import takes 0.75 s, and measuring does not need it."""
-    from scipy import stats
-
-    return stats
-
-
 def _from_one(ratio: float | np.ndarray) -> np.ndarray:
     """Return the distance of ratios from 1; a ratio and its inverse have the same distance."""
     with np.errstate(divide="ignore"):
@@ -249,10 +251,17 @@ def _p_paired(logs: np.ndarray) -> np.ndarray:
 
 
 def _p_unpaired(base: np.ndarray, candidate: np.ndarray) -> np.ndarray:
-    one, two = _moments(base), _moments(candidate)
+    """Welch's t test; as `_adjusted`, without scipy.stats."""
+    from scipy import special
+
+    (mean, deviation, n), (mean_2, deviation_2, n_2) = _moments(base), _moments(candidate)
     with np.errstate(divide="ignore", invalid="ignore"):
-        p = _scipy_stats().ttest_ind_from_stats(*one, *two, equal_var=False).pvalue
-    return _certain(p, one[0] - two[0], one[1] + two[1])
+        of_mean, of_mean_2 = deviation**2 / n, deviation_2**2 / n_2
+        freedom = (of_mean + of_mean_2) ** 2
+        freedom /= of_mean**2 / (n - 1) + of_mean_2**2 / (n_2 - 1)
+        t = (mean - mean_2) / np.sqrt(of_mean + of_mean_2)
+    p = 2 * special.stdtr(freedom, -np.abs(t))
+    return _certain(p, mean - mean_2, deviation + deviation_2)
 
 
 def _certain(p: np.ndarray, difference: np.ndarray, deviation: np.ndarray) -> np.ndarray:

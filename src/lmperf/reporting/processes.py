@@ -18,7 +18,7 @@ def results(tasks: Sequence[Callable]) -> Iterator:
         return
     # A fork of this process would hang where threads that draw figures run in it.
     processes = get_context("forkserver")
-    processes.set_forkserver_preload(["lmperf.reporting.site", "scipy.stats"])
+    processes.set_forkserver_preload(["lmperf.reporting.site"])
     with ProcessPoolExecutor(min(len(tasks), os.cpu_count() or 1), processes) as pool:
         for waiting in [pool.submit(task) for task in tasks]:
             yield waiting.result()
