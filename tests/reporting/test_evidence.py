@@ -20,7 +20,7 @@ def frame(*rows, stem="end_to_end", **more):
 
 def test_benchmark_that_was_not_measured_has_no_rows():
     rows = evidence().rows("lrpe")
-    assert rows.empty and {"state", "signs", "holds", "ms", "floor"} <= {*rows.columns}
+    assert rows.empty and {"state", "signs", "holds", "ms"} <= {*rows.columns}
 
 
 @pytest.mark.parametrize(
@@ -96,8 +96,7 @@ def test_noise_floor_is_how_far_two_processes_are_apart(pairs, floor):
     rows = [row("flash_attention", 1.0, seq_len=n) for n in (256, 512, 1024)]
     again = [row("flash_attention", 1.12, key=one["key"]) for one in rows[:pairs]]
     found = evidence(*rows, row("end_to_end", 9.0), again={"flash_attention": again})
-    assert found.rows("flash_attention")["floor"].tolist() == pytest.approx([floor] * 3)
-    assert found.rows("end_to_end")["floor"].tolist() == [ASSUMED_FLOORS[STEP]]
+    assert found.floors == ASSUMED_FLOORS | {KERNEL: pytest.approx(floor)}
 
 
 def test_step_that_waits_once_tells_the_floor_of_waiting_ones():
@@ -106,9 +105,9 @@ def test_step_that_waits_once_tells_the_floor_of_waiting_ones():
     waiting = row("end_to_end", 10.0, bound="host")
     found = evidence(*rows, waiting, again={"end_to_end": again})
     assert found.floors == ASSUMED_FLOORS | {WAITING: pytest.approx(0.4)}
-    floors = found.rows("end_to_end").set_index("key")["floor"]
-    assert floors[waiting["key"]] == pytest.approx(0.4)
-    assert floors[rows[0]["key"]] == ASSUMED_FLOORS[STEP]
+    kinds = found.rows("end_to_end").set_index("key")["noise_kind"]
+    floors = found.floors_of(kinds[[waiting["key"], rows[0]["key"]]])
+    assert floors.tolist() == [pytest.approx(0.4), ASSUMED_FLOORS[STEP]]
 
 
 def test_rows_are_in_reading_order():

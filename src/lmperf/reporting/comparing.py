@@ -220,7 +220,8 @@ def joined(old: Evidence, new: Evidence, stem: str) -> pd.DataFrame:
     for evidence in (old, new):
         rows = evidence.rows(stem)
         rows = of_one_call(rows) if stem == CEILINGS else rows
-        rows = rows.assign(row=rows.index, **{name: _texts(rows[name]) for name in keys})
+        texts, floor = {n: _texts(rows[n]) for n in keys}, evidence.floors_of(rows["noise_kind"])
+        rows = rows.assign(row=rows.index, floor=floor, **texts)
         # Observations, such as kernels, have several rows for a case.
         sides.append(rows[[*keys, *_OF_SIDE]].drop_duplicates(keys))
     both = sides[0].merge(sides[1], "outer", keys, suffixes=("_old", "_new"), indicator="side")

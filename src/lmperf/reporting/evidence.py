@@ -14,7 +14,6 @@ sections nor templates know these rules:
     mean_ms, std_ms   of its rounds or stretches
     tflops, share (of the matmul ceiling), mfu (share of the data sheet), tokens_s, peak_gib
     mask         causal or full
-    floor        the noise floor: how far two processes of the same code are apart
 """
 
 from __future__ import annotations
@@ -181,9 +180,7 @@ class Evidence:
     @once
     def rows(self, stem: str) -> pd.DataFrame:
         """All rows of a benchmark in reading order; none if it was not measured."""
-        rows = self._judged(stem)
-        # The copy joins columns of one dtype, which makes every later selection of rows faster.
-        return rows.assign(floor=rows["noise_kind"].map(self.floors).astype(float)).copy()
+        return self._judged(stem)
 
     @once
     def rounds(self, stem: str) -> np.ndarray:
@@ -192,13 +189,13 @@ class Evidence:
 
     @cached_property
     def twice(self) -> pd.DataFrame:
-        """The rows with results of two processes (R1): those of `rows` without `floor`, `stem`, and
-        the columns of the second time with the suffix `_again`. A step that waits for the CPU in
-        either process is of the kind WAITING.
+        """The rows with results of two processes (R1): those of `rows`, `stem`, and the columns of
+        the second time with the suffix `_again`. A step that waits for the CPU in either process is
+        of the kind WAITING.
         """
         found = [pd.DataFrame(columns=["noise_kind", "ms", "ms_again", "gpus", "gpus_again"])]
         for stem in self.again:
-            first, second = self._judged(stem), self._judged(stem, again=True)
+            first, second = self.rows(stem), self._judged(stem, again=True)
             if stem == "ceilings":
                 first, second = of_one_call(first), of_one_call(second)
             both = first.drop_duplicates("key").merge(second, on="key", suffixes=("", "_again"))
@@ -206,7 +203,7 @@ class Evidence:
             kind = both["noise_kind"].mask(both["noise_kind_again"] == WAITING, WAITING)
             found.append(both.assign(stem=stem, noise_kind=kind))
         found = [one for one in found if len(one)] or found[:1]
-        return pd.concat(found, ignore_index=True).copy()  # faster, as in `rows`
+        return pd.concat(found, ignore_index=True).copy()  # faster, as in `_judged`
 
     @cached_property
     def floors(self) -> dict[str, float]:
@@ -221,6 +218,10 @@ class Evidence:
             kind: noise_floor(pairs[kind]) if len(pairs[kind]) >= LEAST_PAIRS else assumed
             for kind, assumed in ASSUMED_FLOORS.items()
         }
+
+    def floors_of(self, kinds: pd.Series) -> pd.Series:
+        """The noise floor of each of some kinds."""
+        return kinds.map(self.floors).astype(float)
 
     @cached_property
     def cost(self) -> pd.DataFrame:
@@ -247,7 +248,8 @@ class Evidence:
         gpus = frame.get("ranks", pd.Series(1.0, frame.index)).fillna(1)
         frame["share"] = frame["tflops"] / dtypes.map(rates).astype(float) / gpus
         frame["mfu"] = frame["tflops"] / dtypes.map(sheets).astype(float) / gpus
-        return sorted_for_reading(frame, benchmark.identity).reset_index(drop=True)
+        # The copy joins columns of one dtype, which makes every later selection of rows faster.
+        return sorted_for_reading(frame, benchmark.identity).reset_index(drop=True).copy()
 
     @cached_property
     def _limits(self) -> dict[str, plausible.Limits]:
@@ -302,7 +304,7 @@ def typed(rows: Sequence[Mapping[str, str]], benchmark: Benchmark) -> pd.DataFra
     raw = pd.DataFrame(rows, dtype=object)
     others = [name for name in raw if name not in kinds]
     raw = raw.reindex(columns=[*kinds, *others]).astype(object)
-    raw = foreign.taken_frame(raw.mask(raw == ""))
+    raw = raw.mask(raw == "")
     truths = {"true": True, "1": True, "false": False, "0": False}
     made = {}
     for name, kind in kinds.items():
@@ -313,7 +315,7 @@ def typed(rows: Sequence[Mapping[str, str]], benchmark: Benchmark) -> pd.DataFra
     for name in others:
         numbers = pd.to_numeric(raw[name], errors="coerce")
         made[name] = numbers if numbers.notna().equals(raw[name].notna()) else raw[name]
-    frame = pd.DataFrame(made)
+    frame = foreign.taken_frame(pd.DataFrame(made))
     return frame.assign(size=frame["size"].map(size_words)) if "size" in frame else frame
 
 

@@ -34,7 +34,7 @@ from lmperf.statistics import (
 
 # What a pair knows of the row that a row is compared with, in addition to its cell.
 BASE = [
-    *("state", "waits", "holds", "signs", "floor", "key", "gpus", "environment", "together"),
+    *("state", "waits", "holds", "signs", "noise_kind", "key", "gpus", "environment", "together"),
     *("ms", "n", "host_ms", "compile_s", "peak_gib"),
 ]
 PRECISE = 0.10  # an unresolved speed-up known to this much takes part in a mean
@@ -79,7 +79,8 @@ def pairs(evidence: Evidence, stem: str, ours: Mapping, base: Mapping) -> pd.Dat
     ).reindex(both.index)
     unsound = ~(both["holds"] & both["holds_base"]) | both["waits"] | both["waits_base"]
     p = adjusted(found["p"].mask(unsound))
-    floor = both[["floor", "floor_base"]].max(axis=1).clip(lower=found["step"])
+    floors = [evidence.floors_of(both[kind]) for kind in ("noise_kind", "noise_kind_base")]
+    floor = np.fmax(*floors).clip(lower=found["step"])
     numbers = Ratio(*(found[column].to_numpy() for column in ("ratio", "low", "high", "p", "n")))
     said = verdict(numbers, floor.to_numpy(), p <= FALSE_DISCOVERY, unsound.to_numpy())
     states = zip(both["state"], both["state_base"], strict=True)

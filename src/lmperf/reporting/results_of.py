@@ -62,7 +62,7 @@ def unreadable(evidence: Evidence, stem: str) -> str:
     try:
         evidence.rows(stem)
     except ValueError as error:
-        return f"{stem}.csv: {error}"
+        return foreign.taken(f"{stem}.csv: {error}")
     return ""
 
 

@@ -201,9 +201,16 @@ class Distributed(Section):
         return found.pop() if len(found) == 1 else ""
 
     def _leader(self, batch: int) -> str:
-        (_, best), *others = self._at(batch).iterrows()
-        leads = others and all(is_faster(best, other) for _, other in others)
-        return plain(best["implementation"]) if leads else ""
+        """The strategy faster than all others at a batch, beyond intervals and noise floors.
+
+        A step that waits for the CPU counts with the time that it takes here.
+        """
+        steps = self._at(batch)
+        best, others = steps.iloc[0], steps.iloc[1:]
+        floors = self.evidence.floors_of(steps["noise_kind"])
+        faster = best["high_ms"] < others["low_ms"]
+        faster &= (1 + floors.iloc[1:].clip(lower=floors.iloc[0])) * best["ms"] < others["ms"]
+        return plain(best["implementation"]) if len(others) and faster.all() else ""
 
     @cached_property
     def over_one_rank(self) -> pd.DataFrame:
@@ -361,12 +368,3 @@ class Distributed(Section):
 def _software(evidence: Evidence) -> list:
     """What decides whether two machines can be compared: the kind of GPU and the versions."""
     return [evidence.environment.get(name) for name in ("device", "torch", "cuda", "triton")]
-
-
-def is_faster(one: pd.Series, other: pd.Series) -> bool:
-    """Whether a step takes less time than another, beyond intervals and noise floors.
-
-    A step that waits for the CPU counts with the time that it takes here.
-    """
-    floor = 1 + max(one["floor"], other["floor"])
-    return bool(one["high_ms"] < other["low_ms"] and floor * one["ms"] < other["ms"])

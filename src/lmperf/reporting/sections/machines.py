@@ -107,6 +107,8 @@ def ratios(machines: Sequence[Evidence]) -> Iterator[dict]:
     """
     timed = [stem for stem in stems() if stem != CEILINGS and isinstance(load(stem), Timed)]
     for sides, stem in product(combinations(machines, 2), timed):
+        if not all(stem in one.stems for one in sides):
+            continue
         found = compared(*sides, stem)
         if mean(found["ratio"]) < 1:
             sides = sides[::-1]
@@ -130,16 +132,16 @@ def mean(ratios: pd.Series) -> float:
 
 
 def compared(one: Evidence, other: Evidence, stem: str) -> pd.DataFrame:
-    """The rows of the first machine in cells that the second one measured, too.
+    """The cells that both machines measured.
 
-    Rows that waited for the CPU or were measured under load are left out. Adds `ratio`, the time of
-    the second machine over that of the first; `bound`, what bounds the row on the first; and
-    `sheets`, the ratio of the data sheets in that.
+    Rows that waited for the CPU or were measured under load are left out. Columns: `ratio`, the
+    time of the second machine over that of the first; `bound`, what bounds the row on the first;
+    and `sheets`, the ratio of the data sheets in that.
     """
-    sides = [of.rows(stem) for of in (one, other)]
-    mine, theirs = (rows[rows["holds"] & ~rows["waits"] & rows["ms"].notna()] for rows in sides)
     identity = [*load(stem).identity]
-    rows = mine.merge(theirs[[*identity, "ms"]], on=identity, suffixes=("", "_other"))
+    sides = [rows[rows["holds"] & ~rows["waits"]] for rows in (one.rows(stem), other.rows(stem))]
+    mine, theirs = (rows[[*identity, "ms", "flops", "bytes"]].dropna(subset="ms") for rows in sides)
+    rows = mine.merge(theirs, on=identity, suffixes=("", "_other"))
     rows["bound"] = bounds(one, rows, rows["bytes"])["bound"]
     of_sheets = zip(rows["bound"], rows.get("dtype", pd.Series("", rows.index)), strict=True)
     return rows.assign(
