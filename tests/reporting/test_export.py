@@ -1,6 +1,5 @@
 """The report of a machine as one file."""
 
-import re
 import shutil
 
 import planted
@@ -74,18 +73,6 @@ def test_links_between_pages_stay_within_the_document(document):
     assert len(ids) == len({*ids}) and "mine-lengths" in ids
     assert [of["href"] for of in page.all("a")] == ["#mine-lengths"]
     assert "traces" in page.text, "a link to another file becomes text"
-
-
-def test_latex_has_the_text_and_tables_of_the_first_page(evidence, own):
-    text = export.latex(evidence, own)
-    assert r"\section*{Models on NVIDIA H200}" in text and r"\textbf{Use bf16}" in text
-    assert r"\emph{Italic} \texttt{a\_b}" in text and "Lengths" in text
-    assert "\\begin{verbatim}\nstep()\n\\end{verbatim}" in text
-    assert r"\begin{tabular}{rrl}" in text
-    (line,) = re.findall(r"^1,024 & .*", text, re.MULTILINE)
-    assert line.startswith("1,024 & 2.00 (") and line.endswith(r" \\")
-    for name in re.findall(r"\\begin{(\w+)}", text):
-        assert text.count(f"\\begin{{{name}}}") == text.count(f"\\end{{{name}}}")
 
 
 @pytest.mark.process

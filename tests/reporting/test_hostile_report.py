@@ -11,7 +11,7 @@ from html_page import HtmlPage
 from test_foreign import HOSTILE
 
 from lmperf.benchmarks import load
-from lmperf.reporting import export, site
+from lmperf.reporting import site
 from lmperf.reporting.evidence import Evidence
 from lmperf.reporting.foreign import plain, taken
 from lmperf.reporting.pages import REPORT, pages_of
@@ -83,8 +83,3 @@ def test_site_of_hostile_evidence_is_inert(evidence, tmp_path):
                 assert attributes["type"] == "application/json", name
             assert not re.match(r"\s*javascript:", attributes.get("href", ""), re.I), name
     assert seen[:40] in " ".join(HtmlPage(files["index.html"]).text.split())
-
-
-def test_latex_of_hostile_evidence_has_no_foreign_command(evidence):
-    commands = set(re.findall(r"\\([A-Za-z]+)", export.latex(evidence)))
-    assert not commands & {"input", "write", "csname", "def", "include", "frac"}

@@ -1,4 +1,4 @@
-"""The report of one machine as one file: HTML, PDF or LaTeX, to send or to hand in."""
+"""The report of one machine as one file, HTML or PDF, to send or to hand in."""
 
 from __future__ import annotations
 
@@ -8,18 +8,13 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from html import unescape
 from importlib.metadata import version
-from itertools import takewhile
 from pathlib import Path
-
-from markdown_it import MarkdownIt
-from markdown_it.token import Token
 
 from lmperf.errors import UserError
 from lmperf.reporting.evidence import Evidence
-from lmperf.reporting.formats import in_latex
 from lmperf.reporting.html import target
 from lmperf.reporting.pages import REPORT, pages_of
 from lmperf.reporting.render import Page, load_templates
@@ -101,63 +96,3 @@ def pdf(document: str) -> bytes:
         if not printed.exists():
             raise UserError(f"{browser} did not print the report; export --format html instead")
         return printed.read_bytes()
-
-
-# Token of Markdown -> what it is in LaTeX. Links are their words, figures are left out.
-LATEX = {
-    **{"strong_open": r"\textbf{", "em_open": r"\emph{", "strong_close": "}", "em_close": "}"},
-    **{"softbreak": "\n", "hardbreak": "\n", "paragraph_close": "\n\n", "heading_close": "}\n\n"},
-    **{"bullet_list_open": "\\begin{itemize}\n", "bullet_list_close": "\\end{itemize}\n\n"},
-    **{"ordered_list_open": "\\begin{enumerate}\n", "ordered_list_close": "\\end{enumerate}\n\n"},
-    **{"blockquote_open": "\\begin{quote}\n", "blockquote_close": "\\end{quote}\n\n"},
-    **{"list_item_open": r"\item ", "tr_close": " \\\\\n", "thead_close": "\\midrule\n"},
-    **{"table_close": "\\bottomrule\n\\end{tabular}}\n\n"},
-}
-PREAMBLE = r"""\documentclass{article}
-\usepackage[margin=2cm]{geometry}
-\usepackage{booktabs,graphicx}
-\setlength{\parindent}{0pt}\setlength{\parskip}{0.5em}
-\begin{document}
-
-"""
-# A table is no wider than the page.
-TABLE = r"""\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%%
-\begin{tabular}{%s}
-\toprule
-"""
-
-
-def latex(evidence: Evidence, own: Path | None = None) -> str:
-    """The text and the tables of a machine's first page as a LaTeX document."""
-    page = Page(REPORT, evidence, own=own)
-    text = page.render(overview=False)
-    tokens = MarkdownIt("commonmark").enable("table").parse(text)
-    return f"{PREAMBLE}{_in_latex(tokens)}\\end{{document}}\n"
-
-
-def _in_latex(tokens: Sequence[Token]) -> str:
-    made, before = [], None
-    for place, token in enumerate(tokens):
-        if token.type == "inline":
-            made.append(_in_latex(token.children or []))
-        elif token.type in ("text", "code_inline"):
-            # LaTeX would read a leading bracket or star as an argument of what is before it.
-            words = re.sub(r"^(?=[\[*])", "{}", in_latex(token.content))
-            made.append(rf"\texttt{{{words}}}" if token.type == "code_inline" else words)
-        elif token.type == "fence":
-            code = token.content.replace(r"\end{verbatim}", "")
-            made.append(f"\\begin{{verbatim}}\n{code}\\end{{verbatim}}\n\n")
-        elif token.type == "heading_open":
-            made.append(
-                {"h1": r"\section*{", "h2": r"\subsection*{"}.get(token.tag, r"\paragraph*{")
-            )
-        elif token.type == "table_open":
-            heads = takewhile(lambda one: one.type != "thead_close", tokens[place:])
-            sides = [str(one.attrGet("style")) for one in heads if one.type == "th_open"]
-            made.append(TABLE % "".join("r" if "right" in side else "l" for side in sides))
-        elif token.type in ("th_open", "td_open"):
-            made.append("" if before == "tr_open" else " & ")
-        else:
-            made.append(LATEX.get(token.type, ""))
-        before = token.type
-    return "".join(made)
