@@ -86,11 +86,3 @@ def test_attention_saves_memory_if_every_peak_is_lower(peak, saves):
     said = sentence(page_of(*rows), "Attention inside a model")
     assert f"SDPA 2.00x at context 1024 (large), with a peak {100 - peak / 20.48:.1f} %" in said
     assert ("The matrix of scores is never stored." in said) is saves
-
-
-def test_other_devices_show_the_steps_that_both_have():
-    other = planted.evidence(step(200), step(9, "sdpa"), machine="other")
-    page = page_of(step(100), step(50, "compiled_blocks"), others=(other,))
-    [table] = [table for table in page.tables if table.id == "E5"]
-    assert [column.cells[0].value for column in table.columns[1:]] == [100, 200]
-    assert sentence(page, "Steps that wait for no CPU take 2.00 times as long on NVIDIA H200")

@@ -49,6 +49,7 @@ class Questions(Section):
         found = {
             "Ceilings": "method.md#ceilings",
             "R1": "method.md#r1-rows-measured-a-second-time",
+            "E5": "../machines.md#e5-the-same-train-steps-on-several-machines",
         }
         for stem in stems():
             path = TEMPLATES / f"{stem}.md.j2"
