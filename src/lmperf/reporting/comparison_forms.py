@@ -12,7 +12,7 @@ import pandas as pd
 from lmperf.reporting import formats
 from lmperf.reporting.comparing import BROKEN, MENDED, SIDES, VERDICTS, Comparison
 from lmperf.reporting.foreign import deep, plain
-from lmperf.reporting.results import DERIVED, HIGHER, LOWER, TIME, Cell, Column, Table
+from lmperf.reporting.results import Cell, Column, Table
 from lmperf.reporting.tables import cells
 from lmperf.reporting.words import count, end, listed, percent, ratio, sig
 from lmperf.statistics import (
@@ -115,7 +115,7 @@ def table(of: Comparison, rows: pd.DataFrame, caption: str = "") -> Table:
         _text("row", "row", rows["name"]),
         *(_time(rows, side, words) for side, words in zip(SIDES, sides, strict=True)),
         _ratio(rows, " / ".join(sides)),
-        Column("floor", "counts from", tuple(cells(rows, "floor", percent)), role=DERIVED),
+        Column("floor", "counts from", tuple(cells(rows, "floor", percent))),
     ]
     if rows["cycles"].notna().any():
         columns.append(_ratio(rows, "in cycles", "cycles", "cycles_low", "cycles_high"))
@@ -132,14 +132,14 @@ def _text(name: str, header: str, values: pd.Series) -> Column:
 def _time(rows: pd.DataFrame, side: str, words: str) -> Column:
     of_side = rows.rename(columns=lambda name: name.removesuffix(f"_{side}"))
     made = tuple(cells(of_side, "ms", sig))
-    return Column(f"{side}.time", f"{words} (ms)", made, "ms", LOWER, TIME)
+    return Column(f"{side}.time", f"{words} (ms)", made, "ms")
 
 
 def _ratio(rows: pd.DataFrame, header: str, *columns: str) -> Column:
     value, low, high = columns or ("ratio", "low", "high")
     made = cells(rows, value, ratio, "{value} ({low}-{high})", low=(low, end), high=(high, end))
     name = "old.over.new" if value == "ratio" else f"old.over.new.{value}"
-    return Column(name, header, tuple(made), "", HIGHER, DERIVED)
+    return Column(name, header, tuple(made))
 
 
 def as_text(of: Comparison) -> str:

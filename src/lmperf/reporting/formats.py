@@ -21,7 +21,7 @@ from tabulate import tabulate
 
 from lmperf.reporting.foreign import deep, plain
 from lmperf.reporting.html import inline
-from lmperf.reporting.results import AXIS, SIGNS, Cell, Column, Table
+from lmperf.reporting.results import SIGNS, Cell, Column, Table
 
 FOLD = 15
 # Characters of a text that make its column a wide one.
@@ -118,7 +118,7 @@ def html(table: Table) -> str:
 
 def _th(column: Column, side: str) -> str:
     is_wide = not side and max((len(cell.words) for cell in column.cells), default=0) > WIDE
-    axis = "data-axis" if column.role == AXIS else ""
+    axis = "data-axis" if column.is_axis else ""
     wide = 'class="wide"' if is_wide else ""
     attributes = " ".join(filter(None, ('scope="col"', side, wide, axis)))
     return f"<th {attributes}>{_shown(column.header)}</th>"

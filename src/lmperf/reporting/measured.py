@@ -13,7 +13,7 @@ from lmperf.names import STATUSES, axis_words, implementation_words, in_order, v
 from lmperf.reporting.evidence import Evidence
 from lmperf.reporting.foreign import plain
 from lmperf.reporting.reproduced import RESULTS
-from lmperf.reporting.results import DERIVED, HIGHER, LOWER, Cell, Table
+from lmperf.reporting.results import Cell, Table
 from lmperf.reporting.tables import Quantity, cells, made, number, over_base, status, text, time
 from lmperf.reporting.words import TENSORS, count, error, sig
 from lmperf.statistics import FASTER, SLOWER
@@ -45,8 +45,8 @@ def tables(evidence: Evidence, benchmark: Benchmark, over: str | None = None) ->
     columns = [
         time(),
         *([number("host_ms", "host", unit="ms")] if rows["host_ms"].notna().any() else []),
-        number("tflops", unit="TFLOP/s", better=HIGHER, role=DERIVED),
-        number("bandwidth_gbps", unit="GB/s", better=HIGHER, role=DERIVED),
+        number("tflops", unit="TFLOP/s"),
+        number("bandwidth_gbps", unit="GB/s"),
         *(_over(base) for base in ([over] if over else bases)),
         *_errors(rows),
     ]
@@ -74,7 +74,7 @@ def _errors(rows: pd.DataFrame) -> list[Quantity]:
                 rows.assign(state=None, words="", signs=None), name, error, words, **second
             )
 
-        return Quantity(header, name, make, better=LOWER)
+        return Quantity(header, name, make)
 
     bound = {"words": "{value} / {second}", "second": ("error_bound", error)}
     tensors = [(f"error_{name}", f"error of {of}") for name, of in TENSORS.items()]

@@ -11,9 +11,6 @@ EMPTY = "–"
 NO_ROW = "no_row"  # no row of evidence
 NOT_RECORDED = "not_recorded"  # the row exists but lacks this number
 NOT_COMPARED = "not_compared"  # both rows were measured, but not on one GPU
-# Roles of a column.
-AXIS, TIME, DERIVED, OBSERVED = "axis", "time", "derived", "observed"
-LOWER, HIGHER = "lower", "higher"
 # Sign beside a number -> its sign and its meaning.
 SIGNS = {
     "capped": ("ᶜ", "capped: power or heat held the device back"),
@@ -68,16 +65,14 @@ class Column:
         header: the words that a page shows, with the unit.
         cells: one for each line of the table.
         unit: of ``Cell.value``; empty for a ratio, a fraction, a count or text.
-        better: LOWER or HIGHER if that direction is better, else empty.
-        role: AXIS, TIME, DERIVED (from times: rates, speed-ups) or OBSERVED (all others).
+        is_axis: whether the cells are values of an axis, not results.
     """
 
     name: str
     header: str
     cells: tuple[Cell, ...] = ()
     unit: str = ""
-    better: str = ""
-    role: str = OBSERVED
+    is_axis: bool = False
 
 
 @dataclass(frozen=True)

@@ -20,15 +20,9 @@ from lmperf.names import axis_words, value_words
 from lmperf.reporting.evidence import NEUTRAL, Evidence, having, once, parts, sorted_for_reading
 from lmperf.reporting.gains import Gain, pairs
 from lmperf.reporting.results import (
-    AXIS,
-    DERIVED,
-    HIGHER,
-    LOWER,
     NO_ROW,
     NOT_COMPARED,
     NOT_RECORDED,
-    OBSERVED,
-    TIME,
     Cell,
     Column,
     Table,
@@ -84,8 +78,6 @@ class Quantity:
     make: Callable[[Evidence, pd.DataFrame], pd.Series]
     where: Mapping = field(default_factory=dict)
     unit: str = ""
-    better: str = ""
-    role: str = OBSERVED
     note: str = ""
 
     def column(
@@ -103,7 +95,7 @@ class Quantity:
             return None
         header = f"{self.header} ({self.unit})" if self.unit and self.header else self.header
         found = tuple(by_line.get(line, empty) for line in dict.fromkeys(lines.values()))
-        return Column(self.name, header or self.unit, found, self.unit, self.better, self.role)
+        return Column(self.name, header or self.unit, found, self.unit)
 
 
 # The words of a cell that has a further number, by its name.
@@ -115,9 +107,7 @@ def number(
     header: str = "",
     form="sig",
     unit: str = "",
-    better: str = "",
     of: str = "",
-    role: str = OBSERVED,
     note: str = "",
     words: str = "",
     **further,
@@ -138,7 +128,7 @@ def number(
     make = lambda _, rows: cells(rows, value, form, words, **further)  # noqa: E731
     where = {"implementation": of} if of else {}
     name = ".".join(filter(None, (of, value)))
-    return Quantity(header, name, make, where, unit, better, role, note)
+    return Quantity(header, name, make, where, unit, note)
 
 
 def memory(
@@ -148,7 +138,7 @@ def memory(
 
     more: see `number`.
     """
-    shown = number(value, header, form, unit, LOWER, of, **more)
+    shown = number(value, header, form, unit, of, **more)
     return replace(shown, make=lambda evidence, rows: shown.make(evidence, _of_memory(rows)))
 
 
@@ -177,7 +167,7 @@ def time(of: str = "", header: str | None = None, brief: bool = False) -> Quanti
         header = value_words("implementation", of) if of else "time"
     more = {} if brief else {"low": "low_ms", "high": "high_ms"}
     note = "Times: median." if brief else "Times: median (interval)."
-    return number("ms", header, sig, "ms", LOWER, of, role=TIME, note=note, **more)
+    return number("ms", header, sig, "ms", of, note=note, **more)
 
 
 INTERVAL = {"low": ("low_ms", sig), "high": ("high_ms", sig)}
@@ -189,7 +179,7 @@ def rate(of: str = "", brief: bool = False) -> Quantity:
     more = {} if brief else {"words": "{value} ({second})", "second": ("share", percent)}
     share = "" if brief else "; in brackets of the peak matmul in single calls"
     note = f"Rates: from the median time{share}."
-    return number("tflops", header, sig, "TFLOP/s", HIGHER, of, role=DERIVED, note=note, **more)
+    return number("tflops", header, sig, "TFLOP/s", of, note=note, **more)
 
 
 def over(ours: str, base: str = "", header: str = "", brief: bool = False, **axes) -> Quantity:
@@ -212,7 +202,7 @@ def over(ours: str, base: str = "", header: str = "", brief: bool = False, **axe
     note = "Speed-ups: median of the ratios of rounds; above one, ours is faster."
     where = {"implementation": ours} | {axis: sides[0] for axis, sides in axes.items()}
     name = f"{ours}.over.{'.'.join([base or ours, *(str(s[1]) for s in axes.values())])}"
-    return Quantity(header, name, make, where, "", HIGHER, DERIVED, note)
+    return Quantity(header, name, make, where, note=note)
 
 
 def over_base(header: str, name: str, form: str = "", base: str = "") -> Quantity:
@@ -241,7 +231,7 @@ def over_base(header: str, name: str, form: str = "", base: str = "") -> Quantit
         return pd.Series(made, dtype=object)
 
     note = "Speed-ups: median of the ratios of rounds; above one, the line is faster."
-    return Quantity(header, name, make, {}, "", HIGHER, DERIVED, "" if form else note)
+    return Quantity(header, name, make, note="" if form else note)
 
 
 def _without_interval(cell: Cell, form: Callable) -> Cell:
@@ -279,7 +269,7 @@ def mean(base: str) -> Quantity:
     header = f"over {value_words('implementation', base)}"
     note = "Geometric mean over cells (smallest to largest); below one the other is faster."
     where = {"implementation": base}
-    return Quantity(header, f"mean.over.{base}", make, where, "", HIGHER, DERIVED, note)
+    return Quantity(header, f"mean.over.{base}", make, where, note=note)
 
 
 def _mean(gain: Gain) -> Cell:
@@ -312,7 +302,7 @@ def host_times(*implementations: str) -> list[Quantity]:
     """The time of each implementation on the device, of the host for a call, and in a loop."""
     kinds = {"median_ms": "device", "host_ms": "host", "eager_ms": "loop"}
     return [
-        number(column, f"{value_words('implementation', of)}, {kind}", "sig", "ms", LOWER, of)
+        number(column, f"{value_words('implementation', of)}, {kind}", "sig", "ms", of)
         for of in implementations
         for column, kind in kinds.items()
     ]
@@ -386,7 +376,7 @@ def made(
                 name,
                 (heads or {}).get(name, axis_words(name)),
                 tuple(_text(name, value, words) for value in of),
-                role=AXIS,
+                is_axis=True,
             )
             for name, of in zip(varying, zip(*dict.fromkeys(keys), strict=True), strict=True)
         ]

@@ -14,7 +14,6 @@ from lmperf.names import STATUSES, dtype_words, implementation_words, in_order
 from lmperf.reporting.evidence import having, matching, some
 from lmperf.reporting.gains import Gain
 from lmperf.reporting.published import figures_of
-from lmperf.reporting.results import LOWER, TIME
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
 from lmperf.reporting.sections.bounds import COMPUTE, MEMORY, NEITHER, bounds
@@ -308,8 +307,7 @@ class Attention(Section):
         matrices: header of the last column.
         """
         times = [
-            number("ms", name, unit="ms", better=LOWER, of=of, role=TIME)
-            for of, name in ((PLAIN, ""), (COMPILED, COMPILED))
+            number("ms", name, unit="ms", of=of) for of, name in ((PLAIN, ""), (COMPILED, COMPILED))
         ]
         unit, mib = ("GiB", MIB_IN_GIB) if self.short.frame["peak_gib"].max() >= 1 else ("MiB", 1)
         peak = memory(f"peak_mib / {mib}", "peak, eager", unit)

@@ -9,7 +9,6 @@ import pandas as pd
 from lmperf.names import implementation_words, in_order
 from lmperf.reporting.evidence import Evidence, having, only, parts, some
 from lmperf.reporting.gains import Gain, pairs
-from lmperf.reporting.results import TIME
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate, ranks_memory
 from lmperf.reporting.sections.ranks_memory import MEMORY, matched
@@ -90,7 +89,7 @@ class Distributed(Section):
     def interval(self, name: str, header: str = "") -> Quantity:
         """A time of the ledger with its interval."""
         ends = {end: f"{name}_{end}_ms" for end in ("low", "high")}
-        return number(f"{name}_ms", header or name, unit="ms", role=TIME, **ends)
+        return number(f"{name}_ms", header or name, unit="ms", **ends)
 
     def component(self, name: str) -> Quantity:
         """A component of a rank's memory: predicted / measured."""

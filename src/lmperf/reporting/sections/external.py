@@ -99,7 +99,7 @@ class Compared:
     def columns(self) -> list[Quantity]:
         """Its time, its speed-ups over each other one, and its error beside the bound."""
         header, bound = "largest error / bound", "error_bound"
-        worst = number("max_error", header, error, better="lower", second=bound)
+        worst = number("max_error", header, error, second=bound)
         gains = [over(self.name, one, f"over {self.named(one)}") for one in self.others]
         gains = [replace(one, note="") for one in gains]
         return [time(self.name, "time"), *gains, observed(worst)]

@@ -305,7 +305,7 @@ class FlashAttention(Section):
         """The error of each tensor, beside PyTorch's if known, and the worst one with its bound."""
         return [
             *map(_error_column, tensors),
-            number("max_error", "error of the worst tensor", error, better="lower"),
+            number("max_error", "error of the worst tensor", error),
             number("error_bound", "its bound", error),
             text("gate", "check"),
         ]
@@ -379,4 +379,4 @@ def over_the_fastest(backends: list[pd.DataFrame]) -> pd.DataFrame:
 
 def _error_column(tensor: str) -> Quantity:
     column = f"error_{tensor}"
-    return number(column, TENSORS[tensor], error, better="lower", second=f"{column}_theirs")
+    return number(column, TENSORS[tensor], error, second=f"{column}_theirs")

@@ -164,7 +164,7 @@ class Lrpe(Section):
             words = value_words("implementation", name)
             made.append(time(name))
             if name in (COPY, self.lead):
-                made.append(number("gbps", words, unit="GB/s", better="higher", of=name))
+                made.append(number("gbps", words, unit="GB/s", of=name))
             if name != COPY:
                 made.append(share_of_copy(name, words))
         lead = value_words("implementation", self.lead)
@@ -211,4 +211,4 @@ def share_of_copy(name: str, words: str) -> Quantity:
     shown = {"of": name, "words": "{value} % ({low}-{high})"}
     shown["note"] = "% of copy: the median of the ratios of rounds."
     ends = {"low": "copy_low", "high": "copy_high"}
-    return number("copy_percent", words, "fixed", "% of copy", "higher", **shown, **ends)
+    return number("copy_percent", words, "fixed", "% of copy", **shown, **ends)

@@ -10,7 +10,6 @@ from lmperf.dtypes import dtype_of
 from lmperf.names import dtype_words, implementation_words, in_order, phase_words
 from lmperf.reporting.evidence import NEUTRAL, having, matching, some, sorted_for_reading
 from lmperf.reporting.foreign import plain, taken
-from lmperf.reporting.results import TIME
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
 from lmperf.reporting.sections.kernels import (
@@ -95,7 +94,7 @@ class Profiles(Section):
 
     @property
     def class_columns(self) -> list[Quantity]:
-        return [number(name, one.words, unit="ms", role=TIME) for name, one in CLASSES.items()]
+        return [number(name, one.words, unit="ms") for name, one in CLASSES.items()]
 
     @cached_property
     def usual(self) -> Rows:

@@ -8,7 +8,6 @@ import pandas as pd
 
 from lmperf.names import phase_words
 from lmperf.reporting.evidence import having, matching, some
-from lmperf.reporting.results import LOWER, TIME
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.tables import Quantity, memory, number
@@ -62,25 +61,22 @@ class Warmup(Section):
         for n in WARM_UPS:
             mean, std = f"after_{n}", f"after_{n}_std"
             more = {"words": "{value} ± {second}", "second": std}
-            columns.append(number(mean, f"after {n}", unit="ms", better=LOWER, role=TIME, **more))
-            columns.append(number(f"{std} / {mean}", f"std / mean after {n}", better=LOWER))
+            columns.append(number(mean, f"after {n}", unit="ms", **more))
+            columns.append(number(f"{std} / {mean}", f"std / mean after {n}"))
         return columns
 
     @property
     def step_columns(self) -> list[Quantity]:
         """The time of every step, and the first over the second."""
-        times = [number(f"step_{n}", f"step {n}", unit="ms", role=TIME) for n in self.steps]
+        times = [number(f"step_{n}", f"step {n}", unit="ms") for n in self.steps]
         ratio = [number("step_1 / step_2", "step 1 / step 2")] if {1, 2} <= {*self.steps} else []
         return [*times, *ratio]
 
     @property
     def cost_columns(self) -> list[Quantity]:
         """The parts of the first step beside later ones, what it costs, and reserved memory."""
-        parts = [
-            number(f"{n}_1", phase_words(n), unit="ms", role=TIME, second=f"{n}_later")
-            for n in PARTS
-        ]
-        cost = number("cost", "first step costs", unit="ms", better=LOWER)
+        parts = [number(f"{n}_1", phase_words(n), unit="ms", second=f"{n}_later") for n in PARTS]
+        cost = number("cost", "first step costs", unit="ms")
         share = number("100 * forward_cost / parts_cost", "of it in the forward", unit="%")
         reserved = [
             memory(f"reserved_{n}", f"reserved in step {n}")

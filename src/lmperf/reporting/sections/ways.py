@@ -10,7 +10,7 @@ import pandas as pd
 
 from lmperf.names import dtype_words, implementation_words, in_order
 from lmperf.reporting.evidence import having
-from lmperf.reporting.results import DERIVED, EMPTY, NOT_RECORDED, Cell
+from lmperf.reporting.results import EMPTY, NOT_RECORDED, Cell
 from lmperf.reporting.tables import Quantity, number, over, time
 
 STEM, STEP = "end_to_end", "train_step"
@@ -61,7 +61,7 @@ class Way(NamedTuple):
 
     def first_calls(self) -> Quantity:
         """The column of the seconds that its first calls take: compilation and execution."""
-        column = number("compile_s", "first calls", unit="s", better="lower")
+        column = number("compile_s", "first calls", unit="s")
         where = self.axes | {"phase": STEP}
         return observed(replace(column, name=f"{self.name}.first_calls", where=where))
 
@@ -91,17 +91,20 @@ def beside(base: Way, others: Iterable[Way]) -> list[Quantity]:
     return columns
 
 
-def of_steps(columns: Iterable[Quantity]) -> list[Quantity]:
-    """Columns of train steps, which leave it to the time to say why a step has no result."""
-    return [observed(replace(one, where={**one.where, "phase": STEP})) for one in columns]
+def of_steps(columns: Iterable[Quantity], italic: bool = False) -> list[Quantity]:
+    """Columns of train steps, which leave it to the time to say why a step has no result.
+
+    italic: whether they depend on the time, and are in italic where it is.
+    """
+    return [observed(replace(one, where={**one.where, "phase": STEP}), italic) for one in columns]
 
 
-def observed(column: Quantity) -> Quantity:
-    """A column beside a time: no reason for a missing result, and italic only if it is derived."""
+def observed(column: Quantity, italic: bool = False) -> Quantity:
+    """A column beside a time, without reasons for missing results; see `of_steps`."""
 
     def cell(one: Cell) -> Cell:
         if one.value is None:
             return Cell(EMPTY, state=NOT_RECORDED)
-        return one if column.role == DERIVED else replace(one, waits=False)
+        return one if italic else replace(one, waits=False)
 
     return replace(column, make=lambda evidence, rows: column.make(evidence, rows).map(cell))
