@@ -170,9 +170,6 @@ def time(of: str = "", header: str | None = None, brief: bool = False) -> Quanti
     return number("ms", header, sig, "ms", of, note=note, **more)
 
 
-INTERVAL = {"low": ("low_ms", sig), "high": ("high_ms", sig)}
-
-
 def rate(of: str = "", brief: bool = False) -> Quantity:
     """TFLOP/s with the share of the peak matmul; ``brief``: without."""
     header = value_words("implementation", of) if of else ""
