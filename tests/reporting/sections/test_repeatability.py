@@ -43,7 +43,7 @@ def test_kind_of_a_row(row, kind):
     assert (line.ratio, line.apart) == pytest.approx((1.1, 0.1))
 
 
-def test_second_time_of_a_row_that_was_measured_anew_since_is_of_no_step():
+def test_second_times_of_earlier_rows_are_left_out():
     first, again = twice(a_step(), 1.01)
     assert not made((first, again | {"key": "f" * 16})).has_steps
 

@@ -49,6 +49,7 @@ def test_graph_with_float32_weights_is_owed_until_measured():
 @pytest.mark.parametrize(("ms", "undecided"), [(97.0, True), (80.0, False)])
 def test_recipe_is_undecided_within_the_noise_floor(ms, undecided):
     rows = [step(size, "float32", "eager", 100.0) for size in ("tiny", SMALL, "0.42B")]
+    rows += [step(size, "float32", "compiled", 200.0) for size in (SMALL, "0.42B")]
     rows += [step("tiny", "float32", "compiled", ms)]
     made = run(*rows, facts=planted.CPU)
     assert made.exceptions and made.is_undecided is undecided
@@ -58,9 +59,17 @@ def test_recipe_is_undecided_within_the_noise_floor(ms, undecided):
 
 
 def test_recipe_is_that_of_most_sizes():
-    made = run(sdpa(10.0, SMALL), sdpa(90.0), graph(100.0), sdpa(300.0, "2.0B"), graph(9.0, SMALL))
+    rows = [sdpa(90.0), graph(100.0), sdpa(300.0, "2.0B"), graph(400.0, "2.0B")]
+    made = run(sdpa(10.0, SMALL), graph(9.0, SMALL), *rows)
     assert made.recipe == SDPA
     assert made.exceptions == [("small", GRAPH)]
+
+
+def test_size_of_a_single_way_decides_nothing():
+    slow, fast = step("tiny", "float32", "eager", 100.0), step("tiny", "float32", "compiled", 50.0)
+    alone = step(SMALL, "float32", "eager", 700.0)
+    assert "**Use eager float32.**" in on_cpu(alone).text
+    assert "**Use float32, compiled.**" in on_cpu(slow, fast, alone).text
 
 
 # A machine without a GPU.

@@ -2,8 +2,8 @@
 
 Gluon controls which matmuls are in flight together. dV runs while dS is computed. dQ follows as
 soon as dS is in shared memory, and is added to device memory while dK runs. The two warp groups
-wait for each other twice per step, and drift apart in between, so that the matmuls of one hide the
-additions and the exponentials of the other: a barrier after dQ cost 8 to 11 %.
+wait for each other before dQ but not after it: they drift apart, so that the matmuls of one hide
+the additions and the exponentials of the other. A barrier after dQ cost 8 to 11 %.
 """
 
 from triton.experimental import gluon

@@ -100,15 +100,15 @@ class WhatToRun(Section):
 
     @cached_property
     def _near(self) -> dict[str, pd.DataFrame]:
-        """Size -> the steps that are as good as its fastest; a graph may have bf16 weights."""
+        """Size -> the steps that are as good as its fastest; a graph may have bf16 weights.
+
+        Sizes of a single way decide nothing, unless no size has more.
+        """
         rows = self.valid[(self.valid["dtype"] != NARROW) | (self.valid["way"] == GRAPH_NARROW)]
         rows = rows.assign(way=rows["way"].map(lambda way: GRAPH if way == GRAPH_NARROW else way))
-        by_size = {size: having(rows, size=size) for size in self.sizes}
-        return {
-            size: of[of["ms"] <= (1 + CLOSE) * of["ms"].min()]
-            for size, of in by_size.items()
-            if len(of)
-        }
+        by_size = {size: of for size in self.sizes if len(of := having(rows, size=size))}
+        chosen = {size: of for size, of in by_size.items() if of["way"].nunique() > 1} or by_size
+        return {size: of[of["ms"] <= (1 + CLOSE) * of["ms"].min()] for size, of in chosen.items()}
 
     @cached_property
     def recipe(self) -> Way:
