@@ -152,7 +152,7 @@ def test_three_steps_are_those_of_adamw_and_keep_copies_current(device="cpu"):
     assert_copies_are_current(model)
     step = UNCAPTURED.step(twin_of(model), optimizer, *tokens_of(device), AUTOCAST)
     for _ in range(3):
-        before = model.blocks[0].attention.qkv.copy.clone()
+        before = model.blocks[0].attention.qkv.copy.detach().clone()  # no node of autograd
         step()
         for mine, parameter in zip(model.parameters(), other.parameters(), strict=True):
             parameter.grad = mine.grad.float()
@@ -259,7 +259,7 @@ def test_replays_of_a_graph_keep_copies_current():
     optimizer = GRAPH.prepare(AUTOCAST)(model, 1e-2)
     step = GRAPH.step(twin_of(model), optimizer, *tokens_of("cuda"), AUTOCAST)
     for _ in range(3):
-        before = model.blocks[0].attention.qkv.copy.clone()
+        before = model.blocks[0].attention.qkv.copy.detach().clone()  # no node of autograd
         step()
         assert_copies_are_current(model)
         assert not torch.equal(before, model.blocks[0].attention.qkv.copy)

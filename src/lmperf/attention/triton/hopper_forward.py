@@ -1,6 +1,7 @@
 """Launch of `hopper_forward_kernel.py` on a Hopper GPU, and the rule for when it is used."""
 
 from dataclasses import dataclass
+from math import ceil
 
 import torch
 import triton
@@ -10,15 +11,23 @@ from lmperf.attention.triton.configurations import device_facts
 from lmperf.attention.triton.launch import Form, Launch, tma_readable
 from lmperf.attention.triton.tiles import LOG2_E
 
-# The kernel is used from this length, number of sequences and total number of queries on. Below,
-# the kernel that splits the keys was faster on an H200, by up to a fifth.
-SHORTEST, SEQUENCES, QUERIES = 1024, 8, 16384
+# The kernel is used from this length on, if there are so many tiles of 128 queries an SM, by
+# whether heads are wider than 128; up to the length SHORT, also for FEW sequences. Below, the
+# kernel that splits the keys was faster on an H100, by up to 1.8 times.
+SHORTEST, SHORT, FEW = 128, 1024, 8
+TILES_PER_SM = {False: 0.9, True: 0.45}
 # Queries per consumer, as in the kernel.
 ROWS = 64
 # Registers per thread, by the number of consumer warp groups. An SM has 65536 registers; the
 # producer warp gets the fewest possible.
 CONSUMER_REGISTERS = {2: 240, 3: 160}
 PRODUCER_REGISTERS = 24
+# Bytes of the keys and values of the sequences that a causal kernel takes together. They stay in
+# the L2 cache, of 50 MB; all of a call do if they are at most ALL_TOGETHER.
+TOGETHER, ALL_TOGETHER = 16 * 2**20, 48 * 2**20
+# Pairs of tiles are faster up to this length, for so many pairs an SM, if the last of them keep so
+# much of the SMs busy.
+PAIRED_LENGTH, PAIRS_PER_SM, PAIRED_BUSY = 2048, 3.5, 0.93
 
 
 @dataclass(frozen=True)
@@ -41,18 +50,47 @@ WIDE = Configuration(block_n=64, consumers=2, stages=2, overlap=True, own_out=Fa
 MIDDLE = Configuration(block_n=128, consumers=2, stages=2, overlap=True)
 NARROW = Configuration(block_n=128, consumers=3, stages=3, overlap=False)
 NARROW_SHORT = Configuration(block_n=128, consumers=2, stages=3, overlap=False)
-# From this length on, little of NARROW's large tiles is wasted on the diagonal or at the end; by
-# `causal`.
-LONG = {True: 4096, False: 2048}
+# From this length on, little of NARROW's large tiles is wasted on the diagonal.
+LONG = 2048
+# How much faster NARROW computes a query without a mask, if all SMs are busy.
+NARROW_GAIN = 1.09
 
 
-def choose(n: int, d: int, causal: bool) -> Configuration:
-    """The tile configuration for n queries and head width d."""
+def choose(n: int, d: int, causal: bool, sequences: int, sms: int) -> Configuration:
+    """The tile configuration for n queries of each sequence, a head of a batch, and width d."""
     if d > 128:
         return WIDE
     if d > 64:
         return MIDDLE
-    return NARROW if n >= LONG[causal] else NARROW_SHORT
+    large, small = (tiles_of(c, n) * sequences / sms for c in (NARROW, NARROW_SHORT))
+    if causal:
+        return NARROW if n >= LONG and large >= 2 else NARROW_SHORT
+    # All tiles take equally long, so the last ones may leave most of the SMs idle.
+    times = ceil(large) * NARROW.consumers / NARROW_GAIN, ceil(small) * NARROW_SHORT.consumers
+    return NARROW if times[0] < times[1] else NARROW_SHORT
+
+
+def tiles_of(configuration: Configuration, n: int) -> int:
+    """The number of tiles of a sequence of n queries."""
+    return triton.cdiv(n, configuration.consumers * ROWS)
+
+
+def is_paired(configuration: Configuration, n: int, sequences: int, sms: int) -> bool:
+    """Whether a causal kernel takes pairs of tiles."""
+    waves = triton.cdiv(tiles_of(configuration, n), 2) * sequences / sms
+    is_busy = waves >= PAIRS_PER_SM and waves / ceil(waves) >= PAIRED_BUSY
+    return is_busy and n <= PAIRED_LENGTH and configuration != NARROW
+
+
+def together_of(tiles: int, sequences: int, size: int, sms: int) -> int:
+    """How many sequences a causal kernel takes together; they have whole waves of tiles, if many.
+
+    size: bytes of the keys and values of one sequence.
+    """
+    if sequences * size <= ALL_TOGETHER:
+        return sequences
+    waves = max(TOGETHER // size * tiles // sms, 2)
+    return min(max(waves * sms // tiles, 1), sequences)
 
 
 def tail_of(d: int) -> int:
@@ -64,18 +102,17 @@ def tail_of(d: int) -> int:
 
 
 def takes(q: Form, k: Form, v: Form) -> bool:
-    """Whether the kernel supports these inputs and is faster: it needs many long sequences.
+    """Whether the kernel supports these inputs and is faster: it needs many tiles or sequences.
 
     Unlike `forward.py`, it cannot split the keys among programs if there are few tiles.
     """
     batch, heads, n, d = q.shape
-    sequences = batch * heads
-    if n < SHORTEST or sequences < SEQUENCES or sequences * n < QUERIES:
+    if n < SHORTEST or d % 8 or not tma_readable(q, k, v):
         return False
-    if d % 8 or not tma_readable(q, k, v):
-        return False
-    hopper, _ = device_facts(q.device.index)
-    return hopper
+    hopper, sms = device_facts(q.device.index)
+    tiles = triton.cdiv(n, 2 * ROWS) * batch * heads
+    are_many = tiles >= TILES_PER_SM[d > 128] * sms
+    return hopper and (are_many or (n <= SHORT and batch * heads >= FEW))
 
 
 class Forward:
@@ -98,13 +135,18 @@ class Forward:
         from lmperf.attention.triton.hopper_forward_kernel import LAYOUT, forward_kernel
 
         batch, heads, n, d = q.shape
-        m = k.shape[2]
-        c = configuration or choose(n, d, causal)
-        width = 64 if d <= 64 else 128 if d <= 128 else 256
-        tiles, (_, sms) = triton.cdiv(n, c.consumers * ROWS), device_facts(q.device.index)
-        # Pairs have equal work, which keeps all SMs busy to the end, if there are enough of them.
-        paired = causal and tiles * batch * heads >= 4 * sms
-        items = (triton.cdiv(tiles, 2) if paired else tiles) * batch * heads
+        m, sequences = k.shape[2], batch * heads
+        _, sms = device_facts(q.device.index)
+        c = configuration or choose(n, d, causal, sequences, sms)
+        tiles, width = tiles_of(c, n), 64 if d <= 64 else 128 if d <= 128 else 256
+        paired = causal and is_paired(c, n, sequences, sms)
+        items = (triton.cdiv(tiles, 2) if paired else tiles) * sequences
+        programs = min(items, sms)
+        together = together_of(tiles, sequences, 2 * m * d * q.dtype.itemsize, sms)
+        # Sorted tiles of some sequences, but for the last ones, end with items that do not exist.
+        section = triton.cdiv(together * tiles, programs) * programs
+        if causal and not paired:
+            items += (triton.cdiv(sequences, together) - 1) * (section - together * tiles)
 
         def described(rows: int):
             box = [1, 1, rows, width]
@@ -113,7 +155,7 @@ class Forward:
         self._rows = (batch, heads, n)
         self._launch = Launch(
             forward_kernel,
-            (min(items, sms),),
+            (programs,),
             {
                 "BLOCK_N": c.block_n, "CONSUMERS": c.consumers, "STAGES": c.stages,
                 "CAUSAL": causal, "PAIRED": paired, "TAIL": tail_of(d), "OVERLAP": c.overlap,
@@ -123,11 +165,12 @@ class Forward:
             {"num_warps": 4},
             tuple(map(described, (ROWS, c.block_n, c.block_n, ROWS))),
         )  # fmt: skip
-        self._scalars = (items, tiles, heads, n, m, scale * LOG2_E.value)
+        self._sizes = items, sequences, tiles, together, section, heads, n, m
+        self._scale = scale * LOG2_E.value
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Returns out [b, h, n, d] in q's dtype and, if q is dense, layout; lse [b, h, n]."""
         out = torch.empty_like(q)
         lse = torch.empty(self._rows, dtype=torch.float32, device=q.device)
-        self._launch(q, k, v, out, lse, *self._scalars)
+        self._launch(q, k, v, out, lse, *self._sizes, self._scale)
         return out, lse

@@ -42,34 +42,53 @@ def _next(index, phase, STAGES: gl.constexpr):
 
 
 @gluon.jit
-def _tile_of(item, half, tiles, CAUSAL: gl.constexpr, PAIRED: gl.constexpr):
+def _tile_of(item, half, sizes, CAUSAL: gl.constexpr, PAIRED: gl.constexpr):
     """(sequence, tile) of a work item or, if items are PAIRED tiles, of half 0 or 1 of the pair.
 
-    A pair is the i-th longest and the i-th shortest tile of a sequence under a causal mask, so that
-    all pairs have the same number of keys.
+    Under a causal mask tiles have different numbers of keys. A pair is the i-th longest and the
+    i-th shortest of a sequence, so that all pairs have the same number. Unpaired, the tiles of
+    `together` sequences are sorted, the longest first, so that no long tile runs alone at the end.
     """
+    sequences, tiles, together, section = sizes
     if PAIRED:
         pairs = (tiles + 1) // 2
-        sequence = item // pairs
         tile = item % pairs
-        return sequence, gl.where(half == 0, tiles - 1 - tile, tile)
+        return item // pairs, gl.where(half == 0, tiles - 1 - tile, tile)
+    elif CAUSAL:
+        first = item // section * together
+        width = gl.minimum(together, sequences - first)
+        within = item % section
+        return first + within % width, tiles - 1 - within // width
     else:
-        sequence = item // tiles
-        tile = item % tiles
-        if CAUSAL:
-            # Tiles with the most keys start first, so that no long tile runs alone at the end.
-            tile = tiles - 1 - tile
-        return sequence, tile
+        return item // tiles, item % tiles
 
 
 @gluon.jit
-def _next_item(item, half, tile, tiles, PAIRED: gl.constexpr):
-    """The next (item, half) of a program; of an odd number of tiles, the middle is unpaired."""
+def _next_item(item, half, tile, sizes, CAUSAL: gl.constexpr, PAIRED: gl.constexpr):
+    """The next (item, half) of a program.
+
+    Of an odd number of tiles, the middle is unpaired. Programs take sorted tiles to and fro: who
+    has the longest of one turn has the shortest of the next. Items between together * tiles and
+    `section` do not exist: each section is a whole number of turns.
+    """
+    _, tiles, together, section = sizes
     if PAIRED:
         stay = (half == 0) & (2 * tile != tiles - 1)
         return gl.where(stay, item, item + gl.num_programs(0)), gl.where(stay, 1, 0)
+    elif CAUSAL:
+        item, half = _next_turn(item, half)
+        if item % section >= together * tiles:
+            item, half = _next_turn(item, half)
+        return item, half
     else:
         return item + gl.num_programs(0), half
+
+
+@gluon.jit
+def _next_turn(item, half):
+    """The same place of the next turn, counted from the other end."""
+    behind = gl.where(half == 0, gl.num_programs(0) - 1 - gl.program_id(0), gl.program_id(0))
+    return item + 2 * behind + 1, 1 - half
 
 
 @gluon.jit
@@ -104,7 +123,7 @@ def _producer(
     q_buffers, k_buffers, v_buffers = args[1][0], args[1][1], args[1][2]
     q_full, k_full, v_full = args[2]
     q_empty, k_empty, v_empty = args[3]
-    items, tiles, heads, m = args[4]
+    items, sizes, heads, m = args[4]
     k_index = 0
     k_phase = 0
     v_index = 0
@@ -113,7 +132,7 @@ def _producer(
     half = 0
     item = gl.program_id(0)
     while item < items:
-        sequence, tile = _tile_of(item, half, tiles, CAUSAL, PAIRED)
+        sequence, tile = _tile_of(item, half, sizes, CAUSAL, PAIRED)
         batch = sequence // heads
         head = sequence % heads
         first = tile * (CONSUMERS * ROWS)
@@ -132,7 +151,7 @@ def _producer(
             v_index, v_phase = _next(v_index, v_phase, STAGES)
         _fetch(v, v_buffers, v_full, v_empty, v_index, v_phase, batch, head, 0)
         v_index, v_phase = _next(v_index, v_phase, STAGES)
-        item, half = _next_item(item, half, tile, tiles, PAIRED)
+        item, half = _next_item(item, half, tile, sizes, CAUSAL, PAIRED)
 
 
 @gluon.jit
@@ -211,7 +230,7 @@ def _consumer(
     q_buffers, k_buffers, v_buffers, o_buffers = args[1]
     q_full, k_full, v_full = args[2]
     q_empty, k_empty, v_empty = args[3]
-    items, tiles, heads, m = args[4]
+    items, sizes, heads, m = args[4]
     lse, scale_log2, n = args[5]
     D: gl.constexpr = q_buffers.shape[4]
     dtype: gl.constexpr = q_buffers.dtype
@@ -234,7 +253,7 @@ def _consumer(
     half = 0
     item = gl.program_id(0)
     while item < items:
-        sequence, tile = _tile_of(item, half, tiles, CAUSAL, PAIRED)
+        sequence, tile = _tile_of(item, half, sizes, CAUSAL, PAIRED)
         first = tile * (CONSUMERS * ROWS) + WHICH * ROWS
         high = tile * (CONSUMERS * ROWS) + CONSUMERS * ROWS
         last = _last_key_tile(first + ROWS, m, BLOCK_N, CAUSAL)
@@ -342,7 +361,7 @@ def _consumer(
             tma.store_wait(0)
             mbarrier.arrive(q_empty.index(WHICH), count=1)
         q_phase ^= 1
-        item, half = _next_item(item, half, tile, tiles, PAIRED)
+        item, half = _next_item(item, half, tile, sizes, CAUSAL, PAIRED)
     tma.store_wait(0)
 
 
@@ -355,7 +374,9 @@ def _barriers(COUNT: gl.constexpr, ARRIVALS: gl.constexpr):
     return barriers
 
 
-@gluon.jit(do_not_specialize=["items", "tiles", "heads", "n", "m"])
+@gluon.jit(
+    do_not_specialize=["items", "sequences", "tiles", "together", "section", "heads", "n", "m"]
+)
 def forward_kernel(
     q,
     k,
@@ -363,7 +384,10 @@ def forward_kernel(
     out,
     lse,
     items,
+    sequences,
     tiles,
+    together,
+    section,
     heads,
     n,
     m,
@@ -382,8 +406,8 @@ def forward_kernel(
     """Allocate buffers and barriers, and start the producer and the consumers.
 
     q, out: TMA descriptors of tiles [1, 1, ROWS, D] of [b, h, n, d]; k, v: of [1, 1, BLOCK_N, D] of
-    [b, h, m, d]; D >= d, padded with zeros. lse: [b, h, n] in float32. items: tiles of
-    CONSUMERS * ROWS queries, or pairs of them, of all sequences; tiles: those of one sequence.
+    [b, h, m, d]; D >= d, padded with zeros. lse: [b, h, n] in float32. sequences: b * h; tiles: of
+    CONSUMERS * ROWS queries of a sequence; items, together, section: see `_tile_of`.
     """
     dtype: gl.constexpr = q.dtype
     D: gl.constexpr = q.block_type.shape[3]
@@ -407,7 +431,7 @@ def forward_kernel(
         (q_buffers, k_buffers, v_buffers, o_buffers),
         (q_full, k_full, v_full),
         (q_empty, k_empty, v_empty),
-        (items, tiles, heads, m),
+        (items, (sequences, tiles, together, section), heads, m),
         (lse, scale_log2, n),
     )
     if CONSUMERS == 2:
