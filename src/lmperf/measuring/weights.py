@@ -33,7 +33,7 @@ class Weights:
                 self._modules[id(one)] = one
                 for tensor in _plain((*one.parameters(), *one.buffers())):
                     if tensor.data_ptr() not in self._copies:
-                        self._copies[tensor.data_ptr()] = tensor, tensor.cpu().clone()
+                        self._copies[tensor.data_ptr()] = tensor, tensor.to("cpu", copy=True)
         if len(self._copies) > known:
             self._norms = self._norms_now()
 
