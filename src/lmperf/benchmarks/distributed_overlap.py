@@ -62,7 +62,7 @@ class DistributedOverlap(RankedObserved):
             cells(["3.4B"], 512, [2, 4], _BF16, _ALL),
             cells(["3.4B"], 512, [8], _BF16, _ALL, batch=2 * BATCH),
             cells(["3.4B"], 512, [2], _BF16, _LARGE, batch=LARGE_BATCH),
-            cells(["0.97B"], 512, [2], _BF16, _HEAD),
+            cells(["0.97B"], 512, [2], _BF16, _HEAD, batch=LARGE_BATCH),
         ],
         "full": [
             cells(["0.97B"], 512, [2], _BF16, _EAGER),
@@ -73,7 +73,7 @@ class DistributedOverlap(RankedObserved):
         "gpu": [
             {
                 "size": ["0.97B"],
-                "batch": [BATCH],
+                "batch": [LARGE_BATCH],
                 "ranks": [2],
                 "implementation": _HEAD,
             }
