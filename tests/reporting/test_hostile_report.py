@@ -19,7 +19,7 @@ from lmperf.reporting.render import Page
 from lmperf.reporting.results_of import evidence_in
 
 pytestmark = [pytest.mark.machine, pytest.mark.slow]
-MACHINE = Path(__file__).parents[2] / "report" / "cpu-amd-epyc-avx2"
+MACHINE = Path(__file__).parents[2] / "report" / "cpu-amd-epyc-avx-512-bf16"
 TEXT = "".join(HOSTILE[:13])
 NAMED = ("reason", "trace", "tensor", "frame", "made_in", "outcome", "instrument", "commit")
 SVG_TAGS = {"svg", "g", "path", "text", "tspan", "line", "rect", "defs", "clipPath", "title"}
