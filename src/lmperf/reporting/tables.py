@@ -196,7 +196,7 @@ def over(ours: str, base: str = "", header: str = "", brief: bool = False, **axe
     bases = [value_words("implementation", base)] if base else []
     bases += [str(value_words(axis, sides[1])) for axis, sides in axes.items()]
     header = header or f"over {', '.join(bases)}"
-    note = "Speed-ups: median of the ratios of rounds; above one, ours is faster."
+    note = "Speed-ups: median of the ratios of rounds; above one, the first is faster."
     where = {"implementation": ours} | {axis: sides[0] for axis, sides in axes.items()}
     name = f"{ours}.over.{'.'.join([base or ours, *(str(s[1]) for s in axes.values())])}"
     return Quantity(header, name, make, where, note=note)

@@ -93,4 +93,4 @@ def test_other_dtypes_of_a_block_are_listed(changed, kept, norms):
     assert not precision.block_is_usual
     assert precision.kept_in("float32") == kept
     page = first_page(*sums(), *dtypes(changed))
-    assert ("Norms need it most" in page.text) == norms
+    assert ("Norms add many squares" in page.text) == norms

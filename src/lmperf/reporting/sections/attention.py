@@ -13,7 +13,6 @@ from lmperf.dtypes import STORED_DTYPES, dtype_of
 from lmperf.names import STATUSES, dtype_words, implementation_words, in_order
 from lmperf.reporting.evidence import having, matching, some
 from lmperf.reporting.gains import Gain
-from lmperf.reporting.published import figures_of
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
 from lmperf.reporting.sections.bounds import COMPUTE, MEMORY, NEITHER, bounds
@@ -40,7 +39,6 @@ WHOLE = 0.03  # a number of matrices within it of a whole number is that number
 SQUARE = (14, 17)  # growth of the peak for STEP times the length, ideally 16
 HALF = (0.45, 0.55)
 ORDINALS = ("first", "second", "third")
-SOURCES, UNITS = ["write-up 000", "write-up 001"], {"MB": 1e6, "GB": 1e9}
 
 
 class Matrices(Range):
@@ -327,24 +325,6 @@ class Attention(Section):
         words = rows["outcome"].map(lambda of: of if of == OUT_OF_MEMORY else of.split(":")[0])
         rows = rows.assign(state="oom", words=words, causal=cell["causal"])
         return rows.rename(index=lambda label: -1 - label)
-
-    @cached_property
-    def published(self) -> dict[str, Range]:
-        """Memory before the backward in two write-ups, float32.
-
-        apart: the second over the first. first, second: in matrices, at the longest length.
-        """
-        rows = having(figures_of(STEM), source=SOURCES, unit=[*UNITS], implementation=PLAIN)
-        axes = ["seq_len", "batch", "d_head"]
-        rows = rows[rows["value"] != "OOM"].astype(dict.fromkeys(["value", *axes], float))
-        matrices = rows["value"] * rows["unit"].map(UNITS) / _matrix_mib(rows) / MIB
-        rows = rows.assign(matrices=matrices)
-        wide = rows.pivot_table("matrices", axes, "source")[SOURCES]
-        wide = wide.dropna()
-        longest = wide.index.get_level_values("seq_len").max()
-        first, second = (Range.of(wide.loc[longest, source]) for source in SOURCES)
-        apart = Range.of(wide[SOURCES[1]] / wide[SOURCES[0]])
-        return {"apart": apart, "first": first, "second": second, "length": longest}
 
 
 def moved_bytes(rows: pd.DataFrame) -> pd.Series:

@@ -53,6 +53,11 @@ class Bf16Weights(Section):
         return self.rows("", in_reading_order([rows]))
 
     @property
+    def has_losses(self) -> bool:
+        """Whether a loss of bf16 weights was measured at some size that has a step."""
+        return bool(self.steps.frame["loss"].notna().any())
+
+    @property
     def gains(self) -> bool:
         """Whether bf16 weights are faster than the best step with float32 weights at some size."""
         best = self.run.wide.sort_values("ms").drop_duplicates("size")

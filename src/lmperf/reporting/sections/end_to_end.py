@@ -178,6 +178,8 @@ class EndToEnd(Section):
     def pays(self) -> list[tuple[int, str | None, str]]:
         """For each context the size from which on autocast is faster than float32, and the largest.
 
+        Contexts of one size are left out.
+
         Faster: the interval of the ratio lies above 1, also where a step waits. None: at no size.
         """
         found = []
@@ -185,7 +187,8 @@ class EndToEnd(Section):
             sizes = in_order("size", part["size"])
             faster = (part["low"] > 1).groupby(part["size"]).all()
             from_on = [s for i, s in enumerate(sizes) if faster[sizes[i:]].all()]
-            found.append((context, from_on[0] if from_on else None, sizes[-1]))
+            if len(sizes) > 1:
+                found.append((context, from_on[0] if from_on else None, sizes[-1]))
         return found
 
     @property

@@ -103,7 +103,8 @@ class Ladder(Section):
 
     @property
     def gain(self) -> Range:
-        return Range.of(self._whole["ratio"])
+        """How many times as fast as the lowest rung the fastest one is, over the sizes."""
+        return Range.of(1 / pd.DataFrame(self._relative()).groupby("size")["relative"].min())
 
     @property
     def gained(self) -> list[str]:
