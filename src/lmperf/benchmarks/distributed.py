@@ -140,7 +140,7 @@ class Distributed(RankedTimed):
             cells(["3.4B"], 512, [2, 4], _BF16, [*_EAGER, *_CHECKPOINTED, *_COMPILED]),
             cells(["3.4B"], 512, [8], _BF16, _COMPILED, batch=2 * BATCH),
             cells(["3.4B"], 512, [1, 2], _BF16, _LARGE, batch=LARGE_BATCH),
-            # At a smaller batch, steps of this size wait for the CPU.
+            # At batch 4, steps of this size waited for the CPU on two H100s.
             cells(["0.97B"], 512, [1, 2], _BF16, FEW, batch=LARGE_BATCH),
         ],
         "full": [

@@ -23,7 +23,8 @@ atomics, so results are bitwise reproducible. This takes 7 matmuls where one fus
 On Hopper, float16 and bfloat16 have their own kernels, in Gluon: Triton's language with explicit
 layouts, barriers and warp roles. Gluon is experimental: if these kernels cannot be compiled or
 launched, those in Triton's own language run (`lmperf.attention.gluon`). They were tested with
-Triton 3.6 and 3.7. The forward kernel (`hopper_forward.py`) is used if there are enough tiles.
+Triton 3.6 and 3.7. The forward kernel (`hopper_forward.py`) is used if there are enough tiles, or
+several short sequences.
 It is warp-specialised: a producer warp loads by TMA, and the softmax of one warp group overlaps the
 matmuls of another. The backward kernel (`hopper_backward.py`) is used where its tiles fill the
 device. It is fused and adds to dQ by atomics, so it is not used under

@@ -11,10 +11,10 @@ from lmperf.attention.triton.configurations import device_facts
 from lmperf.attention.triton.launch import Form, Launch, tma_readable
 from lmperf.attention.triton.tiles import LOG2_E
 
-# The kernel is used from this length on, if there are so many tiles of 128 queries an SM, by
-# whether heads are wider than 128; up to the length SHORT, also for FEW sequences. Below, the
-# kernel that splits the keys was faster on an H100, by up to 1.8 times.
-SHORTEST, SHORT, FEW = 128, 1024, 8
+# The kernel is used from SHORTEST queries on, with at least TILES_PER_SM tiles of 128 queries for
+# each SM (key: whether d > 128). Up to SHORT queries and keys, SHORT_SEQUENCES are enough.
+# Elsewhere the kernel that splits the keys was faster on an H100, by up to 1.8 times.
+SHORTEST, SHORT, SHORT_SEQUENCES = 128, 1024, 8
 TILES_PER_SM = {False: 0.9, True: 0.45}
 # Queries per consumer, as in the kernel.
 ROWS = 64
@@ -22,11 +22,12 @@ ROWS = 64
 # producer warp gets the fewest possible.
 CONSUMER_REGISTERS = {2: 240, 3: 160}
 PRODUCER_REGISTERS = 24
-# Bytes of the keys and values of the sequences that a causal kernel takes together. They stay in
-# the L2 cache, of 50 MB; all of a call do if they are at most ALL_TOGETHER.
+# Bytes of keys and values of the sequences whose tiles a causal kernel sorts together, at least;
+# all of a call up to ALL_TOGETHER. They share the L2 cache, of 50 MB.
 TOGETHER, ALL_TOGETHER = 16 * 2**20, 48 * 2**20
-# Pairs of tiles are faster up to this length, for so many pairs an SM, if the last of them keep so
-# much of the SMs busy.
+# Causal tiles are taken in pairs up to PAIRED_LENGTH queries, from PAIRS_PER_SM pairs for each SM
+# on, if on average PAIRED_BUSY of the SMs are busy. Elsewhere, and with NARROW, sorted tiles were
+# faster on an H100.
 PAIRED_LENGTH, PAIRS_PER_SM, PAIRED_BUSY = 2048, 3.5, 0.93
 
 
@@ -50,47 +51,54 @@ WIDE = Configuration(block_n=64, consumers=2, stages=2, overlap=True, own_out=Fa
 MIDDLE = Configuration(block_n=128, consumers=2, stages=2, overlap=True)
 NARROW = Configuration(block_n=128, consumers=3, stages=3, overlap=False)
 NARROW_SHORT = Configuration(block_n=128, consumers=2, stages=3, overlap=False)
-# From this length on, little of NARROW's large tiles is wasted on the diagonal.
-LONG = 2048
-# How much faster NARROW computes a query without a mask, if all SMs are busy.
+# From this length and so many tiles an SM on, NARROW is faster under a causal mask, on an H100:
+# little of its large tiles is wasted on the diagonal.
+LONG, LONG_TILES_PER_SM = 2048, 2
+# How much faster NARROW computes a query without a mask, if all SMs are busy (H100).
 NARROW_GAIN = 1.09
 
 
 def choose(n: int, d: int, causal: bool, sequences: int, sms: int) -> Configuration:
-    """The tile configuration for n queries of each sequence, a head of a batch, and width d."""
+    """The tile configuration for `sequences` (batch times heads) of n queries and head width d."""
     if d > 128:
         return WIDE
     if d > 64:
         return MIDDLE
-    large, small = (tiles_of(c, n) * sequences / sms for c in (NARROW, NARROW_SHORT))
+    large, small = (tile_count(c, n) * sequences / sms for c in (NARROW, NARROW_SHORT))
     if causal:
-        return NARROW if n >= LONG and large >= 2 else NARROW_SHORT
+        return NARROW if n >= LONG and large >= LONG_TILES_PER_SM else NARROW_SHORT
     # All tiles take equally long, so the last ones may leave most of the SMs idle.
     times = ceil(large) * NARROW.consumers / NARROW_GAIN, ceil(small) * NARROW_SHORT.consumers
     return NARROW if times[0] < times[1] else NARROW_SHORT
 
 
-def tiles_of(configuration: Configuration, n: int) -> int:
+def tile_count(configuration: Configuration, n: int) -> int:
     """The number of tiles of a sequence of n queries."""
     return triton.cdiv(n, configuration.consumers * ROWS)
 
 
 def is_paired(configuration: Configuration, n: int, sequences: int, sms: int) -> bool:
     """Whether a causal kernel takes pairs of tiles."""
-    waves = triton.cdiv(tiles_of(configuration, n), 2) * sequences / sms
+    waves = triton.cdiv(tile_count(configuration, n), 2) * sequences / sms
     is_busy = waves >= PAIRS_PER_SM and waves / ceil(waves) >= PAIRED_BUSY
     return is_busy and n <= PAIRED_LENGTH and configuration != NARROW
 
 
-def together_of(tiles: int, sequences: int, size: int, sms: int) -> int:
-    """How many sequences a causal kernel takes together; they have whole waves of tiles, if many.
+def together_of(tiles: int, sequences: int, sequence_bytes: int, sms: int) -> int:
+    """How many sequences a causal kernel sorts together: all, or as many as fill whole waves best.
 
-    size: bytes of the keys and values of one sequence.
+    In each incomplete wave the same SMs would have nothing to do. sequence_bytes: of the keys and
+    values of one sequence.
     """
-    if sequences * size <= ALL_TOGETHER:
+    if sequences * sequence_bytes <= ALL_TOGETHER:
         return sequences
-    waves = max(TOGETHER // size * tiles // sms, 2)
-    return min(max(waves * sms // tiles, 1), sequences)
+    least = max(TOGETHER // sequence_bytes, triton.cdiv(sms, tiles))
+
+    def busy(count: int) -> float:
+        waves = count * tiles / sms
+        return waves / ceil(waves)
+
+    return min(max(range(least, 2 * least + 3), key=busy), sequences)
 
 
 def tail_of(d: int) -> int:
@@ -102,7 +110,7 @@ def tail_of(d: int) -> int:
 
 
 def takes(q: Form, k: Form, v: Form) -> bool:
-    """Whether the kernel supports these inputs and is faster: it needs many tiles or sequences.
+    """Whether the kernel supports these inputs and is faster.
 
     Unlike `forward.py`, it cannot split the keys among programs if there are few tiles.
     """
@@ -112,7 +120,8 @@ def takes(q: Form, k: Form, v: Form) -> bool:
     hopper, sms = device_facts(q.device.index)
     tiles = triton.cdiv(n, 2 * ROWS) * batch * heads
     are_many = tiles >= TILES_PER_SM[d > 128] * sms
-    return hopper and (are_many or (n <= SHORT and batch * heads >= FEW))
+    are_short = max(n, k.shape[2]) <= SHORT and batch * heads >= SHORT_SEQUENCES
+    return hopper and (are_many or are_short)
 
 
 class Forward:
@@ -138,12 +147,12 @@ class Forward:
         m, sequences = k.shape[2], batch * heads
         _, sms = device_facts(q.device.index)
         c = configuration or choose(n, d, causal, sequences, sms)
-        tiles, width = tiles_of(c, n), 64 if d <= 64 else 128 if d <= 128 else 256
+        tiles, width = tile_count(c, n), 64 if d <= 64 else 128 if d <= 128 else 256
         paired = causal and is_paired(c, n, sequences, sms)
         items = (triton.cdiv(tiles, 2) if paired else tiles) * sequences
         programs = min(items, sms)
         together = together_of(tiles, sequences, 2 * m * d * q.dtype.itemsize, sms)
-        # Sorted tiles of some sequences, but for the last ones, end with items that do not exist.
+        # Each group of sorted sequences but the last is padded to whole waves.
         section = triton.cdiv(together * tiles, programs) * programs
         if causal and not paired:
             items += (triton.cdiv(sequences, together) - 1) * (section - together * tiles)

@@ -43,11 +43,12 @@ def _next(index, phase, STAGES: gl.constexpr):
 
 @gluon.jit
 def _tile_of(item, half, sizes, CAUSAL: gl.constexpr, PAIRED: gl.constexpr):
-    """(sequence, tile) of a work item or, if items are PAIRED tiles, of half 0 or 1 of the pair.
+    """(sequence, tile) of a work item; half: 0 or 1, which tile of a pair.
 
     Under a causal mask tiles have different numbers of keys. A pair is the i-th longest and the
     i-th shortest of a sequence, so that all pairs have the same number. Unpaired, the tiles of
     `together` sequences are sorted, the longest first, so that no long tile runs alone at the end.
+    For sorted tiles, half is the direction of the wave (see `_next_item`).
     """
     sequences, tiles, together, section = sizes
     if PAIRED:
@@ -67,26 +68,27 @@ def _tile_of(item, half, sizes, CAUSAL: gl.constexpr, PAIRED: gl.constexpr):
 def _next_item(item, half, tile, sizes, CAUSAL: gl.constexpr, PAIRED: gl.constexpr):
     """The next (item, half) of a program.
 
-    Of an odd number of tiles, the middle is unpaired. Programs take sorted tiles to and fro: who
-    has the longest of one turn has the shortest of the next. Items between together * tiles and
-    `section` do not exist: each section is a whole number of turns.
+    PAIRED: the second tile of the pair, if it has one (the middle of an odd number is alone), then
+    the next pair. Sorted: waves run in alternating directions, so that the program with the longest
+    tile of one wave gets the shortest of the next. `section` rounds together * tiles up to whole
+    waves; items beyond together * tiles are skipped, of which a program has at most one.
     """
     _, tiles, together, section = sizes
     if PAIRED:
         stay = (half == 0) & (2 * tile != tiles - 1)
         return gl.where(stay, item, item + gl.num_programs(0)), gl.where(stay, 1, 0)
     elif CAUSAL:
-        item, half = _next_turn(item, half)
+        item, half = _next_wave(item, half)
         if item % section >= together * tiles:
-            item, half = _next_turn(item, half)
+            item, half = _next_wave(item, half)
         return item, half
     else:
         return item + gl.num_programs(0), half
 
 
 @gluon.jit
-def _next_turn(item, half):
-    """The same place of the next turn, counted from the other end."""
+def _next_wave(item, half):
+    """The item of this program in the next wave, which runs in the other direction."""
     behind = gl.where(half == 0, gl.num_programs(0) - 1 - gl.program_id(0), gl.program_id(0))
     return item + 2 * behind + 1, 1 - half
 
@@ -406,8 +408,10 @@ def forward_kernel(
     """Allocate buffers and barriers, and start the producer and the consumers.
 
     q, out: TMA descriptors of tiles [1, 1, ROWS, D] of [b, h, n, d]; k, v: of [1, 1, BLOCK_N, D] of
-    [b, h, m, d]; D >= d, padded with zeros. lse: [b, h, n] in float32. sequences: b * h; tiles: of
-    CONSUMERS * ROWS queries of a sequence; items, together, section: see `_tile_of`.
+    [b, h, m, d]; D >= d, padded with zeros. lse: [b, h, n] in float32. sequences: b * h.
+    tiles: of CONSUMERS * ROWS queries, of one sequence. together: sequences whose tiles are sorted
+    together. section: items of such a group, rounded up to whole waves. items: of all sequences;
+    pairs if PAIRED.
     """
     dtype: gl.constexpr = q.dtype
     D: gl.constexpr = q.block_type.shape[3]
