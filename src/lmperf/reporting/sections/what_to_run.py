@@ -108,11 +108,20 @@ class WhatToRun(Section):
         rows = rows.assign(way=rows["way"].map(lambda way: GRAPH if way == GRAPH_NARROW else way))
         by_size = {size: of for size in self.sizes if len(of := having(rows, size=size))}
         chosen = {size: of for size, of in by_size.items() if of["way"].nunique() > 1} or by_size
-        return {size: of[of["ms"] <= (1 + CLOSE) * of["ms"].min()] for size, of in chosen.items()}
+        return {size: of[self._are_as_good(of)] for size, of in chosen.items()}
+
+    def _are_as_good(self, rows: pd.DataFrame) -> pd.Series:
+        """Which steps are nearly as fast as the fastest; on a CPU also those within the noise."""
+        best = rows.loc[rows["ms"].idxmin()]
+        near = rows["ms"] <= (1 + CLOSE) * best["ms"]
+        if self.evidence.is_cuda:
+            return near
+        beside = rows["way"].map(lambda way: compared(self.evidence, best["way"], way)["verdict"])
+        return near | (beside.map(lambda of: of.get(best.name, FASTER)) != FASTER)
 
     @cached_property
     def recipe(self) -> Way:
-        """The graph if it is nearly the fastest at every size; else what is so at most sizes.
+        """The graph if it is as good as the fastest at every size; else what is so at most sizes.
 
         Of several, the simplest.
         """
@@ -131,21 +140,6 @@ class WhatToRun(Section):
         """(size, its fastest recipe) for the sizes at which `recipe` is slower."""
         apart = {s: of for s, of in self._near.items() if self.recipe not in [*of["way"]]}
         return [(size, of.loc[of["ms"].idxmin(), "way"]) for size, of in apart.items()]
-
-    @property
-    def is_undecided(self) -> bool:
-        """Whether exceptions take less time than the recipe, but none of them beyond noise."""
-        found = [
-            having(compared(self.evidence, way, self.recipe), size=size)
-            for size, way in self.exceptions
-        ]
-        found = [of[of.index.isin(self.valid.index)] for of in found]
-        return bool(found) and all(len(of) and FASTER not in [*of["verdict"]] for of in found)
-
-    @property
-    def candidates(self) -> list[Way]:
-        """The recipe and the ways of the exceptions."""
-        return [*dict.fromkeys([self.recipe, *(way for _, way in self.exceptions)])]
 
     def as_fast(self, size: str) -> Way | None:
         """The simplest way that is within the interval of the fastest one of a size, else None."""
