@@ -1,5 +1,7 @@
 """Tests of the forward pass on a Hopper GPU: it matches float64 and is used when it should be."""
 
+import math
+
 import pytest
 import torch
 
@@ -50,6 +52,19 @@ def test_every_configuration_is_within_error_bounds(configuration, d, on_hopper)
             errors = attention_errors({"out": out, "lse": lse}, reference)
             for tensor, error in errors.items():
                 assert error <= error_bound(tensor, name), (tensor, n, m, name)
+
+
+@pytest.mark.parametrize("sms", [78, 114, 132])
+@pytest.mark.parametrize("tiles", [1, 8, 27, 64, 86, 128, 160, 300])
+def test_tiles_sorted_together_fill_waves(tiles, sms):
+    mib = 2**20
+    assert hopper_forward.together_of(tiles, 40, mib, sms) == 40
+    for sequences in (100, 1000):
+        together = hopper_forward.together_of(tiles, sequences, mib, sms)
+        # Else a program would have no first tile.
+        assert together == sequences or together * tiles >= sms
+        waves = together * tiles / sms
+        assert together == sequences or waves / math.ceil(waves) > 0.85
 
 
 @pytest.mark.gpu

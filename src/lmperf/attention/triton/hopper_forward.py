@@ -22,8 +22,8 @@ ROWS = 64
 # producer warp gets the fewest possible.
 CONSUMER_REGISTERS = {2: 240, 3: 160}
 PRODUCER_REGISTERS = 24
-# Bytes of keys and values of the sequences whose tiles a causal kernel sorts together, at least;
-# all of a call up to ALL_TOGETHER. They share the L2 cache, of 50 MB.
+# Bytes of the keys and values of the sequences whose tiles a causal kernel sorts together: from
+# TOGETHER to about twice as many, or all of a call up to ALL_TOGETHER. The L2 cache has 50 MB.
 TOGETHER, ALL_TOGETHER = 16 * 2**20, 48 * 2**20
 # Causal tiles are taken in pairs up to PAIRED_LENGTH queries, from PAIRS_PER_SM pairs for each SM
 # on, if on average PAIRED_BUSY of the SMs are busy. Elsewhere, and with NARROW, sorted tiles were
@@ -87,8 +87,8 @@ def is_paired(configuration: Configuration, n: int, sequences: int, sms: int) ->
 def together_of(tiles: int, sequences: int, sequence_bytes: int, sms: int) -> int:
     """How many sequences a causal kernel sorts together: all, or as many as fill whole waves best.
 
-    In each incomplete wave the same SMs would have nothing to do. sequence_bytes: of the keys and
-    values of one sequence.
+    Incomplete waves would leave the same SMs idle each time. Never less than one wave: each program
+    starts with a tile of the first one. sequence_bytes: of the keys and values of one sequence.
     """
     if sequences * sequence_bytes <= ALL_TOGETHER:
         return sequences
