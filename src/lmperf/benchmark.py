@@ -167,6 +167,8 @@ class Workload:
         phases: name -> phase.
         gate: the correctness check: takes names of phases and compares their results with the
             reference.
+        expect: computes what the gate compares with; called before the first call, when most memory
+            is free.
         freshen: takes a seed and writes new inputs into the same memory; called before each call.
         check: takes the name of a phase and the result of a timed call; compares the result with
             the reference for the current inputs. May raise WrongResult.
@@ -179,6 +181,7 @@ class Workload:
 
     phases: dict[str, Phase]
     gate: Callable[[list[str]], Gate] | None = None
+    expect: Callable[[], Any] | None = None
     freshen: Callable[[int], None] | None = None
     check: Callable[[str, Any], Gate] | None = None
     resident: list[Any] = field(default_factory=list)

@@ -258,6 +258,7 @@ class EndToEnd(Timed):
         return Workload(
             phases,
             gate=gate,
+            expect=partial(problem.expect, dtype, implementation.tolerance),
             freshen=problem.freshen,
             check=partial(problem.check, dtype, tolerance=implementation.tolerance),
             resident=problem.resident,

@@ -219,8 +219,11 @@ class Group:
             self._rows(case, phase, failure_row(Unsupported(reason)))
         phases = [phase for phase in phases if phase in work.phases]
         guard = self._guard(case)
-        ready, began = _Ready(work, guard), now()
+        ready = _Ready(work, guard)
         with ready.calls():
+            if work.expect is not None:
+                self._step("checking", case, None, partial(self._in_memory, work.expect))
+            began = now()
             for phase in phases:
                 self._step("first call", case, phase, partial(self._call, work, phase))
             seconds = {"compile_s": (now() - began) / 1e9} if work.compiles or guard else {}
@@ -255,16 +258,23 @@ class Group:
         self._clock.synchronize()
 
     def _gate(self, work: Workload, phases: list[str]) -> Row:
+        return self._team.worst(dict(self._in_memory(partial(work.gate, phases)).columns))
+
+    def _in_memory(self, check: Callable[[], Any]) -> Any:
+        """The result of a part of the gate.
+
+        Raises:
+            WrongResult: it lacks memory.
+        """
         if self._device == "cuda":
             # A reference that took parts of large cached blocks would keep them from being freed.
             torch.cuda.empty_cache()
         try:
-            found = dict(work.gate(phases).columns)
+            return check()
         except Exception as error:
             if out_of_memory(error) is None:
                 raise
             raise WrongResult(UNCHECKED) from None
-        return self._team.worst(found)
 
     def _memory(self, work: Workload, name: str) -> Row:
         """Return the columns of the memory of a call; {} where nothing tells it."""

@@ -177,6 +177,14 @@ class ModelProblem:
                 return logits.detach(), model.loss(self.tokens, self.targets)
             return logits.detach(), cross_entropy(logits, self.targets)
 
+    def expect(self, dtype: str, tolerance: str = STRICT) -> dict[str, Tensor]:
+        """The float64 reference; also computes the bounds of a gate.
+
+        Moments and CUDA graphs do not leave the memory for it on every device.
+        """
+        self._limits(dtype, tolerance)
+        return self._reference
+
     def gate(self, model: Model, dtype: str, phases: Sequence[str]) -> Gate:
         """Compare logits, loss and the gradient of every parameter with float64.
 

@@ -16,8 +16,8 @@ from lmperf.transformer.copied_linear import operand_of
 from lmperf.transformer.model import TransformerLM, cross_entropy
 from lmperf.transformer.training import autocast
 
-# The share of free device memory that float64 weights and results of the reference may take.
-_SHARE_KEPT = 1 / 2
+# The share of the device's memory that results of the reference may take.
+_SHARE_KEPT = 1 / 16
 
 
 def checkpointed(model: nn.Module, tokens: Tensor) -> Tensor:
@@ -46,15 +46,16 @@ def float64_reference(model: nn.Module, tokens: Tensor, targets: Tensor) -> dict
 
     Logits and gradients are stored in float32: the relative rounding error of 2^-24 is at most 1/30
     of any float32 error measured against them, and adds in quadrature. The loss stays in float64.
-    The results stay on the device if they and the float64 weights take at most half of its free
-    memory, because copying them for each comparison takes longer than everything else; otherwise
-    each gradient moves to the host as soon as it is complete. Peak memory: a float64 copy of the
-    weights, the results that stay on the device, and the activations of one block.
+    The results stay on the device if they are small beside its memory, because copying them for
+    each comparison takes longer than everything else; otherwise each gradient moves to the host as
+    soon as it is complete: the timed step may need the device's whole memory. Peak memory: a
+    float64 copy of the weights, the results that stay on the device, and the activations of one
+    block.
 
     Raises:
         WrongResult: the loss has no gradient for some parameter.
     """
-    size = (4 + 8) * sum(parameter.numel() for parameter in model.parameters())
+    size = 4 * sum(parameter.numel() for parameter in model.parameters())
     place = tokens.device if _has_room(tokens.device, size) else torch.device("cpu")
     twin = copy.deepcopy(model).double()
     found: dict[str, Tensor] = {}
@@ -83,12 +84,10 @@ def unused_in(names: Iterable[str]) -> str:
 
 
 def _has_room(device: torch.device, size: int) -> bool:
-    """Whether `size` bytes are at most the share of free memory that the reference may take."""
+    """Whether `size` bytes are at most the share of memory that the reference may take."""
     if device.type != "cuda":
         return device.type == "cpu"
-    free, _ = torch.cuda.mem_get_info(device)
-    reserve = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return size <= _SHARE_KEPT * (free + reserve)
+    return size <= _SHARE_KEPT * torch.cuda.get_device_properties(device).total_memory
 
 
 def eager(
