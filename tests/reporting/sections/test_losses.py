@@ -53,7 +53,19 @@ def test_page_says_near_and_far_losses_by_size():
     assert "At medium" in said and "100.0 % above" in said
     assert "At large" in said and "50.0 % below" in said
     [table] = [table for table in page.tables if table.id == "M3"]
-    assert [cell.words for cell in table.columns[-1].cells] == ["no", "+100.0 %", "-50.0 %"]
+    [outside] = [column for column in table.columns if column.header == "outside"]
+    assert [cell.words for cell in outside.cells] == ["no", "+100.0 %", "-50.0 %"]
+
+
+def test_steps_trained_several_times_are_compared_by_their_means():
+    apart = {"float32": (1.9, 2.0), "autocast": (1.9, 2.3), "bf16_weights": (1.8, 2.4)}
+    made = losses(
+        *(loss(name, of, SMALL, run=n) for name, both in apart.items() for n, of in enumerate(both))
+    )
+    assert made.near == ["small"] and not len(made.above)  # though 2.4 is above every other run
+    [repeated] = made.repeated.itertuples()
+    assert (repeated.runs, repeated.apart) == (2, pytest.approx(2.4 / 1.8 - 1))
+    assert (made.runs.low, made.runs.high) == (2, 2)
 
 
 def mixed():

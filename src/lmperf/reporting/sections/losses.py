@@ -30,9 +30,12 @@ class Losses(Section):
 
     @cached_property
     def every(self) -> Rows:
-        """The rows with `dtype`, that of their rung; the same for all rows of a size:
+        """A row for each rung, with `dtype`, that of the rung.
 
-        low, high, runs: the range and number of runs with float32 weights, if at least two.
+        loss: the mean over its runs. runs: how many. The same for all rows of a size:
+
+        apart: by which fraction the runs of a rung differ at most, if there are several.
+        low, high: the range of the losses with float32 weights, if there are at least two.
         outside: how far the worst loss with bf16 weights is outside the range, as a fraction.
         """
         rows = self.rows(STEM).valid.frame
@@ -40,14 +43,22 @@ class Losses(Section):
         most = rows.groupby(CELL)["implementation"].nunique().sort_values(kind="stable")
         most = most.groupby("size").tail(1).index
         rows = rows[pd.MultiIndex.from_frame(rows[CELL]).isin(most)]
-        rows = rows.assign(dtype=rows["implementation"].map({n: w.dtype for n, w in WAYS.items()}))
+        of_rung = rows.groupby([*CELL, "implementation"])["loss"]
+        least, greatest, runs = map(of_rung.transform, ("min", "max", "count"))
+        apart = (greatest / least - 1).where(runs > 1).groupby(rows["size"]).transform("max")
+        rows = rows.assign(
+            loss=of_rung.transform("mean"),
+            runs=runs,
+            apart=apart,
+            dtype=rows["implementation"].map({n: w.dtype for n, w in WAYS.items()}),
+        ).drop_duplicates([*CELL, "implementation"])
         is_narrow = rows["dtype"] == NARROW
         exact = rows["loss"].mask(is_narrow).groupby(rows["size"])
-        runs = exact.transform("count")
-        low, high = (exact.transform(end).where(runs > 1) for end in ("min", "max"))
+        is_range = exact.transform("count") > 1
+        low, high = (exact.transform(end).where(is_range) for end in ("min", "max"))
         beyond = (rows["loss"] / high - 1).clip(lower=0) + (rows["loss"] / low - 1).clip(upper=0)
         outside = beyond.where(is_narrow).groupby(rows["size"]).transform(_farthest)
-        return self.rows(STEM).kept(rows.assign(low=low, high=high, runs=runs, outside=outside))
+        return self.rows(STEM).kept(rows.assign(low=low, high=high, outside=outside))
 
     @property
     def of_bf16_weights(self) -> Rows:
@@ -58,8 +69,8 @@ class Losses(Section):
 
     @property
     def of_rungs(self) -> pd.Series:
-        """(size, rung) -> loss; the mean over seeds."""
-        return self.every.frame.groupby(["size", "implementation"])["loss"].mean()
+        """(size, rung) -> loss."""
+        return self.every.frame.set_index(["size", "implementation"])["loss"]
 
     @property
     def step(self) -> int:
@@ -78,12 +89,17 @@ class Losses(Section):
         return load(STEM).stated if self.step else {}
 
     @property
-    def seeds(self) -> int:
+    def repeated(self) -> pd.DataFrame:
+        """A row of each size that was trained several times."""
+        rows = self.every.frame.dropna(subset=["apart"]).drop_duplicates("size")
+        return some(rows, "no rung was trained twice")
+
+    @property
+    def runs(self) -> Range:
         """How many runs a loss is the mean of."""
-        rows = self.every.frame
-        if not {*rows["implementation"]} - {FLOAT32}:
+        if not {*self.every.frame["implementation"]} - {FLOAT32}:
             raise NotMeasured("no losses were compared")
-        return int(rows.groupby([*CELL, "implementation"])["seed"].nunique().max())
+        return Range.of(self.every.frame["runs"])
 
     # bf16 weights beside float32 weights.
 
@@ -132,11 +148,8 @@ class Losses(Section):
 
     @property
     def worse(self) -> pd.Series:
-        """Size -> by how much bf16 weights end above float32, where by more than WORSE."""
-        losses = self.every.frame
-        ends = [having(losses, dtype=of).groupby("size")["loss"].max() for of in (NARROW, FLOAT32)]
-        above = (ends[0] / ends[1] - 1).dropna()
-        return above[above > WORSE]
+        """Size -> by how much bf16 weights end above the range, where by more than WORSE."""
+        return self.outside[self.outside > WORSE]
 
     @staticmethod
     def outside_words(value: float) -> str:
