@@ -1,8 +1,12 @@
 """Kernel names, as CUPTI and PyTorch report them, are classified and shortened."""
 
+import re
+from pathlib import Path
+
 import pytest
 
-from lmperf.reporting.sections.kernels import class_of, shortened
+import lmperf
+from lmperf.reporting.sections.kernels import OTHER, class_of, shortened
 
 VECTORIZED = "void at::native::vectorized_elementwise_kernel<4, at::native::"
 NAMES = {
@@ -25,6 +29,7 @@ NAMES = {
     "optimizer": [
         "void at::native::multi_tensor_apply_kernel<FusedAdamMathFunctor<float, 4>>",
         "triton_for_fused_3",
+        "triton_poi_fused___rshift____to_copy_add_copy_copy__div_lerp_mul_sqrt_sub_view_0",
         "aten::_fused_adamw_",
     ],
     "copy": [
@@ -62,6 +67,15 @@ def test_kernel_names_have_the_expected_class(expected):
     assert {name: class_of(name) for name in NAMES[expected]} == dict.fromkeys(
         NAMES[expected], expected
     )
+
+
+def test_kernels_of_this_project_have_a_class():
+    source = Path(lmperf.__file__).parent
+    files = [*source.glob("attention/triton/*.py"), source / "transformer" / "block_kernels.py"]
+    named = re.compile(r"^def (\w+_kernel)\(", re.MULTILINE)
+    names = {name for file in files for name in named.findall(file.read_text("utf-8"))}
+    assert {"fused_kernel", "rope_kernel"} <= names
+    assert not [name for name in names if class_of(name) == OTHER]
 
 
 def test_short_names_are_unique_in_any_order_of_names():

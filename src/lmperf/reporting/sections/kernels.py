@@ -36,7 +36,10 @@ CLASSES = {
 # (class, pattern); case does not matter. Specific names stand before general ones.
 RULES = (
     (ATTENTION, r"flash_(fwd|bwd)|fmha|_sdpa_|scaled_dot_product|attention_(forward|backward)"),
-    (ATTENTION, r"^(forward|delta|key_gradients|query_gradients|combine|sum)_kernel$"),
+    # This project's kernels.
+    (ATTENTION, r"^(forward|prepare|fused|finish|delta|key_gradients|query_gradients)_kernel$"),
+    (ATTENTION, r"^(measure|split|combine|sum)_kernel$"),
+    (ELEMENTWISE, r"^(rope|swiglu|swiglu_gradient)_kernel$"),
     (ATTENTION, r"cudnn::fusion::(compute_dot_do_o|convert_dq)"),  # of a backward pass
     (OPTIMIZER, r"adam|multi_tensor_apply|foreach"),
     (MATMUL, r"gemm|nvjet|cutlass|cublas|xmma|split_?k|gemv|mkldnn_linear"),
@@ -59,6 +62,8 @@ _COMPILED = tuple((name, re.compile(pattern, re.IGNORECASE)) for name, pattern i
 # (foreach), red, per, mix, spl (reductions) and poi (pointwise, classified by its operators).
 FUSED = re.compile(r"^triton_(?P<kind>tem|for|red|per|mix|spl|poi)_fused_(?P<operators>\w+)")
 _BY_KIND = {"for": OPTIMIZER, **dict.fromkeys(("red", "per", "mix", "spl"), REDUCTION)}
+# A compiled AdamW: moments are interpolated, and an update divides by a root.
+_OF_ADAMW = {"lerp", "sqrt"}
 _REDUCING = re.compile("softmax|logsumexp|mean|sum|var|amax|amin|nll|norm|welford|prod|cumsum")
 # Words of operators that compute nothing. `mm` names a library call beside the fused kernel.
 _MOVING = re.compile(
@@ -81,6 +86,8 @@ def _class_of_fused(kind: str, words: list[str]) -> str:
         return ATTENTION if "attention" in words else MATMUL
     if kind in _BY_KIND:
         return _BY_KIND[kind]
+    if {*words} >= _OF_ADAMW:
+        return OPTIMIZER
     if any(_REDUCING.fullmatch(word) for word in words):
         return REDUCTION
     return COPY if all(_MOVING.fullmatch(word) for word in words) else ELEMENTWISE

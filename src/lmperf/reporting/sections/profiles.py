@@ -22,6 +22,7 @@ from lmperf.reporting.sections.kernels import (
     class_of,
     shortened,
 )
+from lmperf.reporting.sections.steps import NARROW
 from lmperf.reporting.tables import Quantity, number
 from lmperf.reporting.words import NotMeasured, Range, count, percent, sig
 from lmperf.transformer.sizes import SHORT
@@ -36,8 +37,10 @@ SUMS |= {"min_us": ("min_us", "min"), "max_us": ("max_us", "max")}
 LEAST_DRAWN = 0.0005  # of the time of a bar: a shorter part is not drawn
 USUAL_SIZE = "large"
 SINGLE, AUTOCAST, STEP = "float32", "autocast_bfloat16", "train_step"
-# The ladder's steps that are profiled; a later one uses more techniques.
-LADDER = ("eager", "compiled_blocks", "sdpa_compiled_blocks")
+# Steps of the ladder that the first page shows; a later one uses more techniques. The graph has no
+# phases.
+PHASED = ("eager", "compiled_blocks", "sdpa_compiled_blocks")
+LADDER = (*PHASED, "graph")
 # AdamW reads weight, gradient and both moments, and writes weight and both moments.
 ADAMW_VALUES = 7
 
@@ -101,6 +104,7 @@ class Profiles(Section):
         """The cases of one size, context and batch that the write-up shows."""
         cases = self.cases.valid.frame
         cases = having(cases, size=usual_size(cases), implementation=LADDER)
+        cases = cases[cases["dtype"] != NARROW]
         for axis in ("context_length", "batch"):
             cases = having(cases, **{axis: cases[axis].max()})
         return self.cases.kept(cases)
@@ -141,8 +145,8 @@ class Profiles(Section):
 
     @property
     def last(self) -> pd.Series:
-        """The train step with the most techniques."""
-        return self.usual.where(phase=STEP).sound.iloc[-1]
+        """The train step with the most techniques whose phases were profiled."""
+        return self.usual.where(phase=STEP, implementation=PHASED).sound.iloc[-1]
 
     @property
     def last_forward(self) -> pd.Series:
