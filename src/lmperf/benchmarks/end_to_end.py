@@ -40,9 +40,6 @@ _SHOWN, _LARGEST = ["0.13B", "0.97B"], "3.4B"
 _LARGER = {"0.13B": 64, "0.42B": 32, "0.97B": 16, "2.0B": 8, "3.4B": 8}
 _BF16 = "autocast_bfloat16"
 _RUNG_NAMES = [rung.name for rung in RUNGS]
-# The rungs from flash attention on. Lower rungs store the scores of plain attention, so larger
-# batches do not fit into memory.
-_WITHOUT_SCORES = _RUNG_NAMES[_RUNG_NAMES.index("flash_attention") :]
 _GRAPHS = ["graph", "bf16_graph"]
 _FEW = ["float32", "autocast", "fused_blocks", *_GRAPHS]
 _ON_CPU = ["float32", "autocast", "compiled_blocks", "fused_loss", "bf16_weights"]
@@ -122,7 +119,7 @@ _STEP_GRIDS = {
         *(
             grid
             for size, batch in _LARGER.items()
-            for grid in _ladder(size, 1024, batch, _WITHOUT_SCORES)
+            for grid in _ladder(size, 1024, batch, ["flash_attention", *_GRAPHS])
         ),
     ],
 }
