@@ -84,7 +84,7 @@ IMPLEMENTATIONS = {
     "fused_loss": Shown("loss in chunks", Look(MUSTARD, "*")),
     "fused_blocks": Shown("fused blocks", Look(BLUE, "*")),
     "graph": Shown("CUDA graph", Look(VIOLET, "*")),
-    "bf16_weights": Shown("bf16 weights, compiled AdamW", Look(PINK, "*")),
+    "bf16_weights": Shown("bf16 weights, no graph", Look(PINK, "*")),
     "bf16_graph": Shown("bf16 weights, CUDA graph", Look(PINK, "*")),
     "fp8_tensorwise": Shown("FP8, tensorwise (torchao)", Look(BLUE, "H")),
     "fp8_rowwise": Shown("FP8, rowwise (torchao)", Look(ORANGE, "H")),

@@ -14,9 +14,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from lmperf.benchmark import Case
 from lmperf.benchmarks import load
 from lmperf.measuring.weights import Weights
-from lmperf.transformer import compiled_adamw, fused_loss, sizes
-from lmperf.transformer.compiled_adamw import CompiledAdamW
+from lmperf.transformer import fused_adamw, fused_loss, sizes
 from lmperf.transformer.copied_linear import CopiedLinear, with_copies
+from lmperf.transformer.fused_adamw import FusedAdamW
 from lmperf.transformer.implementations import hidden_by_block
 from lmperf.transformer.model import TransformerLM, twin_of
 from lmperf.transformer.problem import ModelProblem
@@ -33,7 +33,7 @@ def without_compiler(monkeypatch, request):
     """Replace torch.compile by a function that returns its argument, unless a test needs it."""
     monkeypatch.setitem(sizes.SIZES, "for tests", ModelSize(64, 128, 2, 4))
     monkeypatch.setattr("lmperf.transformer.problem.VOCAB_SIZE", 1000)
-    caches = fused_loss._loss_and_gradient, compiled_adamw._compiled
+    caches = fused_loss._loss_and_gradient, fused_adamw._compiled
     if request.node.get_closest_marker("gpu") is None:
         monkeypatch.setattr(torch, "compile", lambda function, **_: function)
     for cached in caches:
@@ -196,7 +196,7 @@ def test_second_preparation_copies_the_weights_of_today():
 @pytest.mark.parametrize("maker, dtype", [(GRAPH, "tf32"), (FUSED_BLOCKS, AUTOCAST)])
 def test_other_steps_leave_the_layers_of_a_model(maker, dtype):
     model = model_of()
-    assert not isinstance(maker.prepare(dtype)(model, 0.0), CompiledAdamW)
+    assert not isinstance(maker.prepare(dtype)(model, 0.0), FusedAdamW)
     layers = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
     assert len(layers) == 9 and not copied(model)
     assert {parameter.grad_dtype for parameter in model.parameters()} == {torch.float32}

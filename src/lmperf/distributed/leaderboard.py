@@ -27,7 +27,7 @@ from lmperf.distributed.data_parallel import reducer_of
 from lmperf.distributed.gating import NO_DIFFERENCE, STEPS, agreed, differing
 from lmperf.gate import Gate
 from lmperf.transformer import leaderboard
-from lmperf.transformer.compiled_adamw import CompiledAdamW
+from lmperf.transformer.fused_adamw import FusedAdamW
 from lmperf.transformer.leaderboard import TWIN, LongProblem
 from lmperf.transformer.sizes import Shape
 from lmperf.transformer.training import loss_of
@@ -56,7 +56,7 @@ class Exchange:
         self._owners = owners if sharded and rank.ranks > 1 else None
         pairs = zip(self._parameters, owners, strict=True)
         mine = [one for one, owner in pairs if self._owners is None or owner == rank.number]
-        self.adamw = CompiledAdamW(mine, rate)
+        self.adamw = FusedAdamW(mine, rate)
         self._reducer = reducer_of(self._parameters, None) if rank.ranks > 1 else None
 
     def set_eps(self, eps: float) -> None:

@@ -1,7 +1,7 @@
 """Linear layers that multiply by bf16 copies of their float32 weights.
 
 Under autocast, PyTorch casts each weight to bf16 in every step, and its gradient back to float32.
-Here the optimizer writes the copies while it updates the weights (see `CompiledAdamW`), and the
+Here the optimizer writes the copies while it updates the weights (see `FusedAdamW`), and the
 gradients stay bf16, so a step casts neither. All values are those of autocast.
 
 A copy is a leaf of autograd that hands its gradient over to the weight. If the graph began at the

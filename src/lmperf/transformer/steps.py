@@ -17,8 +17,8 @@ from torch import Tensor
 
 from lmperf.benchmark import Unsupported
 from lmperf.dtypes import dtype_of
-from lmperf.transformer.compiled_adamw import CompiledAdamW
 from lmperf.transformer.copied_linear import with_copies
+from lmperf.transformer.fused_adamw import FusedAdamW
 from lmperf.transformer.fused_loss import linear_cross_entropy
 from lmperf.transformer.graphed import Graphed
 from lmperf.transformer.implementations import compile_static, hidden_by_block, triton
@@ -104,25 +104,25 @@ def fused_loss(model: TransformerLM) -> WithLoss:
     return WithLoss(lambda tokens: model.head(norm(hidden(tokens))), loss)
 
 
-def bfloat16_adamw(model: TransformerLM, learning_rate: float) -> CompiledAdamW:
-    """Convert the parameters to bfloat16 in place; returns their compiled AdamW.
+def bfloat16_adamw(model: TransformerLM, learning_rate: float) -> FusedAdamW:
+    """Convert the parameters to bfloat16 in place; returns their fused AdamW.
 
     The RoPE tables stay in float32.
     """
     for parameter in model.parameters():
         parameter.data = parameter.data.bfloat16()
-    return CompiledAdamW(model.parameters(), learning_rate)
+    return FusedAdamW(model.parameters(), learning_rate)
 
 
-def copying_adamw(model: TransformerLM, learning_rate: float) -> CompiledAdamW:
+def copying_adamw(model: TransformerLM, learning_rate: float) -> FusedAdamW:
     """Give the blocks' linear layers bf16 copies of their float32 weights, in place.
 
-    Returns their compiled AdamW, which writes the copies. Weights and moments stay float32;
+    Returns their fused AdamW, which writes the copies. Weights and moments stay float32;
     gradients of copied weights are bf16. Load weights, and move the model to its device, before:
     the first forward pass multiplies by the copies made here.
     """
     copies = with_copies(model)
-    return CompiledAdamW(model.parameters(), learning_rate, copies)
+    return FusedAdamW(model.parameters(), learning_rate, copies)
 
 
 _OPTIMIZERS = {"float32": adamw, "bfloat16": bfloat16_adamw}

@@ -29,7 +29,7 @@ NAMES = {
     "optimizer": [
         "void at::native::multi_tensor_apply_kernel<FusedAdamMathFunctor<float, 4>>",
         "triton_for_fused_3",
-        "triton_poi_fused___rshift____to_copy_add_copy_copy__div_lerp_mul_sqrt_sub_view_0",
+        "adamw_kernel",
         "aten::_fused_adamw_",
     ],
     "copy": [

@@ -62,8 +62,6 @@ _COMPILED = tuple((name, re.compile(pattern, re.IGNORECASE)) for name, pattern i
 # (foreach), red, per, mix, spl (reductions) and poi (pointwise, classified by its operators).
 FUSED = re.compile(r"^triton_(?P<kind>tem|for|red|per|mix|spl|poi)_fused_(?P<operators>\w+)")
 _BY_KIND = {"for": OPTIMIZER, **dict.fromkeys(("red", "per", "mix", "spl"), REDUCTION)}
-# A compiled AdamW: moments are interpolated, and an update divides by a root.
-_OF_ADAMW = {"lerp", "sqrt"}
 _REDUCING = re.compile("softmax|logsumexp|mean|sum|var|amax|amin|nll|norm|welford|prod|cumsum")
 # Words of operators that compute nothing. `mm` names a library call beside the fused kernel.
 _MOVING = re.compile(
@@ -86,8 +84,6 @@ def _class_of_fused(kind: str, words: list[str]) -> str:
         return ATTENTION if "attention" in words else MATMUL
     if kind in _BY_KIND:
         return _BY_KIND[kind]
-    if {*words} >= _OF_ADAMW:
-        return OPTIMIZER
     if any(_REDUCING.fullmatch(word) for word in words):
         return REDUCTION
     return COPY if all(_MOVING.fullmatch(word) for word in words) else ELEMENTWISE

@@ -1,11 +1,12 @@
-"""AdamW that updates each parameter by one kernel, compiled once for all lengths.
+"""AdamW that updates each parameter by one kernel.
 
 The kernel also writes a copy of a parameter in another dtype, for matmuls in that dtype: a cast
 would read the parameter once more.
 
-PyTorch's fused AdamW reaches half of an H200's memory bandwidth with bfloat16 tensors. One compiled
-kernel per parameter reaches nearly all of it for large parameters; the CUDA graph removes the
-launch overhead.
+PyTorch's fused AdamW reaches half of an H200's memory bandwidth with bfloat16 tensors. One kernel
+per parameter reaches nearly all of it for large parameters; the CUDA graph removes the launch
+overhead. On CUDA it is a Triton kernel: the kernel that torch.compile made for all lengths reached
+half of the bandwidth in some processes. Elsewhere torch.compile makes it.
 
 bfloat16 parameters and second moments are rounded stochastically: up or down at random, so that
 the expected value is exact. Rounding to nearest would lose every change below half a unit in the
@@ -26,8 +27,8 @@ from torch import Tensor
 _GOLDEN = 0x9E3779B9 - 2**32
 
 
-class CompiledAdamW(torch.optim.AdamW):
-    """`torch.optim.AdamW` with default hyperparameters and compiled updates.
+class FusedAdamW(torch.optim.AdamW):
+    """`torch.optim.AdamW` with default hyperparameters, an update in one kernel.
 
     Computes in float32; parameters and moments are stored in the dtype of the parameter. bfloat16
     parameters and second moments are rounded stochastically, the same way in every run. Every
@@ -60,9 +61,12 @@ class CompiledAdamW(torch.optim.AdamW):
         seed = made.to(torch.int32)
         for parameter, state in zip(parameters, states, strict=True):
             tensors = parameter, parameter.grad, state["exp_avg"], state["exp_avg_sq"]
-            copy = self._copies.get(parameter)
-            flat = *map(_flat, tensors), None if copy is None else _flat(copy)
-            _compiled()(*flat, shrink, length, root, seed, betas, group["eps"])
+            tensors += (self._copies.get(parameter),)
+            scalars = shrink, length, root, seed, betas, group["eps"]
+            if parameter.is_cuda:
+                _on_cuda()(*tensors, *scalars)
+            else:
+                _compiled()(*map(_flat, tensors), *scalars)
 
     def _state_of(self, parameter: Tensor) -> dict[str, Tensor]:
         state = self.state[parameter]
@@ -72,12 +76,12 @@ class CompiledAdamW(torch.optim.AdamW):
         return state
 
 
-def _flat(tensor: Tensor) -> Tensor:
+def _flat(tensor: Tensor | None) -> Tensor | None:
     """The elements, [n]. Dynamo fails on a view of a parameter with a gradient of another dtype."""
-    return tensor.view(-1).detach()
+    return None if tensor is None else tensor.view(-1).detach()
 
 
-def _update(
+def update(
     p: Tensor,
     g: Tensor,
     m: Tensor,
@@ -111,13 +115,21 @@ def _update(
 
 
 @cache
+def _on_cuda():
+    """The Triton kernel, imported on first use."""
+    from lmperf.transformer.adamw_kernel import update as on_cuda
+
+    return on_cuda
+
+
+@cache
 def _compiled():
     """Compile on first use: torch.compile takes 1.5 s to import, and steps without it need none.
 
     One kernel serves parameters of all lengths: Dynamo fails after eight compilations of a
     function.
     """
-    return torch.compile(_update, dynamic=True, fullgraph=True)
+    return torch.compile(update, dynamic=True, fullgraph=True)
 
 
 def _random_bits(count: int, seed: Tensor) -> Tensor:
