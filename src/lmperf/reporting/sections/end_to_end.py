@@ -258,7 +258,10 @@ class EndToEnd(Section):
 
     @property
     def fuses(self) -> bool:
-        """Whether compiling gains more under autocast than in float32."""
+        """Whether compiling gains more under autocast than in float32, at the contexts of both."""
         gains = dict(self.over(self.compiling, EAGER).by("dtype"))
-        known = FLOAT32 in gains and AUTOCAST in gains
-        return known and gains[AUTOCAST].mean > gains[FLOAT32].mean
+        half, single = (
+            dict(gains[d].by("context_length")) if d in gains else {} for d in (AUTOCAST, FLOAT32)
+        )
+        both = half.keys() & single.keys()
+        return bool(both) and all(half[c].mean > single[c].mean for c in both)

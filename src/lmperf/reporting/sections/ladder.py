@@ -135,11 +135,11 @@ class Ladder(Section):
         most = next((one for one in (FASTER, SLOWER) if 2 * counts.get(one, 0) > resolved), SAME)
         return most if resolved else UNRESOLVED
 
-    @predicate
-    def more_cpu_time(self) -> bool:
-        """Whether fused blocks keep the CPU busy for longer at most sizes."""
-        found = self.over_below(next(rung for rung in RUNGS if rung.name == "fused_blocks"))
-        return (found["host_ms"] > found["host_ms_base"]).mean() > 0.5
+    def busy_over_below(self, rung: Rung) -> Range:
+        """The change of the GPU's busy time from the rung below, as a fraction."""
+        found = self.over_below(rung)
+        change = found["device_ms"] / found["device_ms_base"] - 1
+        return Range.of(some(change.dropna(), "no busy time of both steps"))
 
     def ends_waiting(self, rung: Rung) -> bool:
         """Whether the rung below a graph waits somewhere, but the graph nowhere."""
@@ -187,10 +187,14 @@ def _bases(cell: tuple[tuple, pd.DataFrame]) -> pd.Series:
 
 
 def _bar(row: dict, line: str) -> Iterator[dict]:
-    """The parts of a bar. A step that waits is an outline if its busy time is not known."""
-    share = row["device_ms"] / row["ms"]
+    """The parts of a bar. A step that waits is an outline if its busy time is not known.
+
+    A step that does not wait is longer than its busy time only because its clock is lower, at the
+    power limit, than while it is profiled.
+    """
+    share = row["device_ms"] / row["ms"] if row["waits"] else 1.0
     if absent(share):
-        share = 0.0 if row["waits"] else 1.0
+        share = 0.0
     lengths = {WORKING: min(share, 1.0), WAITING: max(1 - share, 0.0)}
     drawn = [name for name, length in lengths.items() if length > 0]
     for name in drawn:

@@ -28,6 +28,7 @@ COMPONENTS = (
     *("inputs", "workspace"),
 )
 LITTLE = 0.10  # a change of the peak within it is little
+LEFT = 0.01  # of a peak: copies of weights that take less are left from before
 
 
 class Autocast(NamedTuple):
@@ -35,7 +36,7 @@ class Autocast(NamedTuple):
 
     Attributes:
         change: of the peaks of all sizes, relative to float32.
-        size: the largest size; of its step:
+        size: the largest size whose peak has copies of weights; of its step:
         copies: GiB of the bf16 copies of weights, predicted.
         saved: GiB that activations shrink by, predicted.
     """
@@ -113,9 +114,13 @@ class Memory(Section):
     def autocast(self, context: int) -> Autocast:
         """What bf16 autocast changes at a context."""
         steps = having(self.steps.valid.frame, context_length=context)
-        of_parts = ["activations_mib", "weight_copies_mib"]
-        wide = steps.pivot_table(of_parts, "size", "dtype", sort=False).dropna()
         change = Range.of(steps["over_float32"])
+        # At the end of a backward, where some steps peak, no copies are left.
+        half = having(steps, dtype=HALF)
+        sizes = half["size"][half["weight_copies_mib"] > LEFT * half["predicted_mib"]]
+        of_parts = ["activations_mib", "weight_copies_mib"]
+        wide = having(steps, size=[*sizes]).pivot_table(of_parts, "size", "dtype", sort=False)
+        wide = wide.dropna()
         size = in_order("size", some(wide, "no size has components in both dtypes").index)[-1]
         parts = wide.loc[size] / MIB_IN_GIB
         saved = parts["activations_mib", SINGLE] - parts["activations_mib", HALF]
