@@ -34,6 +34,7 @@ from lmperf.statistics import SAME, UNRESOLVED
 SPEEDUP = ["ratio", "low", "high", "n", "verdict", "why", "signs", "waits", "key", "key_base"]
 NOTHING = (None, NO_ROW, "unsupported", NOT_RECORDED)
 TO_MEASURE = "to measure"
+SPEED_UPS = "Speed-ups: of rows timed in turn the median ratio of rounds, else of medians"
 
 
 def cells(
@@ -196,7 +197,7 @@ def over(ours: str, base: str = "", header: str = "", brief: bool = False, **axe
     bases = [value_words("implementation", base)] if base else []
     bases += [str(value_words(axis, sides[1])) for axis, sides in axes.items()]
     header = header or f"over {', '.join(bases)}"
-    note = "Speed-ups: median of the ratios of rounds; above one, the first is faster."
+    note = f"{SPEED_UPS}; above one, the first is faster."
     where = {"implementation": ours} | {axis: sides[0] for axis, sides in axes.items()}
     name = f"{ours}.over.{'.'.join([base or ours, *(str(s[1]) for s in axes.values())])}"
     return Quantity(header, name, make, where, note=note)
@@ -227,7 +228,7 @@ def over_base(header: str, name: str, form: str = "", base: str = "") -> Quantit
             made = {label: _without_interval(cell, FILTERS[form]) for label, cell in made.items()}
         return pd.Series(made, dtype=object)
 
-    note = "Speed-ups: median of the ratios of rounds; above one, the line is faster."
+    note = f"{SPEED_UPS}; above one, the line is faster."
     return Quantity(header, name, make, note="" if form else note)
 
 

@@ -115,8 +115,8 @@ def signed_percent(value: float, places: int = 1) -> str:
 
 
 def sheet(rate: float) -> str:
-    """A rate of a data sheet; halves are rounded down: 989 for 989.5."""
-    return sig(rate if absent(rate) or rate < 100 else math.ceil(rate - 0.5))
+    """A rate of a data sheet, unrounded: shares of it are of this number."""
+    return sig(rate) if absent(rate) else f"{rate:,g}"
 
 
 def rounded_up(value: float) -> float:

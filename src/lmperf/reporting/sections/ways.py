@@ -11,7 +11,7 @@ import pandas as pd
 from lmperf.names import dtype_words, implementation_words, in_order
 from lmperf.reporting.evidence import having
 from lmperf.reporting.results import EMPTY, NOT_RECORDED, Cell
-from lmperf.reporting.tables import Quantity, number, over, time
+from lmperf.reporting.tables import SPEED_UPS, Quantity, number, over, time
 
 STEM, STEP = "end_to_end", "train_step"
 CELL = ["size", "context_length", "batch"]
@@ -56,7 +56,7 @@ class Way(NamedTuple):
         dtypes = (self.dtype, base.dtype)
         column = over(self.implementation, base.implementation, header, dtype=dtypes)
         header = header or f"over {base.words}"
-        note = f"Speed-ups: median of the ratios of rounds; above one, faster than {base.words}."
+        note = f"{SPEED_UPS}; above one, faster than {base.words}."
         return replace(column, header=header, name=f"{self.name}.over.{base.name}", note=note)
 
     def first_calls(self) -> Quantity:
