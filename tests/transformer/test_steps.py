@@ -216,6 +216,15 @@ def test_kernel_of_the_optimizer_matches_its_definition(dtype, narrow):
         assert min(equal[0], equal[2]) > 0.99
 
 
+def test_kernel_of_the_optimizer_refuses_other_layouts():
+    from lmperf.transformer.adamw_kernel import update
+
+    square = torch.zeros(3, 3)
+    for p, g in ((square.T, square), (square, square[:, :2].T)):
+        with pytest.raises(ValueError, match=r"\(3, 3\) or its gradient is not contiguous"):
+            update(p, g, square, square, None, *4 * [square], (0.9, 0.999), 1e-8)
+
+
 def trained_at_two_rates(made, as_tensor, device="cpu"):
     """A parameter after two steps at one learning rate and two at another one."""
     torch.manual_seed(0)

@@ -27,10 +27,10 @@ def update(
     """As `fused_adamw.update`, on CUDA, for contiguous tensors of any shape.
 
     Raises:
-        ValueError: the gradient is not contiguous.
+        ValueError: the parameter or its gradient is not contiguous.
     """
-    if not g.is_contiguous():
-        raise ValueError(f"a gradient of shape {tuple(g.shape)} is not contiguous")
+    if not (p.is_contiguous() and g.is_contiguous()):
+        raise ValueError(f"a parameter {tuple(p.shape)} or its gradient is not contiguous")
     adamw_kernel[(triton.cdiv(p.numel(), _ELEMENTS),)](
         *(p, g, m, v, copy, shrink, length, root, seed, p.numel()),
         *(betas[1], 1 - betas[0], 1 - betas[1], eps, _ELEMENTS),
