@@ -4,6 +4,8 @@ import pytest
 import toys
 from processes_of_toys import is_alive, marked
 
+from lmperf.gate import UNCHECKED
+
 pytestmark = pytest.mark.process
 SIZE = {"size": [8]}
 
@@ -14,7 +16,8 @@ def statuses(rows):
 
 def test_python_faults_cost_one_case_each_and_no_process(measured):
     names = ["doubles", "raises", "asks_for_a_pebibyte", "is_wrong", "is_not_finite"]
-    names += ["is_unsupported", "also_doubles", "prints_a_lot", "leaves_a_daemon"]
+    names += ["is_unsupported", "is_too_large_to_check", "also_doubles", "prints_a_lot"]
+    names += ["leaves_a_daemon"]
     rows = measured(names, **SIZE)
     assert statuses(rows) == {
         "doubles": {"ok"},
@@ -23,6 +26,7 @@ def test_python_faults_cost_one_case_each_and_no_process(measured):
         "is_wrong": {"failed_check"},
         "is_not_finite": {"nan"},
         "is_unsupported": {"unsupported"},
+        "is_too_large_to_check": {"failed_check"},
         "also_doubles": {"ok"},
         "prints_a_lot": {"ok"},
         "leaves_a_daemon": {"ok"},
@@ -32,6 +36,7 @@ def test_python_faults_cost_one_case_each_and_no_process(measured):
         r"RuntimeError: no kernel für \ud800 \x1b[31m this size"
     ), "in one printable line"
     assert float(rows["asks_for_a_pebibyte"][0]["requested_bytes"]) == 2**50
+    assert rows["is_too_large_to_check"][0]["reason"] == UNCHECKED
     assert float(rows["is_wrong"][0]["max_error"]) > float(rows["is_wrong"][0]["error_bound"])
     assert not is_alive(marked("daemon")), "it ends with its worker"
     for row in rows["doubles"]:

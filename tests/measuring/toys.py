@@ -153,6 +153,7 @@ class Toy(Timed):
     implementations = (
         *(Implementation(one.__name__, f"toys:{one.__name__}") for one in FUNCTIONS),
         Implementation("also_doubles", "toys:doubles"),
+        Implementation("is_too_large_to_check", "toys:doubles"),
         Implementation("is_unsupported"),
     )
     grids = grids_of(implementations, size=[8, 16, 32])
@@ -166,6 +167,17 @@ class Toy(Timed):
             raise Unsupported("needs another machine")
         function = self.callable_of(name)
         inputs, drawn = torch.zeros(2, case.axes["size"], device=device)
+        expected = []
+
+        def expect():
+            if name == "is_too_large_to_check":
+                torch.empty(2**50, dtype=torch.uint8, device=device)
+            expected.append(True)
+
+        def run(_):
+            if not expected:
+                raise RuntimeError("called before what its results are compared with was computed")
+            return function(inputs)
 
         def freshen(seed):
             drawn.copy_(inputs.fill_(1 + seed % 1000))
@@ -179,10 +191,11 @@ class Toy(Timed):
             freshen(seed)
             return check("forward", function(inputs))
 
-        phase = Phase(lambda _: function(inputs))
+        phase = Phase(run)
         return Workload(
             {"forward": phase, "again": phase},
             gate=gate,
+            expect=expect,
             freshen=freshen,
             check=check,
             resident=[inputs],

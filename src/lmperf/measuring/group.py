@@ -222,7 +222,7 @@ class Group:
         ready = _Ready(work, guard)
         with ready.calls():
             if work.expect is not None:
-                self._step("checking", case, None, partial(self._in_memory, work.expect))
+                self._step("checking", case, None, partial(self._part_of_gate, work.expect))
             began = now()
             for phase in phases:
                 self._step("first call", case, phase, partial(self._call, work, phase))
@@ -258,13 +258,13 @@ class Group:
         self._clock.synchronize()
 
     def _gate(self, work: Workload, phases: list[str]) -> Row:
-        return self._team.worst(dict(self._in_memory(partial(work.gate, phases)).columns))
+        return self._team.worst(dict(self._part_of_gate(partial(work.gate, phases)).columns))
 
-    def _in_memory(self, check: Callable[[], Any]) -> Any:
-        """The result of a part of the gate.
+    def _part_of_gate(self, check: Callable[[], Any]) -> Any:
+        """Run a part of the gate and return its result.
 
         Raises:
-            WrongResult: it lacks memory.
+            WrongResult: it needs more memory than the device has.
         """
         if self._device == "cuda":
             # A reference that took parts of large cached blocks would keep them from being freed.

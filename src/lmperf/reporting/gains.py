@@ -35,8 +35,9 @@ from lmperf.statistics import (
 # What a pair knows of the row that a row is compared with, in addition to its cell.
 BASE = [
     *("state", "waits", "holds", "signs", "noise_kind", "key", "gpus", "environment", "together"),
-    *("ms", "n", "device_ms", "compile_s", "peak_gib"),
+    *("ms", "n", "compile_s", "peak_gib"),
 ]
+OF_STEPS = ["device_ms"]  # in addition, of a benchmark that has it
 PRECISE = 0.10  # an unresolved speed-up known to this much takes part in a mean
 
 
@@ -61,7 +62,8 @@ def pairs(evidence: Evidence, stem: str, ours: Mapping, base: Mapping) -> pd.Dat
     # Labels of the rows of a benchmark are their places.
     sides = found["index"].to_numpy(), found["index_base"].to_numpy()
     mine, theirs = (rows.take(side) for side in sides)
-    theirs = theirs.reindex(columns=[*keys, *BASE]).set_axis(mine.index).add_suffix("_base")
+    known = [*keys, *BASE, *(name for name in OF_STEPS if name in theirs)]
+    theirs = theirs[known].set_axis(mine.index).add_suffix("_base")
     both = pd.concat([mine, theirs], axis=1)
     ok = both["state"].isna() & both["state_base"].isna()
     is_step = (both["phase"] == "train_step") & ok

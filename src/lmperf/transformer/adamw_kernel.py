@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -11,29 +13,25 @@ _ELEMENTS = 1024
 _GOLDEN = tl.constexpr(0x9E3779B9)
 
 
-def update(
-    p: Tensor,
-    g: Tensor,
-    m: Tensor,
-    v: Tensor,
-    copy: Tensor | None,
-    shrink: Tensor,
-    length: Tensor,
-    root: Tensor,
-    seed: Tensor,
+def launch(
+    tensors: Sequence[Tensor | None],
+    scalars: Sequence[Tensor],
     betas: tuple[float, float],
     eps: float,
 ) -> None:
-    """As `fused_adamw.update`, on CUDA, for contiguous tensors of any shape.
+    """Do on CUDA what `fused_adamw.update` does; tensors are contiguous, of any shape.
+
+    tensors: p, g, m, v and copy. scalars: shrink, length, root and seed.
 
     Raises:
         ValueError: the parameter or its gradient is not contiguous.
     """
+    p, g = tensors[:2]
     if not (p.is_contiguous() and g.is_contiguous()):
         raise ValueError(f"a parameter {tuple(p.shape)} or its gradient is not contiguous")
+    gains = (1 - beta for beta in betas)
     adamw_kernel[(triton.cdiv(p.numel(), _ELEMENTS),)](
-        *(p, g, m, v, copy, shrink, length, root, seed, p.numel()),
-        *(betas[1], 1 - betas[0], 1 - betas[1], eps, _ELEMENTS),
+        *tensors, *scalars, p.numel(), betas[1], *gains, eps, _ELEMENTS
     )
 
 
@@ -79,10 +77,10 @@ def adamw_kernel(
 @triton.jit
 def _random_bits(at, seed):
     """As `fused_adamw._random_bits`, of elements at some indices."""
-    x = at.to(tl.uint32) ^ (seed.to(tl.uint32) * _GOLDEN).to(tl.uint32)
+    x = at.to(tl.uint32) ^ seed.to(tl.uint32) * _GOLDEN
     x = (x ^ (x >> 16)) * 0x21F0AAAD
-    x = (x.to(tl.uint32) ^ (x.to(tl.uint32) >> 15)) * 0x735A2D97
-    return x.to(tl.uint32) ^ (x.to(tl.uint32) >> 15)
+    x = (x ^ (x >> 15)) * 0x735A2D97
+    return x ^ (x >> 15)
 
 
 @triton.jit

@@ -28,7 +28,7 @@ _GOLDEN = 0x9E3779B9 - 2**32
 
 
 class FusedAdamW(torch.optim.AdamW):
-    """`torch.optim.AdamW` with default hyperparameters, an update in one kernel.
+    """`torch.optim.AdamW` with default hyperparameters, each update in one kernel.
 
     Computes in float32; parameters and moments are stored in the dtype of the parameter. bfloat16
     parameters and second moments are rounded stochastically, the same way in every run. Every
@@ -58,15 +58,17 @@ class FusedAdamW(torch.optim.AdamW):
             rate = torch.full_like(made, rate)
         shrink = 1 - rate * group["weight_decay"]
         length, root = rate / (1 - betas[0] ** made), (1 - betas[1] ** made).sqrt()
-        seed = made.to(torch.int32)
+        scalars = shrink, length, root, made.to(torch.int32)
+        on_cuda = parameters[0].is_cuda
+        if on_cuda:
+            from lmperf.transformer.adamw_kernel import launch
         for parameter, state in zip(parameters, states, strict=True):
             tensors = parameter, parameter.grad, state["exp_avg"], state["exp_avg_sq"]
             tensors += (self._copies.get(parameter),)
-            scalars = shrink, length, root, seed, betas, group["eps"]
-            if parameter.is_cuda:
-                _on_cuda()(*tensors, *scalars)
+            if on_cuda:
+                launch(tensors, scalars, betas, group["eps"])
             else:
-                _compiled()(*map(_flat, tensors), *scalars)
+                _compiled()(*map(_flat, tensors), *scalars, betas, group["eps"])
 
     def _state_of(self, parameter: Tensor) -> dict[str, Tensor]:
         state = self.state[parameter]
@@ -112,14 +114,6 @@ def update(
     if copy is not None:
         copy.copy_(weight)
     v.copy_(square)
-
-
-@cache
-def _on_cuda():
-    """The Triton kernel, imported on first use."""
-    from lmperf.transformer.adamw_kernel import update as on_cuda
-
-    return on_cuda
 
 
 @cache

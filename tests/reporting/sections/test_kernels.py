@@ -71,10 +71,10 @@ def test_kernel_names_have_the_expected_class(expected):
 
 def test_kernels_of_this_project_have_a_class():
     source = Path(lmperf.__file__).parent
-    files = [*source.glob("attention/triton/*.py"), source / "transformer" / "block_kernels.py"]
+    files = [*source.glob("attention/triton/*.py"), *source.glob("transformer/*.py")]
     named = re.compile(r"^def (\w+_kernel)\(", re.MULTILINE)
     names = {name for file in files for name in named.findall(file.read_text("utf-8"))}
-    assert {"fused_kernel", "rope_kernel"} <= names
+    assert {"fused_kernel", "rope_kernel", "adamw_kernel"} <= names
     assert not [name for name in names if class_of(name) == OTHER]
 
 

@@ -28,7 +28,7 @@ COMPONENTS = (
     *("inputs", "workspace"),
 )
 LITTLE = 0.10  # a change of the peak within it is little
-LEFT = 0.01  # of a peak: copies of weights that take less are left from before
+LEAST_COPIES = 0.01  # of a peak; where copies of weights take less, it comes after their use
 
 
 class Autocast(NamedTuple):
@@ -117,7 +117,7 @@ class Memory(Section):
         change = Range.of(steps["over_float32"])
         # At the end of a backward, where some steps peak, no copies are left.
         half = having(steps, dtype=HALF)
-        sizes = half["size"][half["weight_copies_mib"] > LEFT * half["predicted_mib"]]
+        sizes = half["size"][half["weight_copies_mib"] > LEAST_COPIES * half["predicted_mib"]]
         of_parts = ["activations_mib", "weight_copies_mib"]
         wide = having(steps, size=[*sizes]).pivot_table(of_parts, "size", "dtype", sort=False)
         wide = wide.dropna()
