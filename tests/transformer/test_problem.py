@@ -1,5 +1,7 @@
 """The gate and the check of models: correct models pass, wrong ones fail for the right reason."""
 
+import weakref
+
 import pytest
 import torch
 from wrong_models import FAULTS, scaled
@@ -52,6 +54,23 @@ def test_gate_checks_both_loss_and_logits_of_with_loss(problem):
     other = WithLoss(FAULTS["scale 1 % off"](problem.model), right.loss)
     gate = problem.gate(other, "float32", PHASES)
     assert not gate.passed and gate.worst == "logits"
+
+
+def test_gate_frees_activations_of_the_logits_before_the_loss(problem):
+    """3.4B compiled, whose first call needs 60 of 80 GiB, was once too large to be checked."""
+    saved = []
+
+    def logits(tokens):
+        ones = torch.ones(())
+        saved.append(weakref.ref(ones.untyped_storage()))
+        return problem.model(tokens) * ones
+
+    def loss(tokens, targets):
+        assert saved[0]() is None
+        return cross_entropy(problem.model(tokens), targets)
+
+    assert problem.gate(WithLoss(logits, loss), "float32", PHASES).passed
+    assert len(saved) == 1
 
 
 @pytest.mark.parametrize("phase", ["forward", "backward"])

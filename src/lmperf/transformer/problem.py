@@ -174,7 +174,9 @@ class ModelProblem:
             shape = *self.tokens.shape, VOCAB_SIZE
             plain("the logits", logits, shape, self.tokens.device, None)
             if isinstance(model, WithLoss):
-                return logits.detach(), model.loss(self.tokens, self.targets)
+                # Its activations would take memory beside those of the loss.
+                logits = logits.detach()
+                return logits, model.loss(self.tokens, self.targets)
             return logits.detach(), cross_entropy(logits, self.targets)
 
     def expect(self, dtype: str, tolerance: str = STRICT) -> dict[str, Tensor]:
