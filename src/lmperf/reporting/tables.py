@@ -18,7 +18,7 @@ import pandas as pd
 
 from lmperf.names import axis_words, value_words
 from lmperf.reporting.evidence import NEUTRAL, Evidence, having, once, parts, sorted_for_reading
-from lmperf.reporting.gains import Gain, pairs
+from lmperf.reporting.gains import PRECISE, Gain, pairs
 from lmperf.reporting.results import (
     NO_ROW,
     NOT_COMPARED,
@@ -265,7 +265,10 @@ def mean(base: str) -> Quantity:
     """Geometric means over cells, ``1.07x (0.97-1.18)``, of rows that have a ``gain``."""
     make = lambda _, rows: rows["gain"].map(_mean)  # noqa: E731
     header = f"over {value_words('implementation', base)}"
-    note = "Geometric mean over cells (smallest to largest); below one the other is faster."
+    note = (
+        "Geometric mean (smallest to largest) over cells that are resolved or known to within "
+        f"{percent(PRECISE, 0)}; below one the other is faster."
+    )
     where = {"implementation": base}
     return Quantity(header, f"mean.over.{base}", make, where, note=note)
 
