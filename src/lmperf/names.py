@@ -83,6 +83,7 @@ IMPLEMENTATIONS = {
     "flash_attention": Shown("flash attention", Look(GREEN, "*")),
     "fused_loss": Shown("loss in chunks", Look(MUSTARD, "*")),
     "fused_blocks": Shown("fused blocks", Look(BLUE, "*")),
+    "sdpa_graph": Shown("SDPA, compiled by block, CUDA graph", Look(ORANGE, "*")),
     "graph": Shown("CUDA graph", Look(VIOLET, "*")),
     "bf16_weights": Shown("bf16 weights, no graph", Look(PINK, "*")),
     "bf16_graph": Shown("bf16 weights, CUDA graph", Look(PINK, "*")),

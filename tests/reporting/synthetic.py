@@ -83,6 +83,10 @@ def steps():
             ms = None if (size, one.name) == ("0.97B", "flash_attention") else factor * (20 - n)
             yield rung(one.name, ms, size, peak_mib=1024.0 * factor + n, **times)
             yield loss(one.name, 2.0 + n / 50, size)
+        for name, ms in (("sdpa_compiled_blocks", 15.5), ("sdpa_graph", 14.5)):
+            known = {"device_ms": 14.0 * factor, "launches": 600, "peak_mib": 2048.0 * factor}
+            waits = size == "0.13B" and "graph" not in name
+            yield step(size, AUTOCAST, name, factor * ms, waits=waits, **known)
         for dtype, phase in itertools.product(("float32", AUTOCAST), BOTH):
             yield step(size, dtype, "eager", factor * (3 + len(phase)), phase=phase)
         yield step(size, "float32", "mine", factor * 15.0)

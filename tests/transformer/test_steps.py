@@ -1,5 +1,6 @@
 """Rungs (train steps of the ladder): correct ones pass the gate, and wrong ones fail it."""
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -324,6 +325,27 @@ def test_graph_reads_new_tokens_and_counts_its_steps(name):
     stale = phase.run(None).clone()
     problem.freshen(9)
     assert not problem.check(dtype, "train_step", stale).passed
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["graph", "bf16_graph"])
+def test_graph_trains_from_its_first_replay_on(name):
+    found = []
+    for capture in (Graphed, None):
+        problem = problem_of(name, "cuda")
+        (group,) = problem.optimizer.param_groups
+        group["lr"] = 1e-3
+        maker = replace(maker_of(name), capture=capture)
+        inputs = problem.tokens, problem.targets, rung_of(name).dtype
+        step = maker.step(twin_of(problem.model), problem.optimizer, *inputs)
+        losses = [float(step()) for _ in range(3)]
+        state = problem.optimizer.state[problem.model.head.weight]
+        found.append((losses, float(state["step"]), state["exp_avg"].float()))
+    (losses, made, mean), (plain_losses, plain_made, plain_mean) = found
+    assert made == plain_made == 3 and losses == pytest.approx(plain_losses, rel=1e-3)
+    torch.testing.assert_close(
+        mean, plain_mean, rtol=0.05, atol=0.05 * float(plain_mean.abs().max())
+    )
 
 
 @pytest.mark.gpu

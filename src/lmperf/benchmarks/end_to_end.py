@@ -30,6 +30,9 @@ _ATTENTIONS = tuple(name for name in _WAYS if name.startswith(("sdpa", "triton")
 _STEPS = (
     Implementation("fused_loss", "lmperf.transformer.steps:FUSED_LOSS", compiles=True),
     Implementation("fused_blocks", "lmperf.transformer.steps:FUSED_BLOCKS", compiles=True),
+    Implementation(
+        "sdpa_graph", "lmperf.transformer.steps:SDPA_GRAPH", compiles=True, needs_cuda=True
+    ),
     Implementation("graph", "lmperf.transformer.steps:GRAPH", compiles=True, needs_cuda=True),
 )
 # Peers with float8 matmuls (`rungs.FLOAT8`), each with a tolerance of its own.
@@ -76,7 +79,7 @@ _WHOLE = {
         _cells(_SHOWN, [256], [_BF16], ["compiled_blocks"]),
         _cells(_SHOWN, [256], ["float32"], ["eager", "compiled_blocks"]),
         # Other attentions in the model, at the context where attention costs most.
-        _cells(SWEPT, [1024], [_BF16], ["eager", "sdpa_compiled_blocks"]),
+        _cells(SWEPT, [1024], [_BF16], ["eager", "sdpa_compiled_blocks", "sdpa_graph"]),
         _cells(["0.97B"], [1024], [_BF16], ["sdpa", "triton"]),
     ],
     "full": [
@@ -136,7 +139,10 @@ def _points(grids: Mapping[str, list[dict[str, list]]]) -> set[tuple]:
 
 
 # The steps of the first table of a write-up, (dtype, implementation).
-_FIRST = ((_BF16, "sdpa_compiled_blocks"), (_BF16, "graph"), ("bfloat16", "graph"))
+_FIRST = (
+    *((_BF16, name) for name in ("sdpa_compiled_blocks", "sdpa_graph", "graph")),
+    ("bfloat16", "graph"),
+)
 # Three models with their gradients and moments of at most so many parameters fit into 80 GiB.
 _SIDE_BY_SIDE = 1e9
 _STEP_CELLS = _points(_STEP_GRIDS) - _points(_WHOLE)

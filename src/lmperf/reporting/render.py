@@ -107,6 +107,7 @@ class Page:
     tables: list[Table] = field(default_factory=list)
     figures: dict[str, figures.Spec] = field(default_factory=dict)
     text: str = field(default="", init=False)
+    told: bool = field(default=False, init=False)
 
     def render(self, **further) -> str:
         """The page in Markdown or HTML.
@@ -180,8 +181,10 @@ class Page:
 
     def _shown(self, table: Table) -> str:
         text = formats.FORMATS[self.form](table)
-        if not (key := formats.again(table)):
+        # The first table of a page shows how.
+        if self.told or not (key := formats.again(table)):
             return text
+        self.told = True
         command = f"Measure a row again: `lmperf run --row {key} --against {self.evidence.link}`"
         if self.form == "markdown" and text.endswith("</details>"):
             return f"{text.removesuffix('</details>')}{command}\n\n</details>"

@@ -20,26 +20,21 @@ class Graphed:
     gradients and the loss of the last one. The memory pool of the graph is not part of what the
     allocator counts as allocated.
 
+    Three steps before the capture compile and autotune, with a learning rate of 0. The state of a
+    new optimizer is zeroed after them, so that training begins with the first replay. Of another
+    optimizer they are subtracted from the step count, but their effect on the moments stays.
+
     Args:
         step: clears the gradients, makes a training step and returns the loss. It must not allocate
             host memory.
         optimizer: the optimizer of the step, capturable.
-        warm_ups: steps before the capture, which compile and autotune. They are subtracted from the
-            optimizer's step count, but their effect on the moments stays. 0 if the step has been
-            called before.
 
     Attributes:
-        uncaptured: the step itself.
         pool_mib: peak memory of a replay beyond the tensors that are alive after it.
     """
 
-    def __init__(
-        self,
-        step: Callable[[], Tensor],
-        optimizer: torch.optim.Optimizer,
-        warm_ups: int = _WARM_UPS,
-    ):
-        self.uncaptured, self._optimizer, self._warm_ups = step, optimizer, warm_ups
+    def __init__(self, step: Callable[[], Tensor], optimizer: torch.optim.Optimizer):
+        self._step, self._optimizer = step, optimizer
         self._graph: torch.cuda.CUDAGraph | None = None
         self._gradients: list[tuple[torch.nn.Parameter, Tensor]] = []
         self._rates: list[Tensor] = []
@@ -74,13 +69,7 @@ class Graphed:
             group["lr"] = torch.as_tensor(group["lr"], dtype=torch.float32, device=device)
         self._rates = [group["lr"] for group in self._optimizer.param_groups]
         stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(self._warm_ups):
-                self.uncaptured()
-        torch.cuda.current_stream().wait_stream(stream)
-        for state in self._optimizer.state.values():
-            state["step"] -= self._warm_ups
+        self._warm_up(stream)
         self._optimizer.zero_grad(set_to_none=True)
         torch.cuda.synchronize()
         torch.cuda.empty_cache()  # a graph's pool cannot reuse memory that the allocator caches
@@ -89,13 +78,31 @@ class Graphed:
         try:
             # The outer context restores the current stream if a failed capture cannot be ended.
             with torch.cuda.stream(stream), torch.cuda.graph(graph, stream=stream):
-                self._loss = self.uncaptured()
+                self._loss = self._step()
         except RuntimeError as error:
             raise first_cause(error) from None
         peak = torch.cuda.max_memory_allocated() - torch.cuda.memory_allocated()
         self.pool_mib, self._graph = peak / _MIB, graph
         parameters = (p for group in self._optimizer.param_groups for p in group["params"])
         self._gradients = [(p, p.grad) for p in parameters if p.grad is not None]
+
+    def _warm_up(self, stream: torch.cuda.Stream) -> None:
+        """Call the step on a stream without training the model."""
+        is_new = not self._optimizer.state
+        rates = [rate.clone() for rate in self._rates]
+        for rate in self._rates:
+            rate.zero_()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(_WARM_UPS):
+                self._step()
+        torch.cuda.current_stream().wait_stream(stream)
+        for rate, before in zip(self._rates, rates, strict=True):
+            rate.copy_(before)
+        for state in self._optimizer.state.values():
+            state["step"] -= _WARM_UPS
+            for value in state.values() if is_new else ():
+                value.zero_()
 
 
 def first_cause(error: RuntimeError) -> RuntimeError:

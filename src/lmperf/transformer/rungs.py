@@ -48,7 +48,9 @@ FLOAT8 = (
     Rung("fp8_rowwise", "bfloat16", "fp8_rowwise", below="bf16_graph"),
 )
 # Implementations of `end_to_end` that have a train step and no other phase.
-STEPS_ALONE = frozenset({"fused_loss", "fused_blocks", "graph", *(rung.name for rung in FLOAT8)})
+STEPS_ALONE = frozenset(
+    {"fused_loss", "fused_blocks", "sdpa_graph", "graph", *(rung.name for rung in FLOAT8)}
+)
 
 
 def rung_below(rung: Rung, known: Container[str]) -> Rung | None:

@@ -1,8 +1,8 @@
 """Train steps: the way to run the model, the optimizer for its weights, and CUDA graphs.
 
-`FUSED_LOSS`, `FUSED_BLOCKS` and `GRAPH` are implementations of the benchmark `end_to_end` that have
-a train step and no other phase. Any other way to run the model becomes a train step by
-`StepMaker(way)`.
+`FUSED_LOSS`, `FUSED_BLOCKS`, `SDPA_GRAPH` and `GRAPH` are implementations of the benchmark
+`end_to_end` that have a train step and no other phase. Any other way to run the model becomes a
+train step by `StepMaker(way)`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,12 @@ from lmperf.transformer.copied_linear import with_copies
 from lmperf.transformer.fused_adamw import FusedAdamW
 from lmperf.transformer.fused_loss import linear_cross_entropy
 from lmperf.transformer.graphed import Graphed
-from lmperf.transformer.implementations import compile_static, hidden_by_block, triton
+from lmperf.transformer.implementations import (
+    compile_static,
+    hidden_by_block,
+    sdpa_compiled_blocks,
+    triton,
+)
 from lmperf.transformer.model import TransformerLM
 from lmperf.transformer.training import WithLoss, adamw, train_step
 
@@ -64,14 +69,13 @@ class StepMaker:
         tokens: Tensor,
         targets: Tensor,
         dtype: str,
-        **graph: int,
     ) -> Callable[[], Tensor]:
         """A train step on the current contents of tokens and targets; it returns the loss.
 
-        model: changed by the way. graph: arguments of `capture`.
+        model: changed by the way.
         """
         made = partial(train_step, self.way(model), optimizer, tokens, targets, dtype)
-        return self.capture(made, optimizer, **graph) if self.capture else made
+        return self.capture(made, optimizer) if self.capture else made
 
 
 def step_maker(implementation: StepMaker | Way) -> StepMaker:
@@ -128,6 +132,8 @@ def copying_adamw(model: TransformerLM, learning_rate: float) -> FusedAdamW:
 _OPTIMIZERS = {"float32": adamw, "bfloat16": bfloat16_adamw}
 FUSED_LOSS = StepMaker(flash_fused_loss, _OPTIMIZERS)
 FUSED_BLOCKS = StepMaker(flash_fused_blocks, _OPTIMIZERS)
+# A graph without kernels of ours: what the graph alone gains.
+SDPA_GRAPH = StepMaker(sdpa_compiled_blocks, capture=Graphed)
 GRAPH = StepMaker(
     flash_fused_blocks, {**_OPTIMIZERS, "autocast_bfloat16": copying_adamw}, capture=Graphed
 )

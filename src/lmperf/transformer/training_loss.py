@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import torch
 from torch import Tensor
 
@@ -15,8 +13,6 @@ from lmperf.transformer.steps import StepMaker
 # Successors of each token, with probabilities 1/2, 1/4, 1/8, 1/8.
 _SUCCESSORS = 4
 _ZIPF = 1.2
-# Training steps before a graph is captured. They count like any other step.
-_UNCAPTURED = 3
 
 
 def losses(
@@ -40,15 +36,13 @@ def losses(
     optimizer = maker.prepare(dtype)(model, learning_rate)
     stream = token_stream(steps * batch, context + 1, seed).view(steps, batch, -1).to(device)
     tokens, targets = (torch.empty_like(stream[0, :, 1:]).contiguous() for _ in range(2))
-    make = partial(maker.step, model, optimizer, tokens, targets, dtype)
-    step = make(warm_ups=0) if maker.capture else make()
-    first = step.uncaptured if maker.capture else step
+    step = maker.step(model, optimizer, tokens, targets, dtype)
     found = []
     with precision(dtype):
-        for number, part in enumerate(stream):
+        for part in stream:
             tokens.copy_(part[:, :-1])
             targets.copy_(part[:, 1:])
-            found.append((first if number < _UNCAPTURED else step)().clone())
+            found.append(step().clone())
     return torch.stack(found).tolist()
 
 

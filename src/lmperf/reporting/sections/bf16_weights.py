@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from functools import cached_property
 
+import numpy as np
 import pandas as pd
 
-from lmperf.reporting.evidence import having, matching, some, sorted_for_reading
+from lmperf.reporting.evidence import matching, some, sorted_for_reading
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
-from lmperf.reporting.sections.steps import FUSED_NARROW, GRAPH_NARROW, SDPA, compared
+from lmperf.reporting.sections.steps import (
+    FUSED_NARROW,
+    GRAPH_NARROW,
+    SDPA,
+    SDPA_GRAPH,
+    compared,
+)
 from lmperf.reporting.sections.ways import Way
 from lmperf.reporting.sections.what_to_run import WhatToRun, in_reading_order
 from lmperf.reporting.words import NotMeasured, Range
@@ -42,14 +49,16 @@ class Bf16Weights(Section):
     def steps(self) -> Rows:
         """The steps with bf16 weights and their `loss`.
 
-        loss_float32: that of float32. low, high: the range with float32 weights.
+        loss_float32, loss_graph: of float32, and of the graph with float32 weights. low, high: the
+        range with float32 weights and gradients.
         """
         rows = self.run.valid[self.run.valid["way"] == self.way]
         losses = self.of("losses").every.frame
         losses = losses.assign(rung=losses["implementation"])
         found = matching(rows, losses, ["size", "rung"])[["loss", "low", "high"]]
-        own = having(losses, rung="float32").groupby("size")["loss"].mean()
-        rows = rows.join(found).assign(loss_float32=rows["size"].map(own))
+        of_rung = losses.set_index("size").groupby("rung")["loss"]
+        own = {f"loss_{rung}": rows["size"].map(loss) for rung, loss in of_rung}
+        rows = rows.join(found).assign(loss_float32=np.nan, loss_graph=np.nan).assign(**own)
         return self.rows("", in_reading_order([rows]))
 
     @property
@@ -69,10 +78,18 @@ class Bf16Weights(Section):
         found = compared(self.evidence, self.way, base)
         return found[found.index.isin(self.run.valid.index) & found["size"].isin(sizes)]
 
+    @property
+    def is_over_graph(self) -> bool:
+        """Whether SDPA, compiled, was measured in a CUDA graph, too."""
+        return self.run.has_sdpa_graph
+
     @cached_property
     def over_sdpa(self) -> pd.DataFrame:
-        """bf16 weights beside SDPA, compiled, at the sizes from which on neither step waits."""
-        found = self._over(SDPA, self.run.sizes)
+        """bf16 weights beside SDPA, compiled, at the sizes from which on neither step waits.
+
+        In a CUDA graph, if it was measured in one.
+        """
+        found = self._over(SDPA_GRAPH if self.is_over_graph else SDPA, self.run.sizes)
         late = found.loc[found["waits"], "size"]
         last = max([self.run.sizes.index(size) for size in late], default=-1)
         found = found[found["size"].isin(self.run.sizes[last + 1 :])]

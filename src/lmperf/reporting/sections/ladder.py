@@ -83,10 +83,14 @@ class Ladder(Section):
         return [rung for rung in RUNGS if rung.name in known]
 
     def lines(self, because: Callable[[Rung], str]) -> Rows:
-        """A row for each rung and size, with the reason for the gain of its rung in words."""
+        """A row for each rung and size, with the reason for the gain of its rung in words.
+
+        busy_ms: the GPU's time of a step that waits for the CPU.
+        """
         rows = self.frame[self.frame["rung"].isin([rung.name for rung in self.rungs])]
         words = {rung.name: " ".join(because(rung).split()) or EMPTY for rung in self.rungs}
-        return self.rows("", rows.assign(because=rows["rung"].map(words)))
+        busy = rows["device_ms"].where(rows["waits"].astype(bool))
+        return self.rows("", rows.assign(because=rows["rung"].map(words), busy_ms=busy))
 
     def _compared(self, ours: Rung, base: Rung) -> pd.DataFrame:
         return compared(self.evidence, WAYS[ours.name], WAYS[base.name])

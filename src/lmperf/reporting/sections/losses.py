@@ -1,4 +1,7 @@
-"""Losses of training runs: how far bf16 weights end outside the range of float32 weights."""
+"""Losses of training runs: how far bf16 weights end outside the range of float32 weights.
+
+The graph with float32 weights takes no part in that range, since its gradients are bf16.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ class Losses(Section):
     """The losses of the rungs at the last step: of one context and batch for each size."""
 
     # Of the runs with float32 weights the first and the usual one; the range has all of them.
-    shown = (FLOAT32, "autocast", *(rung.name for rung in RUNGS if rung.dtype == NARROW))
+    shown = (FLOAT32, "autocast", "graph", *(rung.name for rung in RUNGS if rung.dtype == NARROW))
 
     @cached_property
     def every(self) -> Rows:
@@ -35,7 +38,7 @@ class Losses(Section):
         loss: the mean over its runs. runs: how many. The same for all rows of a size:
 
         apart: by which fraction the runs of a rung differ at most, if there are several.
-        low, high: the range of the losses with float32 weights, if there are at least two.
+        low, high: the range of the losses with float32 weights and gradients, if there are two.
         outside: how far the worst loss with bf16 weights is outside the range, as a fraction.
         """
         rows = self.rows(STEM).valid.frame
@@ -53,7 +56,8 @@ class Losses(Section):
             dtype=rows["implementation"].map({n: w.dtype for n, w in WAYS.items()}),
         ).drop_duplicates([*CELL, "implementation"])
         is_narrow = rows["dtype"] == NARROW
-        exact = rows["loss"].mask(is_narrow).groupby(rows["size"])
+        is_rounded = is_narrow | (rows["implementation"] == "graph")
+        exact = rows["loss"].mask(is_rounded).groupby(rows["size"])
         is_range = exact.transform("count") > 1
         low, high = (exact.transform(end).where(is_range) for end in ("min", "max"))
         beyond = (rows["loss"] / high - 1).clip(lower=0) + (rows["loss"] / low - 1).clip(upper=0)
@@ -124,6 +128,12 @@ class Losses(Section):
     @property
     def above(self) -> pd.Series:
         return self.outside[self.outside > NEAR]
+
+    @property
+    def apart(self) -> dict[str, float]:
+        """Size -> by which fraction runs of a rung with other seeds differ at most."""
+        rows = self.every.frame.dropna(subset=["apart"])
+        return rows.groupby("size")["apart"].first().to_dict()
 
     @property
     def below(self) -> pd.Series:

@@ -16,7 +16,7 @@ NARROW = "bfloat16"
 BETWEEN_GPUS = 0.08
 GRAPH, GRAPH_NARROW = Way("graph", AUTOCAST), Way("graph", NARROW)
 FUSED, FUSED_NARROW = Way("fused_blocks", AUTOCAST), Way("fused_blocks", NARROW)
-SDPA = Way("sdpa_compiled_blocks", AUTOCAST)
+SDPA, SDPA_GRAPH = Way("sdpa_compiled_blocks", AUTOCAST), Way("sdpa_graph", AUTOCAST)
 WAYS = {rung.name: Way(rung.implementation, rung.dtype) for rung in (*RUNGS, *FLOAT8)}
 _RUNGS = {way: name for name, way in WAYS.items()}
 

@@ -18,12 +18,13 @@ from lmperf.reporting.sections.steps import (
     GRAPH_NARROW,
     NARROW,
     SDPA,
+    SDPA_GRAPH,
     compared,
     steps,
     usual,
 )
 from lmperf.reporting.sections.ways import Way
-from lmperf.reporting.words import NotMeasured
+from lmperf.reporting.words import NotMeasured, Range
 from lmperf.statistics import FASTER
 from lmperf.transformer.rungs import RUNGS
 from lmperf.transformer.sizes import SIZES
@@ -33,9 +34,9 @@ SIMPLEST = (
     *("eager", "compiled", "compiled_blocks"),
     *("sdpa", "sdpa_compiled", "sdpa_compiled_blocks"),
     *("triton", "triton_compiled", "triton_compiled_blocks"),
-    *("fused_loss", "fused_blocks", "graph"),
+    *("fused_loss", "fused_blocks", "sdpa_graph", "graph"),
 )
-COLUMNS = (SDPA, GRAPH)  # of the times on a GPU
+COLUMNS = (SDPA, SDPA_GRAPH, GRAPH)  # of the times on a GPU
 CLOSE = 0.02  # a recipe that takes at most this much longer is as good as the fastest
 TO_MEASURE = {"state": "to measure", "words": "to measure", "signs": (), "key": None}
 
@@ -219,6 +220,18 @@ class WhatToRun(Section):
             return self.fastest
         known = self.wide[self.wide["peak_gib"].notna()]
         return known.sort_values("ms", kind="stable").drop_duplicates("size")
+
+    @cached_property
+    def fused_gain(self) -> Range:
+        """How many times as fast as SDPA, compiled, in a graph the fused graph is, by size."""
+        found = compared(self.evidence, GRAPH, SDPA_GRAPH)
+        found = found[found.index.isin(self.valid.index)]
+        return Range.of(some(found["ratio"], "no size has both graphs"))
+
+    @property
+    def has_sdpa_graph(self) -> bool:
+        """Whether SDPA, compiled, was measured in a graph; else its column is left out."""
+        return bool(having(self.steps, way=[SDPA_GRAPH]).shape[0])
 
     def _without_time(self) -> pd.DataFrame:
         """On a GPU: the steps of the columns of times that have none, or are to be measured."""
