@@ -137,6 +137,6 @@ def test_verify_names_row_faster_than_possible(tmp_path):
     evidence_of(load("ceilings"), directory).publish([ceiling])
 
     reviewed = review(Project(load_config(ROOT / "config/config.yaml"), tmp_path), "made-up")
-    causes = [cause for cause in reviewed.causes() if cause.kind == KIND]
-    assert [cause.stem for cause in causes] == ["attention"]
-    assert "seq_len=256" in causes[0].names[0] and len(causes[0].names) == 1
+    [cause] = reviewed.of_kinds([KIND])
+    assert cause.stem == "attention" and len(cause.names) == 1
+    assert "seq_len=256" in cause.names[0]

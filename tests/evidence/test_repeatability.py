@@ -92,7 +92,8 @@ def test_stale_row_is_replaced_in_the_draw(folder, monkeypatch):
 
 def test_review_has_second_times_and_full_runs_ask_for_them(folder):
     project = project_of(folder)
-    assert not project.repeats_rows and STEM not in {one.stem for one in causes(project, "here")}
+    found = causes(project, review(project, "here"))
+    assert not project.repeats_rows and STEM not in {one.stem for one in found}
     full = project_of(folder, benchmarks="all", grid={})
     assert full.repeats_rows
     repeat(project)

@@ -68,7 +68,7 @@ def not_rendered(project: Project, machine: str | None) -> list[str]:
 
 def say_where(project: Project, machine: str | None) -> None:
     """Print the path of the write-up, then a line for each kind of fault in its evidence."""
-    from lmperf.evidence.review import causes, tally
+    from lmperf.evidence.review import causes, review, tally
     from lmperf.reporting.written import target
 
     whose = machine or project.machine.slug
@@ -76,5 +76,5 @@ def say_where(project: Project, machine: str | None) -> None:
     if whose not in project.machines_with_evidence():
         print(f"  {whose} has not been measured")
         return
-    for line in tally(causes(project, whose)):
+    for line in tally(causes(project, review(project, whose))):
         print(f"  {line}")

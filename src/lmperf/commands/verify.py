@@ -44,19 +44,20 @@ def print_causes(project: Project, machines: Sequence[str], verbose: bool = Fals
 
     lines, allowed = [], False
     for machine in machines:
-        found = causes(project, machine)
-        reviewed = None
-        if machine in project.machines_with_evidence():
-            reviewed = review(project, machine)
-            lines += _reformatted(project, machine)
-            if not reviewed.damaged:
-                lines += not_rendered(project, machine)
-            strangers = written.foreign(project, machine)
-            lines += [f"{path}: lmperf does not write it; remove it" for path in strangers]
-            for cause in reviewed.of_kinds(INFORMING):
-                for line in cause.lines if verbose else [str(cause)]:
-                    print(f"verify: {line}")  # no fault
-        if reviewed and reviewed.anyway:
+        if project.is_here(machine) and machine not in project.machines_with_evidence():
+            lines.append(f"{machine}/evidence: missing: this machine has not been measured")
+            continue
+        reviewed = review(project, machine)
+        found = causes(project, reviewed)
+        lines += _reformatted(project, machine)
+        if not reviewed.damaged:
+            lines += not_rendered(project, machine)
+        strangers = written.foreign(project, machine)
+        lines += [f"{path}: lmperf does not write it; remove it" for path in strangers]
+        for cause in reviewed.of_kinds(INFORMING):
+            for line in cause.lines if verbose else [str(cause)]:
+                print(f"verify: {line}")  # no fault
+        if reviewed.anyway:
             allowed = True
             found = [cause for cause in found if cause.kind not in OF_ROWS]
         lines += [line for cause in found for line in (cause.lines if verbose else [str(cause)])]

@@ -114,12 +114,6 @@ class Review:
             for stem, names in self.faults[kind].items()
         ]
 
-    def causes(self) -> Iterator[Cause]:
-        """Yield the causes for which `verify` fails on this machine's evidence."""
-        for stem, reason in self.damaged.items():
-            yield Cause(self.machine, stem, "damaged", (reason,))
-        yield from self.of_kinds(OF_ROWS)
-
     @property
     def anyway(self) -> str:
         """What is wrong with rows that are published all the same, and why; empty if neither."""
@@ -326,17 +320,12 @@ def _lacking(
     return [row for row in wanted if tuple(map(text_of, row.values())) not in there]
 
 
-def causes(project: Project, machine: str) -> list[Cause]:
-    """Return the causes for which a machine's evidence fails `verify`; an empty list if it passes.
-
-    Raises:
-        UserError: there is no evidence of this machine, and it is not the machine at hand.
-    """
-    if not project.is_here(machine):
-        return list(review(project, machine).causes())
-    if machine not in project.machines_with_evidence():
-        return [Cause(machine, "evidence", "missing", ("this machine has not been measured",))]
-    return [*review(project, machine).causes(), *_unwritten(project)]
+def causes(project: Project, reviewed: Review) -> list[Cause]:
+    """Return the causes for which evidence fails `verify`; an empty list if it passes."""
+    machine = reviewed.machine
+    damaged = [Cause(machine, stem, "damaged", (why,)) for stem, why in reviewed.damaged.items()]
+    unwritten = _unwritten(project) if project.is_here(machine) else ()
+    return [*damaged, *reviewed.of_kinds(OF_ROWS), *unwritten]
 
 
 def _unwritten(project: Project) -> Iterator[Cause]:
