@@ -10,7 +10,6 @@ of all environments in which a machine measured; rows refer to one by the digest
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import importlib.metadata
 import importlib.util
@@ -19,6 +18,7 @@ import json
 import os
 import platform
 import re
+import runpy
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -144,17 +144,11 @@ def version_of(package: str) -> str | None:
 
 @cache
 def _torch_build() -> dict[str, Any]:
-    """Return the constants of torch/version.py without importing torch; empty without torch."""
+    """Return the names in torch/version.py without importing torch; empty without torch."""
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:
         return {}
-    tree = ast.parse((Path(spec.origin).parent / "version.py").read_text())
-    constants = {}
-    for node in tree.body:
-        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-        if isinstance(getattr(node, "value", None), ast.Constant):
-            constants.update((t.id, node.value.value) for t in targets if isinstance(t, ast.Name))
-    return constants
+    return runpy.run_path(str(Path(spec.origin).parent / "version.py"))
 
 
 def torch_version() -> str | None:
