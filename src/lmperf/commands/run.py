@@ -118,13 +118,14 @@ def run(
         raise click.UsageError("--row names a row of a machine's evidence; add --against MACHINE")
     if key and (only or implementations or phases):
         raise click.UsageError("--row names one row; leave --only and the like out")
-    then = _evidence_of(project, against) if against else None
+    from lmperf.reporting.report import evidence_of
+    from lmperf.reporting.reproduced import require_comparable
+
+    then = evidence_of(project, against) if against else None
     wanted = Wanted((), only, implementations, phases)
     if key:
         stem, wanted = _row_of(then, key)
     if then is not None:
-        from lmperf.reporting.reproduced import require_comparable
-
         require_comparable(then, stem, project.machine.kind)
     evidence = _measured_now(project, stem, wanted, over)
     wrong = _wrong(evidence, stem)
@@ -285,18 +286,6 @@ def _measured_now(
         evidence = _measured(Project(project.config, Path(folder)), chosen)
     _print(evidence, chosen, over)
     return evidence
-
-
-def _evidence_of(project: Project, machine: str) -> Evidence:
-    """The evidence of a machine.
-
-    Raises:
-        UserError: there is none.
-    """
-    from lmperf.evidence.review import review
-    from lmperf.reporting.evidence import Evidence
-
-    return Evidence.reviewed(review(project, machine))
 
 
 def _row_of(then: Evidence, key: str) -> tuple[str, Wanted]:
