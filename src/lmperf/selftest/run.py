@@ -13,9 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pandas as pd
-import yaml
 
-from lmperf.config import load_config
+from lmperf.config import config_of
 from lmperf.evidence.project import Project
 from lmperf.evidence.record import record
 from lmperf.evidence.review import review
@@ -68,9 +67,7 @@ def measured(project: Project, session: Session, cases: Sequence[Case], root: Pa
         "grid": {session.stem: session.grid(project.machine.kind)},
         "implementations": {session.stem: {case.name: case.entry for case in cases}},
     }
-    path = root / "config.yaml"
-    path.write_text(yaml.safe_dump(content, sort_keys=False))
-    own = Project(load_config(path), root)
+    own = Project(config_of(content, root, {}), root)
     record(own, own.plan(session.stem))
     return Evidence.reviewed(review(own, own.machine.slug)).rows(session.stem)
 
