@@ -7,15 +7,12 @@ from pathlib import Path
 
 import click
 
-from lmperf.benchmarks import stems
 from lmperf.commands.options import of_project, say
 from lmperf.commands.report import render
 from lmperf.commands.verify import print_causes
 from lmperf.errors import UserError
-from lmperf.evidence.machine import FILE
 from lmperf.evidence.project import Project
-from lmperf.evidence.repeatability import STEM as REPEATED
-from lmperf.evidence.store import COST, EVIDENCE
+from lmperf.evidence.store import EVIDENCE
 
 
 @click.command(short_help="Add this machine's evidence and report to Git, if verify passes.")
@@ -65,14 +62,13 @@ def publish(project: Project, anyway: str | None) -> int:
 
 
 def _published(directory: Path) -> list[str]:
-    """Names of the files to publish, below the directory of a machine that passes `verify`."""
-    from lmperf.reporting.evidence import traces_in
-    from lmperf.reporting.selftest import SELFTEST
+    """Names of the files to publish, below the directory of a machine that passes `verify`.
 
-    written = (*stems(), COST, REPEATED)
-    files = [f"{EVIDENCE}/{stem}.csv" for stem in written]
-    rendered = [*sorted(directory.glob("*.md")), *sorted(directory.glob("figures/*.svg"))]
-    shown = [str(path.relative_to(directory)) for path in rendered]
-    traces = [f"traces/{name}" for name in sorted(traces_in(directory))]
-    measured = [name for name in (FILE, SELFTEST, *files) if (directory / name).exists()]
-    return [*measured, *shown, *traces]
+    So these folders have no file that lmperf does not write.
+    """
+    from lmperf.reporting.evidence import traces_in
+    from lmperf.reporting.report import FIGURES
+
+    paths = (path for folder in (".", EVIDENCE, FIGURES) for path in (directory / folder).glob("*"))
+    files = sorted(str(path.relative_to(directory)) for path in paths if path.is_file())
+    return [*files, *(f"traces/{name}" for name in sorted(traces_in(directory)))]
