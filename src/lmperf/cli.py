@@ -6,7 +6,7 @@ Exit codes:
        did not hold, `run` or `try` a failed row, `run --against` one that is not reproduced,
        `doctor` something missing that a run needs, or a pipe was closed.
     2: bad input or a refused file operation, reported in one line.
-    130, 143: interrupted, terminated.
+    129, 130, 143: hung up, interrupted, terminated.
 """
 
 from __future__ import annotations
@@ -89,8 +89,11 @@ for command in (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
-    # SIGTERM raises SystemExit, so that workers are stopped and no file is left half-written.
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    # These raise SystemExit, so that workers are stopped, checkouts are removed and no file is left
+    # half-written. nohup has SIGHUP ignored.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, lambda number, _: sys.exit(128 + number))
     if isinstance(sys.stdout, io.TextIOWrapper):  # a locale that lacks characters of a table
         sys.stdout.reconfigure(errors="replace")
     given = None if arguments is None else [*arguments]

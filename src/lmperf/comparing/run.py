@@ -8,10 +8,8 @@ so this is cheap.
 
 from __future__ import annotations
 
-import contextlib
-import signal
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 
 from lmperf.benchmark import Case
@@ -61,7 +59,7 @@ def compare_versions(
     require_known_axes(found, wanted.only)
     if len(wanted.benchmarks) == 1:
         found = [beyond_the_grid(project, found[0], wanted)]
-    with _exit_on_signals(), contextlib.ExitStack() as stack:
+    with ExitStack() as stack:
         old = stack.enter_context(version(names[0] if names else "HEAD"))
         new = stack.enter_context(version(names[1])) if len(names) > 1 else working_tree()
         was, now = old.codes(found), new.codes(found)
@@ -115,18 +113,6 @@ def _differing(found: Comparison, chosen: Sequence[Chosen]) -> list[Chosen]:
 
     kept = [replace(one, cases=[c for c in one.cases if differs(one, c)]) for one in chosen]
     return [one for one in kept if one.cases]
-
-
-@contextlib.contextmanager
-def _exit_on_signals() -> Iterator[None]:
-    """A context in which SIGTERM and SIGHUP raise SystemExit, so that checkouts are removed."""
-    numbers = (signal.SIGTERM, signal.SIGHUP)
-    before = [signal.signal(number, lambda number, _: sys.exit(128 + number)) for number in numbers]
-    try:
-        yield
-    finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
 
 
 def _result(
