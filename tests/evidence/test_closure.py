@@ -79,14 +79,16 @@ def package(tmp_path):
         ("main:table", "dtypes.py", "{1: 2}", "{1: 3}", False),
     ],
 )
-def test_digest_changes_only_with_code_that_entry_reaches(package, name, path, old, new, counts):
-    before = Code(package).closure(f"lmperf.{name}")
+def test_digest_changes_only_with_code_that_entry_reaches(
+    package, code_in, name, path, old, new, counts
+):
+    before = code_in(package).closure(f"lmperf.{name}")
     assert old in PACKAGE[path]
     (package / path).write_text(PACKAGE[path].replace(old, new))
-    assert (Code(package).closure(f"lmperf.{name}") != before) == counts
+    assert (code_in(package).closure(f"lmperf.{name}") != before) == counts
 
 
-def test_attribute_is_left_out_only_in_package_of_entry(tmp_path):
+def test_attribute_is_left_out_only_in_package_of_entry(tmp_path, code_in):
     def of(base: str, other: str) -> str:
         texts = {
             "benchmarks/b.py": (
@@ -100,7 +102,7 @@ def test_attribute_is_left_out_only_in_package_of_entry(tmp_path):
         for name, text in texts.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(text)
-        return Code(folder).closure("lmperf.benchmarks.b:B", frozenset({"grids"})).fingerprint
+        return code_in(folder).closure("lmperf.benchmarks.b:B", frozenset({"grids"})).fingerprint
 
     assert of("1", "1") == of("2", "1")
     assert of("1", "1") != of("1", "2")

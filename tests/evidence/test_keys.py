@@ -17,7 +17,7 @@ from lmperf.benchmark import Axis, Case, Implementation
 from lmperf.benchmarks import load, stems
 from lmperf.dtypes import DTYPES, Dtype
 from lmperf.evidence import closure, keys
-from lmperf.evidence.closure import COUNTED_ELSEWHERE, Code, is_counted_elsewhere
+from lmperf.evidence.closure import COUNTED_ELSEWHERE, is_counted_elsewhere
 from lmperf.evidence.keys import (
     DECLARATIONS,
     METHOD_VERSION,
@@ -66,8 +66,8 @@ def sources(tmp_path_factory):
 class Tree:
     """A copy of the lmperf package whose files can be edited during a test."""
 
-    def __init__(self, root, monkeypatch):
-        self.root, self._patch = root, monkeypatch
+    def __init__(self, root, monkeypatch, code_in):
+        self.root, self._patch, self._code_in = root, monkeypatch, code_in
 
     def edit(self, path, old, new):
         """Replace the first occurrence of a text in a file; the file is restored after the test."""
@@ -79,10 +79,9 @@ class Tree:
 
     def use(self):
         """Make `lmperf.evidence.keys` compute fingerprints from this copy of the package."""
-        code = Code(self.root)
+        code = self._code_in(self.root)
         names = "fingerprint", lambda entry, out=frozenset(): code.closure(entry, out).fingerprint
         self._patch.setattr(keys, *names)
-        return code
 
     def keys(self):
         """Return (stem, case, phase) -> key for each row of the default grids of all presets."""
@@ -113,8 +112,8 @@ def cases_of(benchmark):
 
 
 @pytest.fixture
-def tree(sources, monkeypatch):
-    made = Tree(sources, monkeypatch)
+def tree(sources, monkeypatch, code_in):
+    made = Tree(sources, monkeypatch, code_in)
     yield made
     for file, text in reversed(getattr(made, "restore", [])):
         file.write_text(text)

@@ -38,7 +38,7 @@ from lmperf.evidence.syntax import (
     canonical,
     digest,
 )
-from lmperf.sources import Place, find, tree_of
+from lmperf.sources import find, tree_of
 
 # Modules left out of digests: keys cover them by `METHOD_VERSION`, or they change no number.
 COUNTED_ELSEWHERE = (
@@ -82,14 +82,9 @@ class _Node:
 
 
 class Code:
-    """Finds and parses source code, each file once, and follows what it refers to.
+    """Finds and parses source code, each file once, and follows what it refers to."""
 
-    Args:
-        lmperf: the folder of the package lmperf; None: the folder of the running package.
-    """
-
-    def __init__(self, lmperf: Path | None = None) -> None:
-        self._lmperf = lmperf
+    def __init__(self) -> None:
         self._modules: dict[tuple, Module | None] = {}
         self._nodes: dict[tuple, _Node | None] = {}
         self._closures: dict[tuple, Closure] = {}
@@ -207,22 +202,13 @@ class Code:
         return place is not None and (top == source.partition(".")[0] or not place.is_environment)
 
     def _is_module(self, name: str) -> bool:
-        place = self._place(name)
+        place = find(name)
         return place is not None and (place.source is not None or bool(place.folders))
-
-    def _place(self, module: str) -> Place | None:
-        if self._lmperf is None or module.partition(".")[0] != "lmperf":
-            return find(module)
-        path = self._lmperf.joinpath(*module.split(".")[1:])
-        if (path / "__init__.py").is_file():
-            return Place(path / "__init__.py", (path,))
-        file = path.with_suffix(".py")
-        return Place(file) if file.is_file() else None
 
     def _module(self, name: str) -> Module | None:
         known = (name, _search_path(name))
         if known not in self._modules:
-            place = self._place(name)
+            place = find(name)
             source = place.source if place else None
             tree = _tree(name, source) if source else None
             self._modules[known] = Module(name, place, tree) if tree else None
