@@ -62,15 +62,15 @@ def test_changed_symbols_of_the_code_are_named(measured, monkeypatch):
     closure._running.cache_clear()
     assert reasons(project_of(measured)) == {"mine": "code: my_sibling"}
     reached = "lmperf.attention.tiled:tiled_attention"
-    monkeypatch.setattr(changes, "digests", with_another(changes.digests, reached))
+    monkeypatch.setattr(changes, "closure_of", with_another(changes.closure_of, reached))
     monkeypatch.setattr(changes, "code_of", of_other_code(changes.code_of))
     monkeypatch.setattr("lmperf.evidence.plan.row_key", lambda _, row, *__: row["implementation"])
     assert reasons(project_of(measured))["eager"] == f"code: {reached}"
 
 
-def with_another(digests, symbol):
-    """A replacement of `digests` that returns one more symbol."""
-    return lambda entry, *out: {**digests(entry, *out), symbol: "new"}
+def with_another(closure_of, symbol):
+    """A replacement of `closure_of` whose closures have one more symbol."""
+    return lambda *entry: closure.Closure({**closure_of(*entry).digests, symbol: "new"})
 
 
 def of_other_code(code_of):

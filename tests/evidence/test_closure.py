@@ -5,7 +5,7 @@ from importlib.machinery import EXTENSION_SUFFIXES
 
 import pytest
 
-from lmperf.evidence.closure import Code, digests
+from lmperf.evidence.closure import Code, closure_of
 
 PACKAGE = {
     "__init__.py": "",
@@ -109,7 +109,8 @@ def test_attribute_is_left_out_only_in_package_of_entry(tmp_path, code_in):
 
 
 def test_closure_follows_module_that_child_process_runs():
-    assert "lmperf.transformer.training:adamw" in digests("lmperf.instruments.first_steps:measured")
+    found = closure_of("lmperf.instruments.first_steps:measured").digests
+    assert "lmperf.transformer.training:adamw" in found
 
 
 KERNEL = """

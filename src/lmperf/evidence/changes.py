@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from lmperf.benchmark import Benchmark
-from lmperf.evidence.closure import digests
+from lmperf.evidence.closure import closure_of
 from lmperf.evidence.keys import DECLARATIONS, Code, code_of, row_key
 from lmperf.evidence.machine import environment_changes, topology_of
 from lmperf.evidence.plan import Plan
@@ -47,8 +47,8 @@ def keep(project: Project, plan: Plan) -> None:
 
 def _symbols(benchmark: Benchmark, code: Code) -> dict[str, dict[str, str]]:
     """`problem` or `implementation` -> symbol -> digest, for the code as it is today."""
-    found = {"problem": digests(benchmark.entry, DECLARATIONS)}
-    return found | ({"implementation": digests(code["entry"])} if code["entry"] else {})
+    found = {"problem": closure_of(benchmark.entry, DECLARATIONS).digests}
+    return found | ({"implementation": closure_of(code["entry"]).digests} if code["entry"] else {})
 
 
 def _read(store: Path, stem: str) -> dict[str, Any]:

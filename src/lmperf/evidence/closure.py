@@ -265,11 +265,6 @@ def _running() -> Code:
     return Code()
 
 
-def fingerprint(entry: str, leave_out: frozenset[str] = frozenset()) -> str:
-    """Return one digest of all code that an entry reaches; see `Code.closure`."""
-    return _running().closure(entry, leave_out).fingerprint
-
-
-def digests(entry: str, leave_out: frozenset[str] = frozenset()) -> dict[str, str]:
-    """Return `module:name` -> digest for each symbol that an entry reaches; see `Code.closure`."""
-    return _running().closure(entry, leave_out).digests
+def closure_of(entry: str, leave_out: frozenset[str] = frozenset()) -> Closure:
+    """Return the code that an entry reaches today; see `Code.closure`."""
+    return _running().closure(entry, leave_out)

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lmperf.benchmark import Benchmark, Implementation, is_ranked
-from lmperf.evidence.closure import fingerprint
+from lmperf.evidence.closure import closure_of
 from lmperf.evidence.store import text_of
 from lmperf.evidence.syntax import digest
 
@@ -52,8 +52,8 @@ def code_of(benchmark: Benchmark, name: str) -> Code:
     """
     one = benchmark.implementation(name)
     return {
-        "problem": fingerprint(benchmark.entry, DECLARATIONS),
-        "implementation": fingerprint(one.entry) if one.entry else None,
+        "problem": closure_of(benchmark.entry, DECLARATIONS).fingerprint,
+        "implementation": closure_of(one.entry).fingerprint if one.entry else None,
         "method": METHOD_VERSION,
         "version": one.version,
         "entry": one.entry,
