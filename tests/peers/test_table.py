@@ -114,4 +114,4 @@ def test_peer_rows_stay_fresh_on_a_machine_without_the_peer(packages, tmp_path):
         write_facts(directory, facts)
         found = review(Project(config, tmp_path), "elsewhere")
         assert {row["implementation"] for row in found.rows[stem]} == {"gpt2_hf"}
-        assert list(found.faults["stale"]) == stale
+        assert [cause.stem for cause in found.of_kinds(["stale"])] == stale

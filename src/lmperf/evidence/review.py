@@ -5,7 +5,7 @@ Imports no torch, so that a machine without torch can render and verify a report
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -87,7 +87,7 @@ class Review:
             is damaged, so not used.
         rows: stem -> the rows that the report shows, stale rows included.
         stale: the keys of the rows that would get another one today.
-        faults: kind of fault -> stem -> names of the rows with that fault.
+        faults: the rows that are not right or out of memory, by kind and benchmark.
         cost: one row per measuring job.
         repeats: stem -> the rows of a benchmark that were measured a second time.
     """
@@ -97,22 +97,18 @@ class Review:
     damaged: dict[str, str] = field(default_factory=dict)
     rows: dict[str, list[Row]] = field(default_factory=dict)
     stale: set[str] = field(default_factory=set)
-    faults: dict[str, dict[str, list[str]]] = field(default_factory=lambda: defaultdict(dict))
+    faults: list[Cause] = field(default_factory=list)
     cost: list[Row] = field(default_factory=list)
     repeats: dict[str, list[Row]] = field(default_factory=dict)
 
     def add(self, kind: str, stem: str, names: Iterable[str]) -> None:
         """Record names of rows with a fault, each name once."""
-        if distinct := list(dict.fromkeys(names)):
-            self.faults[kind][stem] = distinct
+        if distinct := tuple(dict.fromkeys(names)):
+            self.faults.append(Cause(self.machine, stem, kind, distinct))
 
     def of_kinds(self, kinds: Iterable[str]) -> list[Cause]:
-        """Return one cause per kind and benchmark that has rows with this kind of fault."""
-        return [
-            Cause(self.machine, stem, kind, tuple(names))
-            for kind in kinds
-            for stem, names in self.faults[kind].items()
-        ]
+        """Return the faults of these kinds, kind by kind."""
+        return [cause for kind in kinds for cause in self.faults if cause.kind == kind]
 
     @property
     def anyway(self) -> str:
@@ -120,9 +116,9 @@ class Review:
         known = self.facts.get("anyway") or {}
         if not known or known.get("of") != self._digest:
             return ""
-        numbers = {
-            kind: sum(map(len, of.values())) for kind, of in self.faults.items() if kind in OF_ROWS
-        }
+        numbers: Counter[str] = Counter()
+        for cause in self.faults:
+            numbers[cause.kind] += len(cause.names) if cause.kind in OF_ROWS else 0
         words = ", ".join(f"{kind} {n:,}" for kind, n in numbers.items() if n)
         return f"{words}; {known['reason']}" if words else ""
 
