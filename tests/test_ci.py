@@ -15,7 +15,7 @@ import yaml
 from repository import commit, git
 
 from lmperf.evidence.machine import read_facts, write_facts
-from lmperf.evidence.store import read_rows, write_view
+from lmperf.evidence.store import read, write_view
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
@@ -46,12 +46,12 @@ def copy(stem, machine, name):
     (machine / "evidence").mkdir(parents=True)
     for path in H200.glob(f"evidence/{stem}.*"):
         shutil.copy(path, machine / "evidence")
-    write_facts(machine, read_facts(H200, "nvidia-h200") | {"machine": name})
+    write_facts(machine, read_facts(H200, "nvidia-h200")[0] | {"machine": name})
 
 
 def slow_down(path):
     """Make the times of one row three times as long."""
-    rows = read_rows(path)
+    rows = read(path)[0]
     row = next(row for row in rows if row["median_ms"] and float(row["median_ms"]) > 0.1)
     for name in TIMES:
         row[name] = ";".join(f"{3 * float(of)!r}" for of in row[name].split(";") if of)

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from checkout import Checkout
+from checkout import Checkout, whole
 from filelock import FileLock
 from repository import git
 
@@ -23,7 +23,6 @@ from lmperf.cli import main
 from lmperf.config import load_config
 from lmperf.evidence import closure, machine
 from lmperf.evidence.project import Project
-from lmperf.evidence.store import read_rows
 from lmperf.reporting import written
 
 pytestmark = [pytest.mark.process, pytest.mark.snakemake]
@@ -129,7 +128,7 @@ def rename(folder):
 
 
 def keys(root):
-    return {row["key"] + row["measured_at"] for row in read_rows(root / EVIDENCE)}
+    return {row["key"] + row["measured_at"] for row in whole(root / EVIDENCE)}
 
 
 def test_first_run_measures_and_the_second_has_nothing_to_do(prepared, checkout):

@@ -10,7 +10,7 @@ from made_up import OK, pretend, project_of
 from lmperf.errors import UserError
 from lmperf.evidence import machine
 from lmperf.evidence.record import record
-from lmperf.evidence.store import read_rows
+from lmperf.evidence.store import read
 
 
 def job(project, **options):
@@ -22,7 +22,7 @@ def test_job_signs_its_rows_and_writes_the_view(tmp_path, monkeypatch):
     project = project_of(tmp_path)
     assert job(project) == {"ok": 4} and len(measured) == 2
     plan = project_of(tmp_path).plan("attention")
-    assert not plan.is_due and len(read_rows(plan.evidence.path)) == 4
+    assert not plan.is_due and len(read(plan.evidence.path)[0]) == 4
     row = plan.rows[0]
     assert row["key"] == plan.key(row) and row["environment"] == project.machine.environment
     assert len(row["commit"].removesuffix("-dirty")) == 12 or row["commit"] == "unknown"
@@ -38,17 +38,17 @@ def test_rows_of_a_group_have_one_time(tmp_path, monkeypatch):
     pretend(monkeypatch, lambda *_: OK)
     job(project_of(tmp_path))
     path = project_of(tmp_path).plan("attention").evidence.path
-    assert sorted(Counter(row["measured_at"] for row in read_rows(path)).values()) == [2, 2]
+    assert sorted(Counter(row["measured_at"] for row in read(path)[0]).values()) == [2, 2]
 
 
 def test_each_job_has_one_row_of_costs(tmp_path, monkeypatch):
     pretend(monkeypatch)
     job(project_of(tmp_path))
-    (cost,) = read_rows(tmp_path / "report/here/evidence/cost.csv")
+    (cost,) = read(tmp_path / "report/here/evidence/cost.csv")[0]
     assert (cost["stem"], cost["groups"], cost["rows"]) == ("attention", "2", "4")
     assert float(cost["wall_s"]) >= 0
     job(project_of(tmp_path))
-    assert len(read_rows(tmp_path / "report/here/evidence/cost.csv")) == 1, "nothing was measured"
+    assert len(read(tmp_path / "report/here/evidence/cost.csv")[0]) == 1, "nothing was measured"
 
 
 def test_interrupted_job_keeps_its_finished_groups(tmp_path, monkeypatch):
@@ -64,7 +64,7 @@ def test_interrupted_job_keeps_its_finished_groups(tmp_path, monkeypatch):
     measured = pretend(monkeypatch)
     job(project_of(tmp_path))
     assert len(measured) == 1 and not project_of(tmp_path).plan("attention").is_due
-    (first, second) = read_rows(tmp_path / "report/here/evidence/cost.csv")
+    (first, second) = read(tmp_path / "report/here/evidence/cost.csv")[0]
     assert first["groups"] == second["groups"] == "1"
 
 

@@ -7,7 +7,7 @@ from lmperf import cli
 from lmperf.evidence.record import record, repeat
 from lmperf.evidence.repeatability import ROWS, STEM
 from lmperf.evidence.review import causes, review
-from lmperf.evidence.store import read_rows
+from lmperf.evidence.store import read
 
 CONFIG = """
 preset: cpu
@@ -62,7 +62,7 @@ def test_second_times_have_the_keys_of_the_first(folder, monkeypatch):
     assert project.repeats.is_due and len(project.repeats.due) == ROWS
     repeat(project)
     assert measured and {len(group) for group in measured} == {1}
-    rows = read_rows(folder / "report/here/evidence/repeatability.csv")
+    rows = read(folder / "report/here/evidence/repeatability.csv")[0]
     assert len(rows) == ROWS and {row["key"] for row in rows} <= first
     assert {row["benchmark"] for row in rows} == {"attention", "end_to_end"}
     assert not project_of(folder).repeats.is_due
@@ -109,4 +109,4 @@ def test_command_measures_second_times(folder, monkeypatch):
     (folder / "config/config.yaml").write_text(CONFIG)
     monkeypatch.chdir(folder)
     assert cli.main(["measure", "repeatability"]) == 0
-    assert len(read_rows(folder / "report/here/evidence/repeatability.csv")) == ROWS
+    assert len(read(folder / "report/here/evidence/repeatability.csv")[0]) == ROWS

@@ -31,7 +31,7 @@ from pydantic import BaseModel, StrictBool, StrictStr, ValidationError
 
 from lmperf.benchmark import CPU_DEVICES, Benchmark, Case, ranks_of
 from lmperf.errors import UserError
-from lmperf.evidence.store import DamagedEvidence, as_written, conflict_in, write_atomically
+from lmperf.evidence.store import as_written, conflict_in, write_atomically
 from lmperf.evidence.syntax import digest
 from lmperf.measuring import emulated
 from lmperf.measuring.gpus import visible_gpus
@@ -444,20 +444,19 @@ class _Facts(BaseModel):
     anyway: dict[str, StrictStr] | None = None
 
 
-def read_facts(directory: Path, machine: str = "") -> Facts:
-    """Return the content of `machine.json` in a folder; `empty(machine)` if there is no file.
+def read_facts(directory: Path, machine: str = "") -> tuple[Facts, str]:
+    """Return the content of `machine.json` in a folder, and a message if the file is damaged.
+
+    Then, and if there is no file, the facts are those of a machine that has not measured.
 
     machine: whose facts they must be; by default those of any machine.
-
-    Raises:
-        DamagedEvidence: the file does not hold the facts of a machine, or of another one.
     """
-    path = directory / FILE
+    path, nothing = directory / FILE, _empty(machine or directory.name)
     if not path.exists():
-        return empty(machine or directory.name)
+        return nothing, ""
     content = as_written(path.read_bytes())
     if line := conflict_in(content):
-        raise DamagedEvidence(f"{path}: line {line} is a conflict marker of a merge; take one side")
+        return nothing, f"{path}: line {line} is a conflict marker of a merge; take one side"
     try:
         _Facts.model_validate_json(content)
         facts = json.loads(content)
@@ -469,12 +468,12 @@ def read_facts(directory: Path, machine: str = "") -> Facts:
         problem = str(error)
     else:
         if facts["machine"] == (machine or facts["machine"]):
-            return facts
-        raise DamagedEvidence(f"{path} belongs to the machine {facts['machine']}")
-    raise DamagedEvidence(f"{path} does not hold the facts of a machine: {problem}")
+            return facts, ""
+        return nothing, f"{path} belongs to the machine {facts['machine']}"
+    return nothing, f"{path} does not hold the facts of a machine: {problem}"
 
 
-def empty(machine: str) -> Facts:
+def _empty(machine: str) -> Facts:
     """Return the facts of a machine without `machine.json`; its slug decides the preset."""
     preset = "cpu" if machine.startswith(("cpu-", "mps-")) else "gpu"
     return {"machine": machine, "preset": preset, "environments": {}}

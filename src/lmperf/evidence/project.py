@@ -17,7 +17,6 @@ from lmperf.evidence.machine import (
     accelerator,
     detect,
     elsewhere,
-    empty,
     measurable,
     preset_of,
     read_facts,
@@ -26,7 +25,7 @@ from lmperf.evidence.machine import (
 )
 from lmperf.evidence.plan import FAILURES, Plan, evidence_of
 from lmperf.evidence.repeatability import Repeats
-from lmperf.evidence.store import EVIDENCE, STORE, DamagedEvidence
+from lmperf.evidence.store import EVIDENCE, STORE
 from lmperf.measuring import emulated
 from lmperf.workflow import TEMPLATES
 
@@ -48,8 +47,8 @@ class Project:
     def _machine(self) -> Machine:
         preset, name = self.config.preset, self.config.machine
         if preset in GPU_PRESETS and name != "auto" and accelerator() != "cuda":
-            known = self._facts_of(name)["environments"].values()
-            known = sorted(known, key=lambda of: str(of["measured_at"]))
+            facts, _ = read_facts(self.report_directory / name, name)
+            known = sorted(facts["environments"].values(), key=lambda of: str(of["measured_at"]))
             return elsewhere(name, known[-1] if known else {})
         return detect(preset, name)
 
@@ -151,13 +150,8 @@ class Project:
 
     def known_facts(self) -> Facts:
         """The facts of this machine; none of earlier environments if the file is damaged."""
-        return self._facts_of(self.machine.slug) | {"preset": self.preset}
-
-    def _facts_of(self, machine: str) -> Facts:
-        try:
-            return read_facts(self.report_directory / machine, machine)
-        except DamagedEvidence:
-            return empty(machine)
+        facts, _ = read_facts(self.directory, self.machine.slug)
+        return facts | {"preset": self.preset}
 
     def _require_own_name(self) -> None:
         known = self.known_facts()["environments"].values()

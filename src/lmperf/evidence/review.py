@@ -21,7 +21,6 @@ from lmperf.evidence.machine import (
     FILE,
     Facts,
     devices_of,
-    empty,
     measurable,
     read_facts,
     topology_of,
@@ -35,7 +34,6 @@ from lmperf.evidence.rows import is_loaded, row_name, sound
 from lmperf.evidence.store import (
     COST,
     COST_COLUMNS,
-    DamagedEvidence,
     Evidence,
     Row,
     text_of,
@@ -163,11 +161,8 @@ class _Machine:
                 f"{self.directory}: no evidence of machine {machine}; there is of: {known}"
             )
         path = self.directory / FILE
-        self.facts, self.damage = empty(machine), "" if path.exists() else f"{path} is missing"
-        try:
-            self.facts = read_facts(self.directory, machine)
-        except DamagedEvidence as damage:
-            self.damage = str(damage)
+        self.facts, damage = read_facts(self.directory, machine)
+        self.damage = damage if path.exists() else f"{path} is missing"
 
     def benchmark(self, stem: str, environment: str | None = None) -> Benchmark:
         """A benchmark with its custom implementations and its peers (other projects' code).

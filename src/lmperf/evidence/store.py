@@ -31,10 +31,6 @@ DIGEST = "digest"
 Row = dict[str, str]
 
 
-class DamagedEvidence(Exception):
-    """A file of evidence is not as lmperf wrote it; the message names the file and the fault."""
-
-
 class Evidence:
     """The rows of one benchmark on one machine.
 
@@ -154,18 +150,6 @@ def conflict_in(content: bytes) -> int:
     """Return the number of the first line that is a conflict marker of a merge; 0 without one."""
     found = re.search(rb"(?m)^<{7} ", content)
     return content.count(b"\n", 0, found.start()) + 1 if found else 0
-
-
-def read_rows(path: Path) -> list[Row]:
-    """Return the rows of a CSV; an empty list without a file.
-
-    Raises:
-        DamagedEvidence: some of it is damaged.
-    """
-    rows, faults = read(path)
-    for words in faults:
-        raise DamagedEvidence(words)
-    return rows
 
 
 def as_written(content: bytes) -> bytes:

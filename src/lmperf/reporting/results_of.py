@@ -15,9 +15,9 @@ from pathlib import Path
 
 from lmperf.benchmarks import stems
 from lmperf.errors import UserError
-from lmperf.evidence.machine import FILE, empty, git, read_facts
+from lmperf.evidence.machine import FILE, git, read_facts
 from lmperf.evidence.rows import as_read
-from lmperf.evidence.store import EVIDENCE, DamagedEvidence, read_rows
+from lmperf.evidence.store import EVIDENCE, read
 from lmperf.reporting import foreign
 from lmperf.reporting.evidence import Evidence
 
@@ -42,18 +42,14 @@ def read_result(name: str, root: Path = Path()) -> Evidence:
 
 def evidence_in(folder: Path, name: str) -> Evidence:
     """The evidence in a folder under a name; its `damaged` says which files cannot be read."""
-    raw, damaged = {}, {}
-    try:
-        facts = read_facts(folder)
-    except DamagedEvidence as damage:
-        facts, damaged["machine"] = empty(folder.name), str(damage)
+    facts, damage = read_facts(folder)
+    raw, damaged = {}, {"machine": damage} if damage else {}
     for stem in stems():
-        try:
-            rows = read_rows(folder / EVIDENCE / f"{stem}.csv")
-        except DamagedEvidence as damage:
-            damaged[stem] = str(damage).replace(f"{folder}/", "")
-        else:
-            raw |= {stem: [as_read(row) for row in rows]} if rows else {}
+        rows, faults = read(folder / EVIDENCE / f"{stem}.csv")
+        if faults:
+            damaged[stem] = faults[0].replace(f"{folder}/", "")
+        elif rows:
+            raw[stem] = [as_read(row) for row in rows]
     return Evidence(name, facts, raw, damaged=damaged)
 
 
