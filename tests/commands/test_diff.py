@@ -8,7 +8,6 @@ from made_up import timed
 from repository import commit, git
 
 from lmperf.benchmarks import load
-from lmperf.cli import main
 from lmperf.evidence.store import Evidence
 
 IDENTITY = ("batch", "seq_len", "d_head", "dtype", "causal", "implementation", "phase")
@@ -22,27 +21,19 @@ def write(folder, factor=1.0, number=0, cells=20):
     return str(folder)
 
 
-def run(capsys, *arguments):
-    try:
-        code = main([*arguments])
-    except SystemExit as exit:
-        code = exit.code
-    return code, *capsys.readouterr()
-
-
-def test_diff_exits_with_1_on_a_regression(tmp_path, capsys):
+def test_diff_exits_with_1_on_a_regression(tmp_path, lmperf):
     old, new = write(tmp_path / "old"), write(tmp_path / "new", 1.1, 1)
-    code, out, _ = run(capsys, "diff", old, new)
+    code, out, _ = lmperf("diff", old, new)
     assert code == 1 and out.startswith("Regressions beyond 2.0 %: 20 found\n")
-    code, out, _ = run(capsys, "diff", new, old)
+    code, out, _ = lmperf("diff", new, old)
     assert code == 0 and out.startswith("Regressions beyond 2.0 %: none found\n")
-    assert run(capsys, "diff", old, new, "--at-least", "20")[0] == 0
+    assert lmperf("diff", old, new, "--at-least", "20")[0] == 0
     only = ("--only", "seq_len=130,seq_len=131", "--format", "json")
-    code, out, _ = run(capsys, "diff", old, new, *only)
+    code, out, _ = lmperf("diff", old, new, *only)
     assert {row["axes"]["seq_len"] for row in json.loads(out)["rows"]} == {"130", "131"}
 
 
-def test_bad_input_prints_one_line_and_exits_with_2(tmp_path, capsys):
+def test_bad_input_prints_one_line_and_exits_with_2(tmp_path, lmperf):
     old = write(tmp_path / "old", cells=3)
     damaged = shutil.copytree(old, tmp_path / "damaged")
     with open(damaged / "evidence/attention.csv", "a") as file:
@@ -67,20 +58,17 @@ def test_bad_input_prints_one_line_and_exits_with_2(tmp_path, capsys):
         ((old, old, "--only", "dtype=red"), "share none of the requested rows"),
         ((old, old, "--benchmark", "lrpe"), "no benchmark lrpe in either; there are: attention"),
     ):
-        code, out, error = run(capsys, "diff", *arguments)
+        code, out, error = lmperf("diff", *arguments)
         assert (code, out) == (2, "") and why in error and len(error.splitlines()) == 1, error
     for arguments in (("--only", "dtype"), ("--at-least", "0.1"), ("--at-least", "much")):
-        assert run(capsys, "diff", old, old, *arguments)[0] == 2
+        assert lmperf("diff", old, old, *arguments)[0] == 2
 
 
 @pytest.mark.process
-def test_committed_evidence_is_compared(tmp_path, monkeypatch, capsys):
-    git(tmp_path, "init", "-q")
-    (tmp_path / "config").mkdir()
-    (tmp_path / "config/config.yaml").write_text("{preset: cpu, machine: here}\n")
-    write(tmp_path / "report/h200")
-    commit(tmp_path)
-    write(tmp_path / "report/h200", 1.1, 1)
-    monkeypatch.chdir(tmp_path)
-    code, out, _ = run(capsys, "diff", "h200@HEAD", "h200")
+def test_committed_evidence_is_compared(folder, lmperf):
+    git(folder, "init", "-q")
+    write(folder / "report/h200")
+    commit(folder)
+    write(folder / "report/h200", 1.1, 1)
+    code, out, _ = lmperf("diff", "h200@HEAD", "h200")
     assert code == 1 and "h200@HEAD -> h200: 20 rows compared" in out
