@@ -313,18 +313,14 @@ def _reproduced(project: Project, then: Evidence, now: Evidence, stem: str) -> b
 
 def _measured(project: Project, chosen: Chosen) -> Evidence:
     """Measure the chosen cases and phases in a temporary project, and return their rows."""
-    from lmperf.evidence.plan import asked
     from lmperf.evidence.record import record
-    from lmperf.evidence.review import review
     from lmperf.reporting.evidence import Evidence
 
     benchmark, stem = chosen.benchmark, chosen.benchmark.stem
     record(project, replace(project.plan(stem), benchmark=benchmark, cases=tuple(chosen.cases)))
-    reviewed = review(project, project.machine.slug)
     # The command line chose the cases, so the configuration does not restrict them.
-    rows = asked(benchmark, chosen.cases, project.plan(stem).known)
-    reviewed.rows = {stem: [row for row in rows if row["phase"] in benchmark.phases]}
-    return Evidence.reviewed(reviewed)
+    rows = [row for row in project.plan(stem).known if row["phase"] in benchmark.phases]
+    return Evidence(project.machine.slug, project.known_facts(), {stem: rows})
 
 
 def _print(evidence: Evidence, chosen: Chosen, over: str | None) -> None:
