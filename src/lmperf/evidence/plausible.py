@@ -20,8 +20,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from lmperf.devices import CACHE_BYTES, DataSheet, sheet_of
 from lmperf.dtypes import dtype_of
 from lmperf.evidence.rows import is_loaded
@@ -100,14 +98,6 @@ def floor_ms(limits: Mapping[str, Limits], row: Row) -> float:
     """The least time in ms that a row can take in its environment; 0 if no limits are known."""
     found = limits.get(str(row.get("environment")))
     return found.floor_ms(row) if found else 0.0
-
-
-def contradicts_bound(error: np.ndarray, bound: np.ndarray) -> np.ndarray:
-    """Return a mask of the ok rows whose error is above its bound, or missing beside a bound.
-
-    error, bound: one value per row; NaN where a cell is empty.
-    """
-    return ~np.isnan(bound) & ~(error <= bound)
 
 
 def number(value: object) -> float | None:

@@ -325,7 +325,8 @@ def judged(
     """The rows with the columns of the module's docstring."""
     ok, error, bound = rows["status"] == "ok", rows["max_error"], rows["error_bound"]
     state = rows["status"].mask(ok, None).astype(object)
-    broken = rows["status"].isin(FAILED) | (ok & plausible.contradicts_bound(error, bound))
+    # A row that is ok has no error above its bound, and none is missing beside a bound.
+    broken = rows["status"].isin(FAILED) | (ok & bound.notna() & ~(error <= bound))
     state[broken & (rows["status"] != "nan")] = "failed_check"
     state[ok & (rows["median_ms"] < floor_ms)] = "impossible"
     words = state.map({**STATUSES, "failed_check": "withheld", "impossible": "withheld"})
