@@ -61,6 +61,7 @@ def show(
     from lmperf.reporting.files import replace_files
     from lmperf.reporting.formats import FORMATS
     from lmperf.reporting.pages import REPORT, page_names
+    from lmperf.reporting.render import Page
     from lmperf.reporting.report import evidence_of
 
     whose, own = machine or project.machine.slug, project.own_templates
@@ -72,7 +73,9 @@ def show(
             raise UserError(f"{whose} has no evidence of {stem}; run: lmperf measure {stem}")
         raise UserError(f"unknown page {stem}; {meant(stem, known)}")
     names = [name] if name else known if wanted or output else [REPORT]
-    pages = [_rendered(one, evidence, own) for one in names]
+    pages = [Page(one, evidence, own=own) for one in names]
+    for page in pages:
+        page.render(pages={})
     found = _named(pages, wanted) if wanted is not None else [t for p in pages for t in p.tables]
     if output is not None:
         files = {
@@ -86,14 +89,6 @@ def show(
             print("\n".join(f"- {sentence}" for sentence in page.said), end="\n\n")
     printing = print_tables if format == "text" else print
     printing("\n\n".join(map(FORMATS[format], found)))
-
-
-def _rendered(name: str, evidence, own: Path | None) -> Page:
-    from lmperf.reporting.render import Page
-
-    page = Page(name, evidence, own=own)
-    page.render(pages={})
-    return page
 
 
 def _named(pages: Sequence[Page], wanted: str) -> list[Table]:
