@@ -36,7 +36,7 @@ SIMPLEST = (
     *("triton", "triton_compiled", "triton_compiled_blocks"),
     *("fused_loss", "fused_blocks", "sdpa_graph", "graph"),
 )
-COLUMNS = (SDPA, SDPA_GRAPH, GRAPH)  # of the times on a GPU
+COLUMNS = (SDPA, SDPA_GRAPH, GRAPH)  # of the times on a GPU, if measured; see `columns`
 CLOSE = 0.02  # a recipe that takes at most this much longer is as good as the fastest
 TO_MEASURE = {"state": "to measure", "words": "to measure", "signs": (), "key": None}
 
@@ -229,17 +229,31 @@ class WhatToRun(Section):
         return Range.of(some(found["ratio"], "no size has both graphs"))
 
     @property
+    def columns(self) -> list[Way]:
+        """The ways with a column of times on a GPU.
+
+        SDPA has one in a graph if it was measured so, and one without if it was measured so, or if
+        it would have none.
+        """
+        known = {*self.steps["way"]}
+        left_out = {SDPA_GRAPH} if SDPA_GRAPH not in known else {SDPA} - known
+        return [way for way in COLUMNS if way not in left_out]
+
+    @property
+    def has_sdpa(self) -> bool:
+        return SDPA in self.columns
+
+    @property
     def has_sdpa_graph(self) -> bool:
-        """Whether SDPA, compiled, was measured in a graph; else its column is left out."""
-        return bool(having(self.steps, way=[SDPA_GRAPH]).shape[0])
+        return SDPA_GRAPH in self.columns
 
     def _without_time(self) -> pd.DataFrame:
         """On a GPU: the steps of the columns of times that have none, or are to be measured."""
         if not self.evidence.is_cuda:
             return self.wide.iloc[:0]
-        rows = self.steps[self.steps["way"].isin(COLUMNS)]
+        rows = self.steps[self.steps["way"].isin(self.columns)]
         there = {*zip(rows["size"], rows["way"], strict=True)}
-        lacking = [each for each in product(self.sizes, COLUMNS) if each not in there]
+        lacking = [each for each in product(self.sizes, self.columns) if each not in there]
         owed = [{"size": size, **way.axes, **TO_MEASURE} for size, way in lacking]
         return pd.concat([rows[rows["state"].notna()], pd.DataFrame(owed)])
 
