@@ -15,7 +15,7 @@ from lmperf.names import dtype_words, phase_words
 from lmperf.reporting.evidence import LAUNCH_BOUND, having, parts, some, sorted_for_reading
 from lmperf.reporting.gains import Gain
 from lmperf.reporting.rows import Rows
-from lmperf.reporting.sections import Section, predicate
+from lmperf.reporting.sections import Section
 from lmperf.reporting.tables import TO_MEASURE, Quantity, number, text
 from lmperf.reporting.words import TENSORS, NotMeasured, Range, error
 from lmperf.statistics import UNRESOLVED
@@ -167,27 +167,6 @@ class FlashAttention(Section):
             lacking = {"implementation": PLAIN, "phase": PHASES[0], "words": TO_MEASURE}
             rows = pd.concat([rows, pd.DataFrame([{**lacking, "state": "no_row", "signs": ()}])])
         return self.table_rows(rows.to_dict("records"))
-
-    @cached_property
-    def one_head(self) -> Rows:
-        """One narrow head at the length of `longest`, both phases: ours and plain PyTorch."""
-        length = self.longest.only("seq_len")
-        found = self.every.where(kind="head", dtype=self.dtype, mask="causal")
-        return found.where(d_head=NARROW, seq_len=length, phase="forward_backward")
-
-    @predicate
-    def is_faster_than_plain(self) -> bool:
-        """Whether our kernel is measurably faster than plain PyTorch on that head."""
-        return self.one_head.where(implementation=self.ours).over(PLAIN).is_faster
-
-    @predicate
-    def is_smaller_than_plain(self) -> bool:
-        """Whether our kernel needs less memory than plain PyTorch on that head."""
-        ours, plain = (self.of_one_head(name) for name in (self.ours, PLAIN))
-        return ours["peak_mib"] < plain["peak_mib"]
-
-    def of_one_head(self, implementation: str) -> pd.Series:
-        return self.one_head.where(implementation=implementation).one
 
     @cached_property
     def uses_gluon(self) -> bool:

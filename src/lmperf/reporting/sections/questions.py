@@ -21,7 +21,6 @@ from lmperf.reporting.sections.accumulation import BITS, spacing
 from lmperf.reporting.sections.attention import PHASES as PASSES
 from lmperf.reporting.sections.attention import SQUARE
 from lmperf.reporting.sections.attention import STEP as FURTHER
-from lmperf.reporting.sections.flash_attention import NARROW
 from lmperf.reporting.sections.kernels import MATMUL
 from lmperf.reporting.sections.lrpe import COPY
 from lmperf.reporting.sections.profiles import CASE, usual_size
@@ -300,19 +299,6 @@ class Questions(Section):
     def time_is_square(self) -> bool:
         low, _, high = self.growths[-1][2]
         return SQUARE[0] <= low and high <= SQUARE[1]
-
-    @cached_property
-    def one_head(self) -> Gain:
-        """The speed-ups of our kernel over plain PyTorch, one narrow causal head."""
-        flash = self.of("flash_attention")
-        rows = flash.every.where(kind="head", implementation=flash.ours, dtype=flash.dtype)
-        return rows.where(d_head=NARROW, mask="causal").over(EAGER)
-
-    @property
-    def lengths(self) -> list[int]:
-        """The shortest length, that of the filled grid's longest rows, and the longest one."""
-        rows = self.one_head.rows["seq_len"]
-        return sorted({rows.min(), self.of("flash_attention").longest.only("seq_len"), rows.max()})
 
     @cached_property
     def slower(self) -> pd.DataFrame:
