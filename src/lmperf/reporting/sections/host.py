@@ -6,7 +6,7 @@ from functools import cached_property
 
 import pandas as pd
 
-from lmperf.reporting.evidence import Evidence, having, some, sorted_for_reading
+from lmperf.reporting.evidence import having, some, sorted_for_reading
 from lmperf.reporting.sections import Section
 from lmperf.reporting.sections.steps import (
     FUSED,
@@ -55,7 +55,7 @@ class Host(Section):
     @cached_property
     def graphs(self) -> pd.DataFrame:
         return some(
-            _beside(self.evidence, GRAPH_NARROW, FUSED_NARROW),
+            self._beside(GRAPH_NARROW, FUSED_NARROW),
             "no CUDA graph with bf16 weights was measured",
         )
 
@@ -72,48 +72,27 @@ class Host(Section):
             raise NotMeasured("the largest size waits for the CPU, or was not measured")
         return row
 
-    # A graph with float32 weights: here, or on another machine.
+    # A graph with float32 weights.
 
     @cached_property
-    def _sources(self) -> list[Evidence]:
-        """The machines with a graph with float32 weights whose GPU time is known."""
-        every = [one for one in (self.evidence, *self.evidence.others) if one.is_cuda]
-        return [one for one in every if len(_profiled(one))]
-
-    @property
-    def _source(self) -> Evidence:
-        return some(self._sources, "no CUDA graph with float32 weights was measured")[0]
+    def _profiled(self) -> pd.DataFrame:
+        """The graphs whose GPU time is known, beside the step without one, else compiled SDPA."""
+        for ours, base in ((SDPA_GRAPH, SDPA), (GRAPH, FUSED), (GRAPH, SDPA)):
+            found = self._beside(ours, base).dropna(subset=["device_ms"])
+            if len(found):
+                break
+        return found.assign(base="SDPA, compiled" if base == SDPA else "")
 
     @property
     def profiled(self) -> pd.DataFrame:
         """The smallest sizes with such a graph, beside the step without it."""
-        return _profiled(self._source).head(SHOWN)
+        return some(self._profiled, "no CUDA graph with float32 weights was measured").head(SHOWN)
 
     @property
     def is_owed(self) -> bool:
-        """Whether such a graph is to be measured here."""
-        return all(one is not self.evidence for one in self._sources)
+        """Whether such a graph is to be measured."""
+        return self._profiled.empty
 
-    @property
-    def others_know(self) -> bool:
-        """Whether another machine has such a graph."""
-        return any(one is not self.evidence for one in self._sources)
-
-    @property
-    def device(self) -> str:
-        """The device with such a graph."""
-        return self._source.device
-
-
-def _beside(evidence: Evidence, ours: Way, base: Way) -> pd.DataFrame:
-    found = compared(evidence, ours, base)
-    return sorted_for_reading(found[found.index.isin(usual(evidence).index)], ["size"])
-
-
-def _profiled(evidence: Evidence) -> pd.DataFrame:
-    """The graphs with float32 weights, beside the step without one, else beside compiled SDPA."""
-    for ours, base in ((SDPA_GRAPH, SDPA), (GRAPH, FUSED), (GRAPH, SDPA)):
-        found = _beside(evidence, ours, base).dropna(subset=["device_ms"])
-        if len(found):
-            break
-    return found.assign(base="SDPA, compiled" if base == SDPA else "")
+    def _beside(self, ours: Way, base: Way) -> pd.DataFrame:
+        found = compared(self.evidence, ours, base)
+        return sorted_for_reading(found[found.index.isin(usual(self.evidence).index)], ["size"])
