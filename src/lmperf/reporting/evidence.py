@@ -21,7 +21,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
-from functools import cached_property, wraps
+from functools import cache, cached_property, wraps
 from pathlib import Path
 from typing import TypeVar
 
@@ -180,7 +180,7 @@ class Evidence:
     @once
     def rows(self, stem: str) -> pd.DataFrame:
         """All rows of a benchmark in reading order; none if it was not measured."""
-        return self._judged(stem)
+        return self._judged(stem) if self.raw.get(stem) else no_rows(stem)
 
     @once
     def rounds(self, stem: str) -> np.ndarray:
@@ -285,6 +285,12 @@ class Evidence:
         if self.sheet is None or dtype not in DTYPES:
             return np.nan
         return self.sheet.tflops.get(dtype_of(dtype).matmul, np.nan)
+
+
+@cache
+def no_rows(stem: str) -> pd.DataFrame:
+    """The frame of a benchmark that was not measured: pages ask for many of them."""
+    return Evidence("", {})._judged(stem)
 
 
 def traces_in(folder: Path) -> frozenset[str]:
