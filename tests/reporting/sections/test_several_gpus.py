@@ -139,12 +139,6 @@ def closed_form(gib):
         ("than hooks", lambda gib: peaks("ddp", gib), 102.1, 101.9),
         ("buckets for all gradients", buckets, 9.1, 8.9),
         ("12.8B parameters need two GPUs", closed_form, 27.0, 29.0),
-        (
-            "steps wait for the CPU",
-            lambda ms: [*steps(**ONE), step("ddp", ms, host_ms=ms)],
-            120,
-            90,
-        ),
     ],
 )
 def test_sentence_stands_on_one_side_of_its_threshold(words, rows, said, unsaid):

@@ -7,7 +7,7 @@ from functools import cached_property
 import pandas as pd
 
 from lmperf.names import implementation_words, in_order
-from lmperf.reporting.evidence import Evidence, having, only, parts, some
+from lmperf.reporting.evidence import Evidence, having, only, some
 from lmperf.reporting.gains import Gain, pairs
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate, ranks_memory
@@ -351,17 +351,6 @@ class Distributed(Section):
         if len(numbers) != 1 or not (number := numbers.pop()).isdecimal():
             raise NotMeasured("no NVLinks, or different ones")
         return int(number)
-
-    @property
-    def slower_than_one(self) -> Rows:
-        """The fastest step of each size and dtype where all wait, and none is faster than one."""
-        found = []
-        for _, rows in parts(self.steps.valid.frame, "size", "dtype"):
-            several, alone = rows[rows["ranks"] > 1], rows[rows["ranks"] == 1]
-            waits = len(several) > 0 and len(alone) > 0 and several["waits"].all()
-            if waits and several["ms"].min() > alone["ms"].min():
-                found.append(several["ms"].idxmin())
-        return self.steps.kept(self.steps.frame.loc[found])
 
 
 def _software(evidence: Evidence) -> list:
