@@ -142,16 +142,6 @@ class WhatToRun(Section):
         apart = {s: of for s, of in self._near.items() if self.recipe not in [*of["way"]]}
         return [(size, of.loc[of["ms"].idxmin(), "way"]) for size, of in apart.items()]
 
-    def as_fast(self, size: str) -> Way | None:
-        """The simplest way that is within the interval of the fastest one of a size, else None."""
-        rows = having(self.wide, size=size)
-        if rows.empty:  # all have bf16 weights
-            return None
-        best = rows.loc[rows["ms"].idxmin()]
-        inside = rows[rows["ms"].between(best["low_ms"], best["high_ms"])]
-        way = min(inside["way"], key=effort)
-        return None if way == best["way"] else way
-
     @property
     def maker(self) -> str:
         """Python that makes the steps of the recipe, unless it is a graph."""
