@@ -165,15 +165,3 @@ class Compared:
             for facts in self.evidence.environments.values()
         ]
         return next((one for one in reversed(found) if one), "")
-
-    @property
-    def why(self) -> list[str]:
-        """Why rows have no time, each reason once; empty if all have one."""
-        without = self.frame[self.frame["state"].notna()]
-        without = having(without, implementation=self.name)
-        reasons = without["reason"].where(without["reason"].notna(), "").astype(str)
-        said = [
-            f"{words} ({reason})" if reason else words
-            for words, reason in zip(without["words"], reasons, strict=True)
-        ]
-        return list(dict.fromkeys(said))
