@@ -30,6 +30,11 @@ def rung(name: str, ms: float | None, size: str = "0.97B", **values) -> dict[str
     return step(size, found.dtype, found.implementation, ms, **values)
 
 
+def sdpa(ms: float, size: str = "0.97B", **values) -> dict[str, str]:
+    """The step with SDPA, compiled by block, which is no rung."""
+    return step(size, AUTOCAST, "sdpa_compiled_blocks", ms, **values)
+
+
 def loss(implementation: str, value: float, size: str = "0.97B", **values) -> dict[str, str]:
     """A loss after 100 steps."""
     about = {"size": size, "context_length": 128, "batch": 2, "implementation": implementation}

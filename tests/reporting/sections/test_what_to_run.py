@@ -4,25 +4,17 @@ import re
 
 import planted
 import pytest
-from planted_steps import AUTOCAST, loss, rung, step
+from planted_steps import loss, rung, sdpa, step
 
 from lmperf.reporting.sections import section
 from lmperf.reporting.sections.steps import GRAPH, SDPA
 from lmperf.transformer.sizes import ModelSize
 
-SMALL, LARGE = "0.13B", "0.97B"
+SMALL = "0.13B"
 
 
 def run(*rows, **more):
     return section("what_to_run", planted.evidence(*rows, **more))
-
-
-def sdpa(ms, size=LARGE, **values):
-    return step(size, AUTOCAST, "sdpa_compiled_blocks", ms, **values)
-
-
-def graph(ms, size=LARGE, dtype=AUTOCAST, **values):
-    return step(size, dtype, "graph", ms, **values)
 
 
 def page(*rows, **more):
@@ -34,16 +26,14 @@ def page(*rows, **more):
 
 @pytest.mark.parametrize(("ms", "is_graph"), [(101.0, True), (103.0, False), (50.0, True)])
 def test_recipe_is_graph_within_two_percent_of_fastest(ms, is_graph):
-    assert run(sdpa(100.0), graph(ms)).is_graph is is_graph
+    assert run(sdpa(100.0), rung("graph", ms)).is_graph is is_graph
 
 
 def test_graph_with_float32_weights_is_owed_until_measured():
-    narrow, owed = (
-        graph(50.0, dtype="bfloat16"),
-        "With float32 weights the graph is to be measured.",
-    )
+    narrow = rung("bf16_graph", 50.0)
+    owed = "With float32 weights the graph is to be measured."
     assert owed in page(sdpa(100.0), narrow).text
-    assert owed not in page(sdpa(100.0), graph(60.0), narrow).text
+    assert owed not in page(sdpa(100.0), rung("graph", 60.0), narrow).text
 
 
 @pytest.mark.parametrize(("ms", "exceptions"), [(97.0, []), (80.0, ["tiny"])])
@@ -59,8 +49,8 @@ def test_on_a_cpu_the_simplest_step_within_the_noise_is_advised(ms, exceptions):
 
 
 def test_recipe_is_that_of_most_sizes():
-    rows = [sdpa(90.0), graph(100.0), sdpa(300.0, "2.0B"), graph(400.0, "2.0B")]
-    made = run(sdpa(10.0, SMALL), graph(9.0, SMALL), *rows)
+    rows = [sdpa(90.0), rung("graph", 100.0), sdpa(300.0, "2.0B"), rung("graph", 400.0, "2.0B")]
+    made = run(sdpa(10.0, SMALL), rung("graph", 9.0, SMALL), *rows)
     assert made.recipe == SDPA
     assert made.exceptions == [("small", GRAPH)]
 
@@ -112,14 +102,16 @@ def on_this_machine(text):
     return text.replace(".cuda()", "").replace("cuda", "cpu").replace("1024", "16")
 
 
-@pytest.mark.parametrize("rows", [(graph(1.0, SMALL),), (sdpa(1.0, SMALL),)], ids=["graph", "sdpa"])
-def test_code_makes_a_step(rows, monkeypatch):
+@pytest.mark.parametrize(
+    "row", [rung("graph", 1.0, SMALL), sdpa(1.0, SMALL)], ids=["graph", "sdpa"]
+)
+def test_code_makes_a_step(row, monkeypatch):
     pytest.importorskip("torch")
     from lmperf.transformer import sizes
 
     monkeypatch.setitem(sizes.SIZES, SMALL, ModelSize(32, 64, 2, 2))
     names = {}
-    exec(on_this_machine(code(*rows)), names)
+    exec(on_this_machine(code(row)), names)
     assert callable(names["step"])
 
 
@@ -128,6 +120,6 @@ def test_code_makes_a_step(rows, monkeypatch):
 @pytest.mark.parametrize("dtype", ["autocast_bfloat16", "bfloat16"])
 def test_code_trains_on_a_gpu(dtype):
     names = {}
-    exec(code(graph(1.0, SMALL)).replace("autocast_bfloat16", dtype), names)
+    exec(code(rung("graph", 1.0, SMALL)).replace("autocast_bfloat16", dtype), names)
     losses = [names["step"]().item() for _ in range(20)]
     assert losses[-1] < losses[0]
