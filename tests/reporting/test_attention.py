@@ -55,10 +55,6 @@ def plain(*rows):
     return section("attention", planted.evidence(*rows))
 
 
-def memory(*rows):
-    return section("attention", planted.evidence(*rows))
-
-
 @pytest.mark.parametrize(
     "compiled, spread, pays",
     [(0.5, 1, True), (2.0, 1, False), (1.0, 1, False), (0.9, 200, False), (None, 1, False)],
@@ -73,7 +69,7 @@ def test_first_page_says_whether_compiling_pays(compiled, spread, pays):
 
 
 def test_matrices_exclude_inputs_and_outputs():
-    found = memory(*calls())
+    found = plain(*calls())
     assert (str(found.held("forward")), str(found.kept)) == ("2", "1")
 
 
@@ -81,7 +77,7 @@ def test_matrices_exclude_inputs_and_outputs():
 def test_peak_grows_with_the_square(growth, square):
     longest = [call(16384, "backward", peak_mib=1000 * growth)]
     rows = [*calls(lengths=(16384,))[:1], call(4096, "backward", peak_mib=1000), *longest]
-    found = memory(*rows)
+    found = plain(*rows)
     assert found.grows == pytest.approx(growth)
     assert found.grows_with_the_square == square
     page = planted.page("report/plain_attention", planted.evidence(*rows, call(4096, "forward")))

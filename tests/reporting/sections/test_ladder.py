@@ -71,9 +71,6 @@ def test_bars_are_relative_to_float32():
     assert bars[1]["end"] == "50.0 ms"
 
 
-# Which steps.
-
-
 # Table E6.
 
 
