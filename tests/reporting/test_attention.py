@@ -14,9 +14,9 @@ def matrix(length):
     return BATCH * length**2 * 4 / 2**20
 
 
-def tensor(length, width=WIDTH):
+def tensor(length):
     """MiB of q, k, v or the output in float32."""
-    return BATCH * length * width * 4 / 2**20
+    return BATCH * length * WIDTH * 4 / 2**20
 
 
 def call(length, phase, ms=1.0, implementation="eager", held=None, dtype="float32", **values):
@@ -36,18 +36,14 @@ def call(length, phase, ms=1.0, implementation="eager", held=None, dtype="float3
     )
 
 
-def calls(compiled=None, spread=1.0, held=4, halved=2, lengths=LENGTHS, **values):
+def calls(compiled=None, spread=1.0, lengths=LENGTHS):
     """Both phases at some lengths; compiled: its time, if it was measured."""
     rows = []
     for length in lengths:
         for phase in ("forward", "backward"):
-            at = {"held": held} if phase == "backward" else {}
-            rows.append(call(length, phase, **at, **values))
+            rows.append(call(length, phase))
             if compiled:
-                at = {"held": halved} if phase == "backward" else {}
-                rows.append(
-                    call(length, phase, compiled, "compiled", spread=spread, **at, **values)
-                )
+                rows.append(call(length, phase, compiled, "compiled", held=2, spread=spread))
     return rows
 
 
@@ -84,9 +80,9 @@ def test_peak_grows_with_the_square(growth, square):
     assert ("of plain attention grows with the square of the length.**" in page.text) == square
 
 
-def ceilings(tflops=1.0, gbps=1000.0):
-    matmul = {"operation": "matmul", "tflops": tflops, "flops": 1e9 * tflops, "bytes": 0}
-    copy = {"operation": "copy", "bandwidth_gbps": gbps, "flops": 0, "bytes": 1e6 * gbps}
+def ceilings():
+    matmul = {"operation": "matmul", "tflops": 1, "flops": 1e9, "bytes": 0}
+    copy = {"operation": "copy", "bandwidth_gbps": 1000, "flops": 0, "bytes": 1e9}
     return [planted.row("ceilings", 1.0, dtype="float32", **one) for one in (matmul, copy)]
 
 

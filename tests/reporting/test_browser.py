@@ -59,9 +59,9 @@ def browser(driver, folder):
     assert browser.faults() == []
 
 
-def wait_for(condition, seconds=20.0):
-    """Wait until a condition holds; return its value."""
-    end = time.monotonic() + seconds
+def wait_for(condition):
+    """Wait until a condition holds, at most 20 s; return its value."""
+    end = time.monotonic() + 20
     while not (found := condition()):
         assert time.monotonic() < end, "the page did not change in time"
         time.sleep(0.05)

@@ -8,9 +8,9 @@ from lmperf.reporting.measured import failures, tables
 STEM = "flash_attention"
 
 
-def rows(*of, **columns):
+def rows(*of):
     return planted.evidence(
-        *(planted.row(STEM, ms, implementation=name, phase="forward", **columns) for name, ms in of)
+        *(planted.row(STEM, ms, implementation=name, phase="forward") for name, ms in of)
     )
 
 

@@ -5,14 +5,15 @@ import pytest
 
 from lmperf.reporting.sections import section
 
-SINGLE, HALF = "float32", "autocast_bfloat16"
+SINGLE = "float32"
 
 
-def peak(mib, dtype=SINGLE, size="0.13B", context=512, phase="train_step", **parts):
-    cell = {"size": size, "context_length": context, "batch": 4, "dtype": dtype, "phase": phase}
+def peak(mib, context=512, **parts):
+    cell = {"size": "0.13B", "context_length": context, "batch": 4, "dtype": SINGLE}
     parts = {f"{name}_mib": value for name, value in parts.items()}
     known = {"predicted_mib": mib, "workspace_mib": 0, "peak_mib": mib}
-    return planted.row("memory", implementation="eager", **cell, **(known | parts))
+    about = {"implementation": "eager", "phase": "train_step"}
+    return planted.row("memory", **cell, **about, **(known | parts))
 
 
 @pytest.mark.parametrize("state, turns", [(0.51, True), (0.49, False)])

@@ -11,9 +11,9 @@ WORDS["bf16_graph"] = "weights"
 SAVING = {"float32": 10_000, "autocast": 10_000, "compiled_blocks": 7000, "flash_attention": 5000}
 
 
-def rungs(mib, size="3.4B", **values):
+def rungs(mib, **values):
     """The steps of rungs. mib: rung -> its peak; None if it ran out of memory."""
-    cell = {"size": size, "context_length": 1024, "batch": 4, "parameters": 2**30}
+    cell = {"size": "3.4B", "context_length": 1024, "batch": 4, "parameters": 2**30}
     return [
         planted.row(
             "end_to_end",

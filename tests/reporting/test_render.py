@@ -23,10 +23,10 @@ def here():
 def said(here, tmp_path):
     """Render a text as a user's template."""
 
-    def render(text, form="markdown", name="mine"):
-        (tmp_path / f"{name}.md.j2").write_text(text)
+    def render(text, form="markdown"):
+        (tmp_path / "mine.md.j2").write_text(text)
         load_templates.cache_clear()
-        return page(name, here, own=tmp_path, form=form).text
+        return page("mine", here, own=tmp_path, form=form).text
 
     return render
 

@@ -21,7 +21,7 @@ def kernel(ms=10.0, **columns):
     return planted.row("attention", ms, implementation="eager", phase="forward", **columns)
 
 
-def judged(now, then=None, stem="attention", stale=False, **facts):
+def judged(now, then=None, stale=False, **facts):
     then = then or kernel()
     # Rows that tell the noise floor of the evidence: two processes are hardly apart.
     others = [kernel(ms, seq_len=7 + ms) for ms in range(10, 20)]
@@ -29,7 +29,7 @@ def judged(now, then=None, stem="attention", stale=False, **facts):
     if stale:
         evidence.stale = frozenset([then["key"]])
     here = planted.evidence(now, facts=planted.H200 | facts)
-    (one,) = judgements(evidence, here, load(stem))
+    (one,) = judgements(evidence, here, load("attention"))
     return one
 
 
@@ -78,22 +78,20 @@ def test_status_is_compared_where_there_is_no_time():
     assert judged(kernel(**HERE), crash).words == "cannot be judged: no result there (crash)"
 
 
-def observed(stem, *values, key="k", **columns):
-    made = [planted.row(stem, key=key, **columns, **of) for of in values]
-    return planted.evidence(*made, machine="there")
+def observed(stem, **values):
+    return planted.evidence(planted.row(stem, key="k", **values), machine="there")
 
 
 @pytest.mark.parametrize(("peak", "verdict"), [(1009, REPRODUCED), (1011, DIFFERS)])
 def test_observed_numbers_may_differ_by_one_percent(peak, verdict):
-    then, now = (observed("memory", {"peak_mib": of}) for of in (1000, peak))
+    then, now = (observed("memory", peak_mib=of) for of in (1000, peak))
     (one,) = judgements(then, now, load("memory"))
     assert one.verdict == verdict and one.compared == "peak_mib"
 
 
 @pytest.mark.parametrize(("dtype", "words"), [("float16", "equal"), ("float32", "in 1 of 1")])
 def test_observed_texts_must_be_equal(dtype, words):
-    rows = [{"observed_dtype": of} for of in ("float16", dtype)]
-    then, now = (observed("mixed_precision", of) for of in rows)
+    then, now = (observed("mixed_precision", observed_dtype=of) for of in ("float16", dtype))
     (one,) = judgements(then, now, load("mixed_precision"))
     assert words in one.words and (one.verdict == REPRODUCED) == (dtype == "float16")
 

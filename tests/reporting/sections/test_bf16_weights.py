@@ -7,15 +7,12 @@ from planted_steps import rung, sdpa
 from lmperf.reporting.sections import section
 
 
-def narrow(*rows, **more):
-    return section("bf16_weights", planted.evidence(*rows, **more))
-
-
 @pytest.mark.parametrize(
     ("ms", "verdict", "gains"),
     [(50.0, "faster", True), (200.0, "slower", False), (100.0, "same", False)],
 )
 def test_verdict_over_sdpa_follows_times(ms, verdict, gains):
-    made = narrow(sdpa(100.0), rung("bf16_graph", ms))
+    rows = sdpa(100.0), rung("bf16_graph", ms)
+    made = section("bf16_weights", planted.evidence(*rows))
     assert {*made.over_sdpa["verdict"]} == {verdict}
     assert made.gains is gains

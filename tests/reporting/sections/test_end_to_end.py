@@ -17,8 +17,8 @@ def step(ms, implementation="eager", dtype=AUTOCAST, **values):
     return planted.row("end_to_end", **cell | known | more | {"ms": ms} | values)
 
 
-def section_of(*rows, **more):
-    return section("end_to_end", planted.evidence(*rows, **more))
+def section_of(*rows):
+    return section("end_to_end", planted.evidence(*rows))
 
 
 def sentence(page, start):
@@ -66,11 +66,11 @@ def test_cpu_has_no_waiting_steps_and_no_mfu():
     assert not any(word in page.text for word in ("wait for the CPU", "MFU", "GPU", "CUDA"))
 
 
-def autocast(*ratios, sizes=("0.13B", "0.42B", "0.97B"), **values):
+def autocast(*ratios, sizes=("0.13B", "0.42B", "0.97B")):
     """Eager steps in float32 and, as many times as fast, under autocast."""
     for ratio, size in zip(ratios, sizes, strict=False):
         yield step(100, dtype="float32", size=size)
-        yield step(100 / ratio, size=size, **values)
+        yield step(100 / ratio, size=size)
 
 
 @pytest.mark.parametrize(

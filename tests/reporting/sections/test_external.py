@@ -18,15 +18,9 @@ def model(ms, implementation="gpt2_hf", **values):
     return planted.row("end_to_end", ms=ms, implementation=implementation, **cell | known | values)
 
 
-def compared(stem, *rows, **more):
-    found = section("external", planted.evidence(*rows, **more)).each(stem)
-    assert len(found) == 1
-    return found[0]
-
-
-def render(stem, *rows, **more):
+def render(stem, *rows):
     """A page that shows nothing but the external implementations of a benchmark."""
-    page = Page("parts/external", planted.evidence(*rows, **more))
+    page = Page("parts/external", planted.evidence(*rows))
     page.text = page.render(stems=[stem])
     return page
 
@@ -43,7 +37,8 @@ def test_sentence_follows_the_data(ms, words):
 
 
 def test_it_is_compared_with_the_fastest_of_the_others():
-    one = compared("lrpe", kernel(2), kernel(4, "triton"), kernel(1, "compiled"))
+    rows = kernel(2), kernel(4, "triton"), kernel(1, "compiled")
+    [one] = section("external", planted.evidence(*rows)).each("lrpe")
     other, gain, judged = one.fastest
     assert (other, gain.mean, tuple(judged)) == ("compiled", pytest.approx(0.5), (1, 1))
 

@@ -46,8 +46,8 @@ def ceilings(tflops, gbps):
     return matmul, planted.row("ceilings", 1.0, operation="copy", bandwidth_gbps=gbps, **of)
 
 
-def part(*made, **more):
-    return planted.page(PART, planted.evidence(*made, **more))
+def part(*made):
+    return planted.page(PART, planted.evidence(*made))
 
 
 FAST = (

@@ -7,12 +7,12 @@ from planted_steps import rung, sdpa
 from lmperf.reporting.sections import section
 
 
-def host(*rows, **more):
-    return section("host", planted.evidence(*rows, **more))
+def host(*rows):
+    return section("host", planted.evidence(*rows))
 
 
-def text(*rows, **more):
-    return planted.page("report", planted.evidence(*rows, **more)).text
+def text(*rows):
+    return planted.page("report", planted.evidence(*rows)).text
 
 
 @pytest.mark.parametrize(

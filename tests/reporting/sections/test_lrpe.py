@@ -5,26 +5,24 @@ import itertools
 import planted
 import pytest
 
-from lmperf.reporting.sections import section
-
 STEM, PART = "lrpe", "report/lrpe"
 # Times in ms of 32,768 positions, as on an H200.
 MS = {"copy": 1.0, "eager": 10.0, "compiled": 4.0, "triton": 1.05, "triton_cached": 1.2}
 SHAPES = {"256": 0.01, "8192": 0.25, "32768": 1.0, "32x32x32": 1.0}
 
 
-def rows(implementation, factor=1.0, shapes=SHAPES, phases=("forward", "backward"), **values):
+def rows(implementation, factor=1.0, **values):
     """Rows in bf16 with and without extra tokens; ``factor``: of the times in MS."""
     one = {"batch": 12, "heads": 12, "d_head": 128, "dtype": "bfloat16"}
     one |= {"implementation": implementation, "peak_mib": 100.0, "host_ms": 0.1} | values
     return [
         planted.row(
             STEM,
-            MS[implementation] * factor * shapes[shape],
+            MS[implementation] * factor * SHAPES[shape],
             **{"shape": shape, "extra_tokens": tokens, "phase": phase} | one,
-            bytes=1.8e9 * shapes[shape],
+            bytes=1.8e9 * SHAPES[shape],
         )
-        for shape, tokens, phase in itertools.product(shapes, (0, 10), phases)
+        for shape, tokens, phase in itertools.product(SHAPES, (0, 10), ("forward", "backward"))
     ]
 
 
@@ -34,12 +32,8 @@ def everything(**factors):
     return [one for name, f in factors.items() if f is not None for one in rows(name, f)]
 
 
-def part(*made, **more):
-    return planted.page(PART, planted.evidence(*made, **more))
-
-
-def lrpe(*made):
-    return section(STEM, planted.evidence(*made))
+def part(*made):
+    return planted.page(PART, planted.evidence(*made))
 
 
 @pytest.mark.parametrize(

@@ -35,16 +35,16 @@ def sums(**changed):
     ]
 
 
-def dtypes(changed=None, implementation="eager", subject="transformer_block", dtype="bfloat16"):
+def dtypes(changed):
     """Rows of a block's tensors under autocast; changed: tensor -> another dtype."""
-    shared = {"experiment": "dtypes", "subject": subject, "dtype": dtype}
+    shared = {"experiment": "dtypes", "subject": "transformer_block", "dtype": "bfloat16"}
     return [
         planted.row(
             STEM,
             tensor=tensor,
             kind=kind,
-            observed_dtype=(changed or {}).get(tensor, seen),
-            implementation=implementation,
+            observed_dtype=changed.get(tensor, seen),
+            implementation="eager",
             **shared,
         )
         for tensor, (kind, seen) in BLOCK.items()

@@ -8,29 +8,29 @@ from lmperf.reporting.sections import section
 from lmperf.reporting.sections.repeatability import KERNEL, STEP, WAITING
 
 
-def twice(row, factor, **values):
+def twice(row, factor):
     """A row and its second measurement, so many times as long."""
     again = {}
     for name, text in row.items():
         times = text.split(";") if name.endswith("_ms") and text else []
         again[name] = ";".join(str(float(of) * factor) for of in times) or text
-    return row, again | values
+    return row, again
 
 
-def kernel(ms, **values):
-    return planted.row("lrpe", ms, **values)
+def kernel(ms):
+    return planted.row("lrpe", ms)
 
 
-def made(*pairs, **more):
+def made(*pairs):
     rows = [first for first, _ in pairs]
     again = {}
     for first, second in pairs:
         again.setdefault(first["stem"], []).append(second)
-    return section("repeatability", planted.evidence(*rows, again=again, **more))
+    return section("repeatability", planted.evidence(*rows, again=again))
 
 
-def a_step(ms=50.0, **values):
-    return step("0.97B", "float32", "eager", ms, **values)
+def a_step(**values):
+    return step("0.97B", "float32", "eager", 50.0, **values)
 
 
 @pytest.mark.parametrize(

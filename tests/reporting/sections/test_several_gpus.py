@@ -13,8 +13,8 @@ from lmperf.reporting.sections.distributed import Distributed
 ONE, OTHERS = {"one_rank": 100}, {"overlapped": 60, "ddp": 62}
 
 
-def sections(*rows: dict[str, str], **more) -> Distributed:
-    return section("distributed", evidence(*rows, **more))
+def sections(*rows: dict[str, str]) -> Distributed:
+    return section("distributed", evidence(*rows))
 
 
 def first_page(of: Evidence) -> planted.Page:

@@ -8,20 +8,12 @@ from lmperf.reporting.sections import section
 LATER = (10.0, 20.0, 5.0)  # forward, backward, optimizer
 
 
-def series(first=(110.0, 30.0, 15.0), size="0.13B", steps=15, reserved=(100, 40), **values):
+def series(first=(110.0, 30.0, 15.0)):
     """The rows of a process whose first step has these parts."""
-    for n in range(1, steps + 1):
-        forward, backward, optimizer = first if n == 1 else LATER
-        parts = {"forward_ms": forward, "backward_ms": backward, "optimizer_ms": optimizer}
-        memory = dict(enumerate(reserved, 1)).get(n, 0)
-        yield planted.row(
-            "warmup",
-            size=size,
-            step=n,
-            step_ms=forward + backward + optimizer,
-            reserved_mib=memory,
-            **parts | values,
-        )
+    for n in range(1, 16):
+        parts = first if n == 1 else LATER
+        times = dict(zip(("forward_ms", "backward_ms", "optimizer_ms"), parts, strict=True))
+        yield planted.row("warmup", size="0.13B", step=n, step_ms=sum(parts), **times)
 
 
 def warmup_of(*rows):
