@@ -11,7 +11,7 @@ def seeds(monkeypatch):
     """The seeds of the runs; the loss of step t of run s is 1000 s + t."""
     found = []
 
-    def losses(maker, dtype, size, context, batch, device, seed, steps, rate):
+    def losses(maker, dtype, size, context, batch, device, seed, steps, *rates):
         found.append(seed)
         return [1000 * seed + step for step in range(1, steps + 1)]
 

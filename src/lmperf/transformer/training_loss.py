@@ -25,10 +25,12 @@ def losses(
     seed: int,
     steps: int,
     learning_rate: float,
+    warm_up: int,
 ) -> list[float]:
     """The loss of each train step that `maker` makes in a dtype, before the update.
 
     seed: determines weights and tokens, which are the same for every maker and dtype.
+    warm_up: steps over which the learning rate rises linearly to its value.
     """
     torch.manual_seed(seed)
     with torch.device(device):
@@ -39,7 +41,9 @@ def losses(
     step = maker.step(model, optimizer, tokens, targets, dtype)
     found = []
     with precision(dtype):
-        for part in stream:
+        for number, part in enumerate(stream, 1):
+            for group in optimizer.param_groups:
+                group["lr"] = learning_rate * min(1.0, number / warm_up)
             tokens.copy_(part[:, :-1])
             targets.copy_(part[:, 1:])
             found.append(step().clone())
