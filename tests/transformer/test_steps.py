@@ -1,7 +1,9 @@
 """Rungs (train steps of the ladder): correct ones pass the gate, and wrong ones fail it."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -18,7 +20,7 @@ from lmperf.transformer.model import cross_entropy, twin_of
 from lmperf.transformer.problem import ModelProblem
 from lmperf.transformer.rungs import RUNGS, Rung
 from lmperf.transformer.sizes import ModelSize
-from lmperf.transformer.steps import StepMaker, step_maker
+from lmperf.transformer.steps import GRAPH, SDPA_GRAPH, StepMaker, step_maker
 from lmperf.transformer.training_loss import losses, token_stream
 
 
@@ -311,6 +313,36 @@ def test_error_at_the_end_of_a_failed_capture_hides_no_lack_of_memory():
     assert first_cause(other) is full
 
 
+@pytest.mark.parametrize("fails_at", [0, 2])
+def test_steps_before_a_capture_leave_no_trace(fails_at, monkeypatch):
+    """Without a GPU, so no capture follows. A step that fails leaves none either."""
+    stream = SimpleNamespace(wait_stream=lambda other: None)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: stream)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
+    weight, rate = torch.nn.Parameter(torch.ones(4)), torch.tensor(0.1)
+    optimizer = torch.optim.AdamW([weight], lr=rate, foreach=False)
+    made = []
+
+    def step():
+        weight.grad = torch.ones(4)
+        optimizer.step()
+        made.append(1)
+        if len(made) == fails_at:
+            raise MemoryError
+
+    graphed = Graphed(step, optimizer)
+    graphed._rates = [rate]
+    with pytest.raises(MemoryError) if fails_at else nullcontext():
+        graphed._warm_up(stream)
+    if fails_at:
+        graphed._warm_up(stream)
+    assert torch.equal(weight, torch.ones(4)) and float(rate) == pytest.approx(0.1)
+    assert not any(value.any() for value in optimizer.state[weight].values())
+    optimizer.step()
+    graphed._warm_up(stream)
+    assert float(optimizer.state[weight]["step"]) == 1
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", ["graph", "bf16_graph"])
 def test_graph_reads_new_tokens_and_counts_its_steps(name):
@@ -328,15 +360,23 @@ def test_graph_reads_new_tokens_and_counts_its_steps(name):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", ["graph", "bf16_graph"])
-def test_graph_trains_from_its_first_replay_on(name):
+@pytest.mark.parametrize(
+    "maker, dtype",
+    [
+        (GRAPH, "autocast_bfloat16"),
+        (GRAPH, "bfloat16"),
+        (SDPA_GRAPH, "autocast_bfloat16"),
+    ],
+)
+def test_graph_trains_from_its_first_replay_on(maker, dtype):
     found = []
     for capture in (Graphed, None):
-        problem = problem_of(name, "cuda")
+        prepare = maker.prepare(dtype)
+        problem = ModelProblem("for tests", 32, 2, "cuda", 0, prepare=prepare)
         (group,) = problem.optimizer.param_groups
         group["lr"] = 1e-3
-        maker = replace(maker_of(name), capture=capture)
-        inputs = problem.tokens, problem.targets, rung_of(name).dtype
+        maker = replace(maker, capture=capture)
+        inputs = problem.tokens, problem.targets, dtype
         step = maker.step(twin_of(problem.model), problem.optimizer, *inputs)
         losses = [float(step()) for _ in range(3)]
         state = problem.optimizer.state[problem.model.head.weight]

@@ -3,8 +3,8 @@
 The tokens have learnable structure; see `lmperf.transformer.training_loss.token_stream`.
 
 A single loss says little about a rung: training amplifies rounding errors. So the learning rate
-rises over the first steps, the loss of step t is a mean over the last
-tenth of the t steps, and small models are trained several times.
+rises over the first steps, the loss of step t is a mean over the last tenth of the t steps, and
+small models are trained several times.
 """
 
 from __future__ import annotations

@@ -20,9 +20,10 @@ class Graphed:
     gradients and the loss of the last one. The memory pool of the graph is not part of what the
     allocator counts as allocated.
 
-    Three steps before the capture compile and autotune, with a learning rate of 0. The state of a
-    new optimizer is zeroed after them, so that training begins with the first replay. Of another
-    optimizer they are subtracted from the step count, but their effect on the moments stays.
+    Three steps before the capture compile and autotune, with a learning rate of 0. The state of an
+    optimizer that had made no step is zeroed after them, so that training begins with the first
+    replay. Of another one they are subtracted from the step count, but their effect on the moments
+    stays.
 
     Args:
         step: clears the gradients, makes a training step and returns the loss. It must not allocate
@@ -88,21 +89,24 @@ class Graphed:
 
     def _warm_up(self, stream: torch.cuda.Stream) -> None:
         """Call the step on a stream without training the model."""
-        is_new = not self._optimizer.state
+        is_new = not any(state["step"] for state in self._optimizer.state.values())
         rates = [rate.clone() for rate in self._rates]
         for rate in self._rates:
             rate.zero_()
         stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(_WARM_UPS):
-                self._step()
-        torch.cuda.current_stream().wait_stream(stream)
-        for rate, before in zip(self._rates, rates, strict=True):
-            rate.copy_(before)
-        for state in self._optimizer.state.values():
+        try:
+            with torch.cuda.stream(stream):
+                for _ in range(_WARM_UPS):
+                    self._step()
+        finally:  # a caller may go on with a smaller batch after a lack of memory
+            torch.cuda.current_stream().wait_stream(stream)
+            for rate, before in zip(self._rates, rates, strict=True):
+                rate.copy_(before)
+            for state in self._optimizer.state.values() if is_new else ():
+                for value in state.values():
+                    value.zero_()
+        for state in self._optimizer.state.values() if not is_new else ():
             state["step"] -= _WARM_UPS
-            for value in state.values() if is_new else ():
-                value.zero_()
 
 
 def first_cause(error: RuntimeError) -> RuntimeError:

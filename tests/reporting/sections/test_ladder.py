@@ -11,6 +11,7 @@ from lmperf.reporting.sections.ways import Way
 from lmperf.transformer.rungs import RUNGS
 
 TF32 = RUNGS[1]
+SMALL, LARGE = "0.13B", "0.97B"
 WORDS = {rung.name: rung.name for rung in RUNGS}
 
 
@@ -32,6 +33,26 @@ def test_verdict_of_rung_follows_times(ms, verdict):
 
 def test_rung_that_waits_is_hidden():
     assert both(50.0, waits=True).verdict(TF32) == HIDDEN
+
+
+@pytest.mark.parametrize(
+    ("device_ms", "said"),
+    [
+        ({SMALL: 6.0, LARGE: 7.0}, "never reaches memory (GPU time -40.0 to -30.0 %)"),
+        ({SMALL: 10.0, LARGE: 10.1}, "no gain (GPU time 0.0 to +1.0 %)"),
+        ({SMALL: 6.0, LARGE: 10.1}, "| GPU time -40.0 to +1.0 %"),
+        ({}, "hidden: these steps wait for the CPU"),
+    ],
+)
+def test_rung_that_waits_is_judged_by_the_time_of_the_gpu(device_ms, said):
+    rows = []
+    for size in (SMALL, LARGE):
+        rows += [rung("compiled_blocks", 20.0, size, device_ms=10.0)]
+        of = {"device_ms": device_ms[size]} if device_ms else {}
+        rows += [rung("flash_attention", 30.0, size, waits=True, **of)]
+    page = planted.page("report", planted.evidence(*rows)).text
+    assert said in page and ("*30.0 (6.00)*" in page) == (device_ms.get(SMALL) == 6.0)
+    assert "20.0 (" not in page
 
 
 def test_verdict_needs_most_resolved_comparisons():

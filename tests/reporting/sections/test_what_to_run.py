@@ -4,7 +4,7 @@ import re
 
 import planted
 import pytest
-from planted_steps import loss, rung, sdpa, step
+from planted_steps import AUTOCAST, loss, rung, sdpa, step
 
 from lmperf.reporting.sections import section
 from lmperf.reporting.sections.steps import GRAPH, SDPA
@@ -103,7 +103,9 @@ def on_this_machine(text):
 
 
 @pytest.mark.parametrize(
-    "row", [rung("graph", 1.0, SMALL), sdpa(1.0, SMALL)], ids=["graph", "sdpa"]
+    "row",
+    [rung("graph", 1.0, SMALL), sdpa(1.0, SMALL), step(SMALL, AUTOCAST, "sdpa_graph", 1.0)],
+    ids=["graph", "sdpa", "sdpa_graph"],
 )
 def test_code_makes_a_step(row, monkeypatch):
     pytest.importorskip("torch")

@@ -80,8 +80,8 @@ class Bf16Weights(Section):
 
     @property
     def is_over_graph(self) -> bool:
-        """Whether SDPA, compiled, was measured in a CUDA graph, too."""
-        return self.run.has_sdpa_graph
+        """Whether SDPA, compiled, has a time in a CUDA graph, too."""
+        return SDPA_GRAPH in {*self.run.valid["way"]}
 
     @cached_property
     def over_sdpa(self) -> pd.DataFrame:

@@ -85,13 +85,14 @@ class Host(Section):
 
     @property
     def profiled(self) -> pd.DataFrame:
-        """The smallest sizes with such a graph, beside the step without it."""
-        return some(self._profiled, "no CUDA graph with float32 weights was measured").head(SHOWN)
+        """The smallest sizes at which such a graph gains, beside the step without it that waits."""
+        rows = some(self._profiled, "no CUDA graph with float32 weights was measured")
+        return rows[rows["waits"] & (rows["ratio"] > GAINS)].head(SHOWN)
 
     @property
     def is_owed(self) -> bool:
         """Whether such a graph is to be measured."""
-        return self._profiled.empty
+        return {GRAPH, SDPA_GRAPH}.isdisjoint(self.run.valid["way"])
 
     def _beside(self, ours: Way, base: Way) -> pd.DataFrame:
         found = compared(self.evidence, ours, base)

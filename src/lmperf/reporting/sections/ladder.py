@@ -92,6 +92,11 @@ class Ladder(Section):
         busy = rows["device_ms"].where(rows["waits"].astype(bool))
         return self.rows("", rows.assign(because=rows["rung"].map(words), busy_ms=busy))
 
+    @property
+    def shows_busy(self) -> bool:
+        """Whether the GPU's time is known of some step that waits for the CPU."""
+        return bool(self.frame.loc[self.frame["waits"].astype(bool), "device_ms"].notna().any())
+
     def _compared(self, ours: Rung, base: Rung) -> pd.DataFrame:
         return compared(self.evidence, WAYS[ours.name], WAYS[base.name])
 

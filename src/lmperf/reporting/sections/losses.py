@@ -93,6 +93,12 @@ class Losses(Section):
         return load(STEM).stated if self.step else {}
 
     @property
+    def warm_up(self) -> int | None:
+        """Steps over which the learning rate rises; None if some losses are older than this."""
+        is_old = self.every.frame["signs"].map(lambda signs: "stale" in signs).any()
+        return None if is_old else self.stated["warm_up"]
+
+    @property
     def repeated(self) -> pd.DataFrame:
         """A row of each size that was trained several times."""
         rows = self.every.frame.dropna(subset=["apart"]).drop_duplicates("size")

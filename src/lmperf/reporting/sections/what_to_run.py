@@ -26,7 +26,7 @@ from lmperf.reporting.sections.steps import (
 from lmperf.reporting.sections.ways import Way
 from lmperf.reporting.words import NotMeasured, Range
 from lmperf.statistics import FASTER
-from lmperf.transformer.rungs import RUNGS
+from lmperf.transformer.rungs import RUNGS, STEPS_ALONE
 from lmperf.transformer.sizes import SIZES
 
 # From the simplest to run to the most elaborate one.
@@ -144,9 +144,9 @@ class WhatToRun(Section):
 
     @property
     def maker(self) -> str:
-        """Python that makes the steps of the recipe, unless it is a graph."""
+        """Python that makes the steps of the recipe."""
         name = self.recipe.implementation
-        if name in ("fused_loss", "fused_blocks"):
+        if name in STEPS_ALONE:
             return f"steps.{name.upper()}"
         return f"steps.step_maker(implementations.{name})"
 
@@ -212,11 +212,16 @@ class WhatToRun(Section):
         return known.sort_values("ms", kind="stable").drop_duplicates("size")
 
     @cached_property
-    def fused_gain(self) -> Range:
-        """How many times as fast as SDPA, compiled, in a graph the fused graph is, by size."""
+    def fused_over_sdpa(self) -> pd.DataFrame:
+        """The fused graph beside SDPA, compiled, in a graph, where neither waits for the CPU."""
         found = compared(self.evidence, GRAPH, SDPA_GRAPH)
-        found = found[found.index.isin(self.valid.index)]
-        return Range.of(some(found["ratio"], "no size has both graphs"))
+        found = found[found.index.isin(self.valid.index) & ~found["waits"]]
+        return some(found, "no size has both graphs")
+
+    @property
+    def fused_gain(self) -> Range:
+        """How many times as fast the fused one is, by size."""
+        return Range.of(self.fused_over_sdpa["ratio"])
 
     @property
     def columns(self) -> list[Way]:
