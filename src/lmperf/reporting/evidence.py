@@ -53,6 +53,7 @@ WITHHELD = ("failed_check", "impossible")
 # Traces are large: these few are published, all others stay on the machine that measured.
 PUBLISHED_TRACES = (
     "small-512-4-autocast_bfloat16-eager-forward.json.gz",
+    "large-1024-4-autocast_bfloat16-graph-train_step.json.gz",
     *(
         f"{cell}-{way}.json.gz"
         for cell in ("large-512-4-2-float32", "large-512-4-2-autocast_bfloat16")
