@@ -28,8 +28,6 @@ def _strategy(name: str, matmuls: int, **options: bool) -> Implementation:
 
 
 _cells = partial(cells, ranks=2)
-# Recompilations of one function that are allowed.
-_SHAPES = 64
 
 
 class DistributedLeaderboard(RankedTimed):
@@ -77,8 +75,6 @@ class DistributedLeaderboard(RankedTimed):
 
         implementation, shape = self.require(case, rank.device), shape_of(case)
         require_compiler(rank.device)
-        # AdamW is compiled for each shape of the model and of its twins, one more than the default.
-        torch._dynamo.config.recompile_limit = _SHAPES
         options = dict(implementation.options)
         matmuls = options.pop("matmuls")
         make = partial(resolve(implementation.entry), **options)

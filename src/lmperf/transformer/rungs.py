@@ -19,7 +19,7 @@ _AUTOCAST = "autocast_bfloat16"
 class Rung(NamedTuple):
     """One rung: its name, and the dtype and implementation of `end_to_end` that it is.
 
-    dtype `bfloat16`: weights, gradients and moments are bf16, and AdamW is compiled.
+    dtype `bfloat16`: weights, gradients and moments are bf16; see `fused_adamw`.
     below: the rung that it is compared with, if that is not the one before it in `RUNGS`.
     """
 

@@ -63,10 +63,16 @@ def test_steps_trained_several_times_are_compared_by_their_means():
         *(loss(name, of, SMALL, run=n) for name, both in apart.items() for n, of in enumerate(both))
     )
     assert made.near == ["small"] and not len(made.above)  # though 2.4 is above every other run
-    [repeated] = made.repeated.itertuples()
-    assert (repeated.runs, repeated.apart) == (2, pytest.approx(2.4 / 1.8 - 1))
+    assert made.apart == {"small": pytest.approx(2.4 / 1.8 - 1)}
     assert (made.runs.low, made.runs.high) == (2, 2)
 
 
 def mixed():
     return planted.row("mixed_precision", experiment="dtypes", status="crash")
+
+
+def test_learning_rate_is_said_of_losses_of_todays_code_alone():
+    row = loss("float32", 2.0)
+    assert losses(row).warm_up == 30
+    old = planted.evidence(row, stale=frozenset([row["key"]]))
+    assert section("losses", old).warm_up is None

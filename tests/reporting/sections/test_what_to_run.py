@@ -62,6 +62,15 @@ def test_size_of_a_single_way_decides_nothing():
     assert "**Use float32, compiled.**" in on_cpu(slow, fast, alone).text
 
 
+def test_first_table_of_a_quick_run_has_graphs_alone():
+    graphs = step(SMALL, AUTOCAST, "sdpa_graph", 12.5), rung("graph", 10.0, SMALL)
+    made = page(*graphs).text
+    assert "| size | SDPA, compiled, CUDA graph (ms) | fused, CUDA graph (ms) |" in made
+    assert "fused is 1.25 times as fast" in made and "waits for the CPU" not in made
+    made = page(*graphs, sdpa(20.0, SMALL)).text
+    assert "| size | SDPA, compiled (ms) | the same, CUDA graph (ms) |" in made
+
+
 # A machine without a GPU.
 
 

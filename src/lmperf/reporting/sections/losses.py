@@ -1,6 +1,6 @@
 """Losses of training runs: how far bf16 weights end outside the range of float32 weights.
 
-The graph with float32 weights takes no part in that range, since its gradients are bf16.
+The graph with float32 weights does not count in that range, since its gradients are bf16.
 """
 
 from __future__ import annotations
@@ -97,12 +97,6 @@ class Losses(Section):
         """Steps over which the learning rate rises; None if some losses are older than this."""
         is_old = self.every.frame["signs"].map(lambda signs: "stale" in signs).any()
         return None if is_old else self.stated["warm_up"]
-
-    @property
-    def repeated(self) -> pd.DataFrame:
-        """A row of each size that was trained several times."""
-        rows = self.every.frame.dropna(subset=["apart"]).drop_duplicates("size")
-        return some(rows, "no rung was trained twice")
 
     @property
     def runs(self) -> Range:

@@ -36,7 +36,7 @@ SIMPLEST = (
     *("triton", "triton_compiled", "triton_compiled_blocks"),
     *("fused_loss", "fused_blocks", "sdpa_graph", "graph"),
 )
-COLUMNS = (SDPA, SDPA_GRAPH, GRAPH)  # of the times on a GPU, if measured; see `columns`
+COLUMNS = (SDPA, SDPA_GRAPH, GRAPH)  # of the times on a GPU; see `columns`
 CLOSE = 0.02  # a recipe that takes at most this much longer is as good as the fastest
 TO_MEASURE = {"state": "to measure", "words": "to measure", "signs": (), "key": None}
 
@@ -227,20 +227,11 @@ class WhatToRun(Section):
     def columns(self) -> list[Way]:
         """The ways with a column of times on a GPU.
 
-        SDPA has one in a graph if it was measured so, and one without if it was measured so, or if
-        it would have none.
+        Of SDPA with and without a graph, those that were measured; of none, the one without.
         """
         known = {*self.steps["way"]}
         left_out = {SDPA_GRAPH} if SDPA_GRAPH not in known else {SDPA} - known
         return [way for way in COLUMNS if way not in left_out]
-
-    @property
-    def has_sdpa(self) -> bool:
-        return SDPA in self.columns
-
-    @property
-    def has_sdpa_graph(self) -> bool:
-        return SDPA_GRAPH in self.columns
 
     def _without_time(self) -> pd.DataFrame:
         """On a GPU: the steps of the columns of times that have none, or are to be measured."""
