@@ -49,12 +49,18 @@ def test_page_says_near_and_far_losses_by_size():
     rows = [*runs(2.1, size=SMALL), *runs(4.2, size=MEDIUM), *runs(1.0)]
     page = planted.page("mixed_precision", planted.evidence(*rows, mixed()))
     [said] = [said for said in page.said if "bf16 weights" in said]
-    assert "within the range with float32 weights (small" in said
+    assert "within the range with float32 weights and gradients (small" in said
     assert "At medium" in said and "100.0 % above" in said
     assert "At large" in said and "50.0 % below" in said
     [table] = [table for table in page.tables if table.id == "M3"]
     [outside] = [column for column in table.columns if column.header == "outside"]
     assert [cell.words for cell in outside.cells] == ["no", "+100.0 %", "-50.0 %"]
+
+
+def test_graph_with_bf16_gradients_is_no_part_of_the_range():
+    made = losses(*runs(2.05), loss("graph", 2.2, LARGE))
+    assert made.near == ["large"] and made.graph_above["large"] == pytest.approx(2.2 / 2.1 - 1)
+    assert not len(losses(*runs(2.05), loss("graph", 2.11, LARGE)).graph_above)
 
 
 def test_steps_trained_several_times_are_compared_by_their_means():

@@ -55,6 +55,15 @@ def test_errors_of_a_float16_sum_add_up():
     assert len(errors) == 3 and 10 + sum(errors) == pytest.approx(9.953, abs=0.01)
 
 
+@pytest.mark.parametrize(("least_ms", "is_said"), [(39, True), (29, False)])
+def test_autocast_is_slower_beyond_the_interval_alone(least_ms, is_said):
+    half = STEP | {"dtype": "autocast_bfloat16", "host_ms": 40}
+    half |= {"rounds_ms": ";".join([str(least_ms)] * 2 + ["40"] * 6)}
+    rows = planted.row("end_to_end", 30, **STEP), planted.row("end_to_end", 40, **half)
+    said = "a step takes *40.0* instead of 30.0 ms. It then waits for the CPU"
+    assert (said in planted.page("questions", planted.evidence(*rows)).text) is is_said
+
+
 def test_links_lead_to_the_headings_of_tables():
     places = of().places
     step = planted.row("end_to_end", 30, **STEP)

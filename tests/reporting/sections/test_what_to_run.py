@@ -71,6 +71,17 @@ def test_first_table_of_a_quick_run_has_graphs_alone():
     assert "| size | SDPA, compiled (ms) | the same, CUDA graph (ms) |" in made
 
 
+@pytest.mark.parametrize(("fused_ms", "words"), [(9.8, "Most"), (8.6, "Part"), (8.1, "Little")])
+def test_gain_of_the_graph_is_divided_by_times_on_the_gpu(fused_ms, words):
+    made = page(
+        step(SMALL, AUTOCAST, "sdpa_graph", 11.0, device_ms=10.0),
+        rung("fused_blocks", 30.0, SMALL, device_ms=fused_ms, waits=True),
+        rung("graph", 9.0, SMALL, device_ms=8.0),
+    )
+    said = f"{words} of the gain comes from that: at small the GPU is busy for 10.0 ms with SDPA"
+    assert said in made.text
+
+
 # A machine without a GPU.
 
 

@@ -226,14 +226,18 @@ class EndToEnd(Section):
         return all(a > b for a, b in pairwise(shares))
 
     @cached_property
-    def backward_over_forward(self) -> Range:
-        """The backward's time over the forward's, of eager models that do not wait."""
+    def backward_over_forward(self) -> dict[str, Range]:
+        """Dtype -> the backward's time over the forward's, of eager models that do not wait."""
         rows = having(self.ours, implementation=EAGER, phase=["forward", "backward"])
         rows = rows[rows["holds"] & ~rows["waits"]]
         wide = rows.pivot_table("ms", [*CELL, "dtype"], "phase").dropna()
         if wide.columns.size < 2:
             raise NotMeasured("no forward and backward of one model")
-        return Range.of(wide["backward"] / wide["forward"])
+        over = wide["backward"] / wide["forward"]
+        return {
+            dtype: Range.of(over.xs(dtype, level="dtype"))
+            for dtype in in_order("dtype", over.index.unique("dtype"))
+        }
 
     def memory_saved(self, implementation: str, base: str) -> Range:
         """By which fraction an implementation lowers the peak of a step."""

@@ -9,7 +9,6 @@ import pandas as pd
 from lmperf.reporting.evidence import having, some, sorted_for_reading
 from lmperf.reporting.sections import Section
 from lmperf.reporting.sections.steps import (
-    FUSED,
     FUSED_NARROW,
     GRAPH,
     GRAPH_NARROW,
@@ -72,26 +71,9 @@ class Host(Section):
             raise NotMeasured("the largest size waits for the CPU, or was not measured")
         return row
 
-    # A graph with float32 weights.
-
-    @cached_property
-    def _profiled(self) -> pd.DataFrame:
-        """The graphs whose GPU time is known, beside the step without one, else compiled SDPA."""
-        for ours, base in ((SDPA_GRAPH, SDPA), (GRAPH, FUSED), (GRAPH, SDPA)):
-            found = self._beside(ours, base).dropna(subset=["device_ms"])
-            if len(found):
-                break
-        return found.assign(base="SDPA, compiled" if base == SDPA else "")
-
-    @property
-    def profiled(self) -> pd.DataFrame:
-        """The smallest sizes at which such a graph gains, beside the step without it that waits."""
-        rows = some(self._profiled, "no CUDA graph with float32 weights was measured")
-        return rows[rows["waits"] & (rows["ratio"] > GAINS)].head(SHOWN)
-
     @property
     def is_owed(self) -> bool:
-        """Whether such a graph is to be measured."""
+        """Whether a graph with float32 weights is to be measured."""
         return {GRAPH, SDPA_GRAPH}.isdisjoint(self.run.valid["way"])
 
     def _beside(self, ours: Way, base: Way) -> pd.DataFrame:

@@ -39,7 +39,8 @@ class Losses(Section):
 
         apart: by which fraction the runs of a rung differ at most, if there are several.
         low, high: the range of the losses with float32 weights and gradients, if there are two.
-        outside: how far the worst loss with bf16 weights is outside the range, as a fraction.
+        outside, outside_graph: how far the worst loss with bf16 weights, and that of the graph with
+            float32 weights, is outside the range, as a fraction.
         """
         rows = self.rows(STEM).valid.frame
         rows = rows[rows["loss"].notna() & (rows["step"] == rows["step"].max())]
@@ -55,14 +56,18 @@ class Losses(Section):
             apart=apart,
             dtype=rows["implementation"].map({n: w.dtype for n, w in WAYS.items()}),
         ).drop_duplicates([*CELL, "implementation"])
-        is_narrow = rows["dtype"] == NARROW
-        is_rounded = is_narrow | (rows["implementation"] == "graph")
-        exact = rows["loss"].mask(is_rounded).groupby(rows["size"])
+        is_narrow, is_graph = rows["dtype"] == NARROW, rows["implementation"] == "graph"
+        exact = rows["loss"].mask(is_narrow | is_graph).groupby(rows["size"])
         is_range = exact.transform("count") > 1
         low, high = (exact.transform(end).where(is_range) for end in ("min", "max"))
         beyond = (rows["loss"] / high - 1).clip(lower=0) + (rows["loss"] / low - 1).clip(upper=0)
-        outside = beyond.where(is_narrow).groupby(rows["size"]).transform(_farthest)
-        return self.rows(STEM).kept(rows.assign(low=low, high=high, outside=outside))
+        outside, of_graph = (
+            beyond.where(which).groupby(rows["size"]).transform(_farthest)
+            for which in (is_narrow, is_graph)
+        )
+        return self.rows(STEM).kept(
+            rows.assign(low=low, high=high, outside=outside, outside_graph=of_graph)
+        )
 
     @property
     def of_bf16_weights(self) -> Rows:
@@ -128,6 +133,12 @@ class Losses(Section):
     @property
     def above(self) -> pd.Series:
         return self.outside[self.outside > NEAR]
+
+    @property
+    def graph_above(self) -> pd.Series:
+        """Size -> how far the graph with float32 weights ends above the range, if beyond NEAR."""
+        found = self.every.sound.groupby("size", sort=False)["outside_graph"].first()
+        return found[found > NEAR]
 
     @property
     def apart(self) -> dict[str, float]:

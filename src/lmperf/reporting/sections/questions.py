@@ -16,6 +16,7 @@ from lmperf.reporting.evidence import having, matching, some
 from lmperf.reporting.gains import Gain, pairs
 from lmperf.reporting.html import anchor
 from lmperf.reporting.published import figures_of
+from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.sections.accumulation import BITS, spacing
 from lmperf.reporting.sections.attention import PHASES as PASSES
@@ -107,10 +108,10 @@ class Questions(Section):
 
     @cached_property
     def slowed(self) -> pd.Series:
-        """The smallest step that autocast makes longer, with `ms_base`, if both wait."""
+        """The smallest step that waits and that autocast makes longer, with those of float32."""
         found = self.of(STEM).compared(Way(EAGER, AUTOCAST).axes, Way(EAGER, FLOAT32).axes)
-        wait = self.of(STEM).steps["waits"].reindex(found.index) & found["waits_base"]
-        found = found[wait & (found["ms"] > found["ms_base"])]
+        waits = self.of(STEM).steps["waits"].reindex(found.index)
+        found = found[waits & (found["high"] < 1)]
         return some(found, "autocast makes no step longer that waits").iloc[0]
 
     @property
@@ -203,7 +204,8 @@ class Questions(Section):
     bits, spacing = BITS, staticmethod(spacing)
     half_max = float(np.finfo(np.float16).max)
     half_overflows = math.ceil(math.sqrt(half_max))  # its square does not fit
-    half_vanishes = math.sqrt(float(np.finfo(np.float16).smallest_subnormal) / 2)
+    half_least = float(np.finfo(np.float16).smallest_subnormal) / 2  # below it is 0
+    half_vanishes = math.sqrt(half_least)
     half_is_finer = 2 ** (BITS["float16"] - BITS["bfloat16"])
 
     @property
@@ -319,26 +321,27 @@ class Questions(Section):
 
     # md_lrpe_cosine.
 
-    def along(self, axis: str, base: str) -> pd.DataFrame:
-        """Value of an axis -> speed-ups of the lead over another, a column for each phase.
-
-        Of the largest shape for each value; of axes and extra tokens the other one is least.
-        """
-        lrpe = self.of("lrpe")
-        rows = lrpe.shown.valid.frame
+    def _along(self, axis: str) -> Rows:
+        """The largest shape for each value of an axis, where the other axis is least."""
+        rows = self.of("lrpe").shown.valid.frame
         for other in {"axes", "extra_tokens"} - {axis}:
             rows = rows[rows[other] == rows[other].min()]
         rows = rows[rows["positions"] == rows.groupby(axis)["positions"].transform("max")]
-        found = lrpe.over(lrpe.shown.kept(rows), lrpe.lead, base).rows
-        found = found[["ratio", "phase"]].assign(value=rows[axis])
-        found = found.pivot_table("ratio", "value", "phase").reindex(columns=[*PASSES]).dropna()
-        if len(found) < 2:
+        if rows[axis].nunique() < 2:
             raise NotMeasured(f"only one value of {axis}")
-        return found
+        return self.of("lrpe").shown.kept(rows)
+
+    def rates(self, axis: str) -> pd.DataFrame:
+        """Value of an axis -> GB/s of the lead, a column for each phase."""
+        rows = having(self._along(axis).frame, implementation=self.of("lrpe").lead)
+        return rows.pivot_table("gbps", axis, "phase").reindex(columns=[*PASSES]).dropna()
 
     def varying(self, axis: str) -> list[tuple[str, pd.Series]]:
         """(phase, value -> time of the next implementation over the lead's), where it varies."""
-        found = self.along(axis, self.of("lrpe").peer)
+        lrpe, rows = self.of("lrpe"), self._along(axis)
+        found = lrpe.over(rows, lrpe.lead, lrpe.peer).rows
+        found = found[["ratio", "phase"]].join(rows.frame[axis])
+        found = found.pivot_table("ratio", axis, "phase").reindex(columns=[*PASSES]).dropna()
         return [(n, of) for n, of in found.items() if of.max() / of.min() > 1 + VARIES]
 
     @property

@@ -14,6 +14,7 @@ from lmperf.reporting.evidence import having, matching, some, sorted_for_reading
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.sections.steps import (
+    FUSED,
     GRAPH,
     GRAPH_NARROW,
     NARROW,
@@ -222,6 +223,21 @@ class WhatToRun(Section):
     def fused_gain(self) -> Range:
         """How many times as fast the fused one is, by size."""
         return Range.of(self.fused_over_sdpa["ratio"])
+
+    @property
+    def copies(self) -> pd.Series:
+        """The largest fused graph that is faster than SDPA's for a known reason.
+
+        sdpa_ms, fused_ms: the GPU's time of SDPA in a graph, and fused without a graph, whose AdamW
+        writes no bf16 copies. share: how much of the GPU's time that is saved the copies save.
+        """
+        rows = self.valid.set_index(["way", "size"])["device_ms"].dropna().unstack("way")
+        rows = rows.reindex(columns=[SDPA_GRAPH, FUSED, GRAPH]).dropna()
+        rows.columns = ["sdpa_ms", "fused_ms", "device_ms"]
+        rows = rows[rows["device_ms"] < rows[["sdpa_ms", "fused_ms"]].min(axis="columns")]
+        share = (rows["fused_ms"] - rows["device_ms"]) / (rows["sdpa_ms"] - rows["device_ms"])
+        rows = rows.assign(share=share).reset_index()
+        return sorted_for_reading(some(rows, "no size has all three"), ["size"]).iloc[-1]
 
     @property
     def columns(self) -> list[Way]:
