@@ -2,7 +2,7 @@
 
 import planted
 import pytest
-from planted_steps import rung, sdpa
+from planted_steps import AUTOCAST, rung, sdpa, step
 
 from lmperf.reporting.sections import section
 
@@ -26,6 +26,12 @@ def test_graph_with_float32_weights_is_owed_until_measured():
     owed = "With float32 weights: to measure."
     assert owed in text(sdpa(20.0, waits=True))
     assert owed not in text(sdpa(20.0, waits=True), rung("graph", 10.0))
+
+
+def test_graph_of_the_largest_size_is_beside_sdpa():
+    graph = step("0.97B", AUTOCAST, "sdpa_graph", 19.8)
+    said = "At large the GPU is the limit, so the graph changes nothing in time (19.8 ms)."
+    assert said in text(sdpa(15.0, "0.13B", waits=True), sdpa(20.0), graph)
 
 
 def test_no_step_waits_where_all_are_graphs():

@@ -65,8 +65,9 @@ class Host(Section):
 
     @property
     def largest(self) -> pd.Series:
-        """The largest size, with and without a graph."""
-        row = self.graphs.iloc[-1]
+        """The largest size in a graph, beside SDPA, else bf16 weights, without one."""
+        found = self._beside(SDPA_GRAPH, SDPA)
+        row = (found if len(found) else self.graphs).iloc[-1]
         if row["size"] != self.run.sizes[-1] or row["waits"]:
             raise NotMeasured("the largest size waits for the CPU, or was not measured")
         return row

@@ -150,6 +150,11 @@ class Ladder(Section):
         change = found["device_ms"] / found["device_ms_base"] - 1
         return Range.of(some(change.dropna(), "no busy time of both steps"))
 
+    def takes_longer_to_launch(self, rung: Rung) -> bool:
+        """Whether steps that wait for the CPU wait longer than the rung below, somewhere."""
+        found = self.over_below(rung)
+        return bool((found["waits"] & (found["high"] < 1)).any())
+
     def ends_waiting(self, rung: Rung) -> bool:
         """Whether the rung below a graph waits somewhere, but the graph nowhere."""
         found = self.over_below(rung)
