@@ -13,8 +13,6 @@ reduced for a reduce-scatter, and the copied buffer for a copy.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -97,12 +95,15 @@ LIBRARY: dict[str, Prepare] = {
 }
 
 
-@dataclass
 class Message:
     """The buffers of one rank, with inputs that every rank can draw for every other one.
 
     The inputs are random integers so small that every partial sum over the ranks is exact in the
     dtype, in any order: an all-reduce is right only if every element is equal to the sum.
+
+    Attributes:
+        source: this rank's input [elements].
+        target: the buffer of the results [elements].
 
     Args:
         dtype: float32 or bfloat16.
@@ -114,54 +115,34 @@ class Message:
         Unsupported: the elements cannot be split evenly among the ranks.
     """
 
-    dtype: str
-    message_bytes: int
-    rank: Rank
-    seed: int
-    drawn: int = field(default=-1, init=False)
-
-    def __post_init__(self) -> None:
-        share = self.storage.itemsize * self.rank.ranks
-        if self.message_bytes % share:
+    def __init__(self, dtype: str, message_bytes: int, rank: Rank, seed: int):
+        storage = storage_dtype(dtype)
+        if message_bytes % (storage.itemsize * rank.ranks):
             raise Unsupported(
-                f"{self.message_bytes} bytes cannot be split among {self.rank.ranks} ranks in"
-                f" elements of {self.storage.itemsize} bytes"
+                f"{message_bytes} bytes cannot be split among {rank.ranks} ranks in"
+                f" elements of {storage.itemsize} bytes"
             )
-        self.freshen(self.seed)
-
-    @property
-    def storage(self) -> torch.dtype:
-        return storage_dtype(self.dtype)
-
-    @cached_property
-    def source(self) -> Tensor:
-        """This rank's input [elements]."""
-        return self._empty()
-
-    @cached_property
-    def target(self) -> Tensor:
-        """The buffer of the results [elements]."""
-        return self._empty()
-
-    def _empty(self) -> Tensor:
-        elements = self.message_bytes // self.storage.itemsize
-        return torch.empty(elements, dtype=self.storage, device=self.rank.device)
+        self._rank, self._seed = rank, seed
+        elements = message_bytes // storage.itemsize
+        self.source = torch.empty(elements, dtype=storage, device=rank.device)
+        self.target = torch.empty_like(self.source)
+        self.freshen(seed)
 
     def freshen(self, seed: int) -> None:
         """Draw new inputs from a seed that is the same on every rank."""
-        self.drawn = seed
-        self._draw(self.rank.number, self.source)
+        self._drawn = seed
+        self._draw(self._rank.number, self.source)
 
     def _draw(self, number: int, into: Tensor) -> Tensor:
         """Draw the input of rank `number` into a tensor, for the current seed."""
-        most = _EXACT[self.storage] // self.rank.ranks
-        seed = ((self.drawn << 8) + number) % 2**63
-        generator = torch.Generator(self.rank.device).manual_seed(seed)
+        most = _EXACT[into.dtype] // self._rank.ranks
+        seed = ((self._drawn << 8) + number) % 2**63
+        generator = torch.Generator(self._rank.device).manual_seed(seed)
         return into.random_(-most, most + 1, generator=generator)
 
     def phase(self, operation: str, prepare: Prepare) -> Phase:
         """Return the timed phase of an implementation; an all-reduce gets its input beforehand."""
-        run = prepare(self.target, self.source, self.rank)
+        run = prepare(self.target, self.source, self._rank)
         if operation == "all_reduce":
             return Phase(lambda _: run(), lambda: self.target.copy_(self.source))
         return Phase(lambda _: run())
@@ -172,7 +153,7 @@ class Message:
         Raises:
             WrongResult: the result has a wrong type, shape, dtype or device.
         """
-        self.freshen(self.seed)
+        self.freshen(self._seed)
         return self.check(operation, phase.run(phase.before()))
 
     def check(self, operation: str, result: Any) -> Gate:
@@ -189,30 +170,18 @@ class Message:
         return Gate({"wrong_elements": float(wrong)}, {"wrong_elements": _NONE})
 
     def expected(self, operation: str) -> Tensor:
-        """The right result on this rank, from the inputs of all ranks.
-
-        Raises:
-            KeyError: the operation is unknown.
-        """
-        return {
-            "copy": self._copied,
-            "all_reduce": self._sum,
-            "all_gather": self._gathered,
-            "reduce_scatter": lambda: self._sum().chunk(self.rank.ranks)[self.rank.number],
-        }[operation]()
-
-    def _copied(self) -> Tensor:
-        receives = self.rank.number == 1 and self.rank.device == "cpu"
-        return self._draw(0 if receives else self.rank.number, torch.empty_like(self.source))
-
-    def _sum(self) -> Tensor:
-        total, one = torch.zeros_like(self.source), torch.empty_like(self.source)
-        for number in range(self.rank.ranks):
-            total += self._draw(number, one)
-        return total
-
-    def _gathered(self) -> Tensor:
-        whole, one = torch.empty_like(self.source), torch.empty_like(self.source)
-        for number, part in enumerate(whole.chunk(self.rank.ranks)):
-            part.copy_(self._draw(number, one).chunk(self.rank.ranks)[number])
-        return whole
+        """The right result on this rank, from the inputs of all ranks."""
+        number, ranks = self._rank.number, self._rank.ranks
+        one = torch.empty_like(self.source)
+        if operation == "copy":
+            receives = number == 1 and self._rank.device == "cpu"
+            return self._draw(0 if receives else number, one)
+        if operation == "all_gather":
+            whole = torch.empty_like(self.source)
+            for other, part in enumerate(whole.chunk(ranks)):
+                part.copy_(self._draw(other, one).chunk(ranks)[other])
+            return whole
+        total = torch.zeros_like(self.source)
+        for other in range(ranks):
+            total += self._draw(other, one)
+        return total if operation == "all_reduce" else total.chunk(ranks)[number]
