@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from statistics import median
 
 from lmperf.measuring.device_time import Interval, union
@@ -167,27 +167,28 @@ def entry(ranks: Sequence[RankStep]) -> tuple[Entry, int]:
     """Return the ledger of a step, and the number of the rank that decides it."""
     begun = common_starts(ranks)
     found = [_of_rank(*one) for one in zip(ranks, begun, strict=True)]
-    worst = max(range(len(found)), key=lambda number: found[number]["exposed_ms"])
-    longest = max(rank.span[1] - rank.span[0] for rank in ranks)
-    waited = max(one["waited_ms"] for one in found)
-    return Entry(**{**found[worst], "step_ms": longest, "waited_ms": waited}), worst
+    worst = max(range(len(found)), key=lambda number: found[number].exposed_ms)
+    longest = max(one.step_ms for one in found)
+    waited = max(one.waited_ms for one in found)
+    return replace(found[worst], step_ms=longest, waited_ms=waited), worst
 
 
-def _of_rank(rank: RankStep, begun: Sequence[float]) -> dict[str, float]:
+def _of_rank(rank: RankStep, begun: Sequence[float]) -> Entry:
     computing, transfer = union(rank.computing), communication(rank, begun)
     starts = ((one.start, begin) for one, begin in zip(rank.collectives, begun, strict=True))
     idle = pauses(union([*computing, *transfer]), rank.span)
     gathers = communication(rank, begun, (ALL_GATHER,))
     hidden, whole = length(common(transfer, computing)), length(transfer)
-    return {
-        "compute_ms": length(computing),
-        "communication_ms": whole,
-        "hidden_ms": hidden,
-        "exposed_ms": whole - hidden,
-        "gathers_ms": length(gathers),
-        "gathers_hidden_ms": length(common(gathers, computing)),
-        "waited_ms": length(common(union(starts), idle)),
-    }
+    return Entry(
+        step_ms=length([rank.span]),
+        compute_ms=length(computing),
+        communication_ms=whole,
+        hidden_ms=hidden,
+        exposed_ms=whole - hidden,
+        gathers_ms=length(gathers),
+        gathers_hidden_ms=length(common(gathers, computing)),
+        waited_ms=length(common(union(starts), idle)),
+    )
 
 
 def summary(entries: Sequence[Entry]) -> dict[str, float]:
