@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from statistics import median
 from typing import Any
@@ -167,42 +167,30 @@ def _five_steps(
     make: Callable[..., RankProblem], shape: Shape, rank: Rank, seed: int, kept: Sequence[str]
 ) -> tuple[str, float, float]:
     """The weight with the largest error after five steps, its error, and weights that differ."""
-    one = weights_of_one_process(make, shape, rank, seed, kept)
+    weights, steps, eps = _one_process(make, shape, rank, seed, kept)
     ours = make(shape, rank, seed, rate=_RATE)
-    ours.optimizer.set_eps(agreed(one.eps, rank))
+    ours.optimizer.set_eps(agreed(eps, rank))
     step = ours.step(kept)
     for number in range(STEPS):
         ours.freshen(seed + number)
         step()
-    wrong = _distances(ours.model, one.weights)
-    errors = {name: _ratio(error, one.steps[name]) for name, error in wrong.items()}
+    wrong = _distances(ours.model, weights)
+    errors = {name: _ratio(error, steps[name]) for name, error in wrong.items()}
     worst = max(errors, key=errors.__getitem__)
     return worst, errors[worst], differing_weights(ours.model)
 
 
-@dataclass(frozen=True)
-class OneProcess:
-    """What one process computes in some steps.
-
-    Attributes:
-        weights: name -> weight after all steps.
-        steps: name -> norm of its change in one step, the RMS over the steps.
-        eps: AdamW's epsilon in these steps.
-    """
-
-    weights: dict[str, Tensor]
-    steps: dict[str, float]
-    eps: float
-
-
-def weights_of_one_process(
+def _one_process(
     make: Callable[..., RankProblem], shape: Shape, rank: Rank, seed: int, kept: Sequence[str]
-) -> OneProcess:
+) -> tuple[dict[str, Tensor], dict[str, float], float]:
     """Take five steps in one process on the whole batch.
 
     The process adds the gradients of the ranks' parts as an all-reduce does. AdamW's epsilon is the
     median size of the gradients: with a small one the sign of a gradient decides, and rounding
     decides the sign of a gradient near zero.
+
+    Returns name -> weight after all steps, name -> norm of its change in one step (RMS over the
+    steps), and AdamW's epsilon.
     """
     alone = make(_part_of(shape, rank), replace(rank, number=0, ranks=1), seed, rate=_RATE)
     eps, squares = 0.0, defaultdict[str, float](float)
@@ -223,7 +211,7 @@ def weights_of_one_process(
             squares[name] += moved**2 / STEPS
     steps = {name: math.sqrt(square) for name, square in squares.items()}
     weights = {name: one.detach() for name, one in alone.model.named_parameters()}
-    return OneProcess(weights, steps, eps)
+    return weights, steps, eps
 
 
 def _distances(model: nn.Module, others: Mapping[str, Tensor]) -> dict[str, float]:
