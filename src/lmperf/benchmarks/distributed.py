@@ -36,44 +36,30 @@ _SIDE_BY_SIDE = {"tiny": 32, "0.13B": 32, "0.97B": 2}
 
 
 def _strategy(
-    name: str, function: str, tolerance: str = STRICT, **options: Any
-) -> Iterable[Implementation]:
-    """A strategy with eager blocks."""
-    yield Implementation(name, f"{_ENTRY}:{function}", options, tolerance)
-
-
-def _with_blocks(
     name: str, function: str, tolerance: str = STRICT, blocks: Iterable[str] = (), **options: Any
 ) -> Iterable[Implementation]:
     """A strategy with eager blocks, and its variants."""
-    yield from _strategy(name, function, tolerance, **options)
+    entry = f"{_ENTRY}:{function}"
+    yield Implementation(name, entry, options, tolerance)
     for how in blocks:
-        yield Implementation(
-            f"{name}_{how}",
-            f"{_ENTRY}:{function}",
-            {**options, "blocks": how},
-            tolerance,
-            compiles=how == "compiled",
-        )
+        variant, compiles = {**options, "blocks": how}, how == "compiled"
+        yield Implementation(f"{name}_{how}", entry, variant, tolerance, compiles)
 
 
 _IMPLEMENTATIONS = (
-    *_with_blocks("one_rank", "one_rank", blocks=["compiled"]),
+    *_strategy("one_rank", "one_rank", blocks=["compiled"]),
     *_strategy("one_by_one", "data_parallel", overlapped=False),
-    *_with_blocks(
-        "flat", "data_parallel", blocks=["compiled"], bucket_mb=math.inf, overlapped=False
-    ),
-    *_with_blocks("overlapped", "data_parallel", blocks=["compiled"]),
-    *(
-        one
-        for mb in (1, 10, 100, 1000)
-        for one in _strategy(f"bucket_{mb}", "data_parallel", bucket_mb=mb)
-    ),
-    *_with_blocks("ddp", "ddp", blocks=["compiled"]),
+    *_strategy("flat", "data_parallel", blocks=["compiled"], bucket_mb=math.inf, overlapped=False),
+    *_strategy("overlapped", "data_parallel", blocks=["compiled"]),
+    *_strategy("bucket_1", "data_parallel", bucket_mb=1),
+    *_strategy("bucket_10", "data_parallel", bucket_mb=10),
+    *_strategy("bucket_100", "data_parallel", bucket_mb=100),
+    *_strategy("bucket_1000", "data_parallel", bucket_mb=1000),
+    *_strategy("ddp", "ddp", blocks=["compiled"]),
     *_strategy("sharded_optimizer", "sharded_optimizer"),
     *_strategy("zero_redundancy", "zero_redundancy"),
-    *_with_blocks("fully_sharded", "fully_sharded", blocks=["compiled", "checkpointed"]),
-    *_with_blocks("fsdp2", "fsdp2", ROUNDED_NORMS, blocks=["compiled", "checkpointed"]),
+    *_strategy("fully_sharded", "fully_sharded", blocks=["compiled", "checkpointed"]),
+    *_strategy("fsdp2", "fsdp2", ROUNDED_NORMS, blocks=["compiled", "checkpointed"]),
 )
 _BUCKETS = ["bucket_1", "bucket_10", "bucket_100", "bucket_1000"]
 _EAGER = [
