@@ -24,11 +24,13 @@ def own_input(target, source, rank):
 
 
 def wrong_elements(message, operation, prepare):
-    """Wrong elements found by the gate, and by the check of a call on other inputs."""
-    phase = message.phase(operation, prepare)
-    first = message.gate(operation, phase).errors["wrong_elements"]
-    message.freshen(99)
-    return first, message.check(operation, phase.run(phase.before())).errors["wrong_elements"]
+    """Wrong elements of a call on each of two inputs."""
+    phase, found = message.phase(operation, prepare), []
+    for seed in (7, 99):
+        message.freshen(seed)
+        gate = message.check(operation, phase.run(phase.before()))
+        found.append(gate.errors["wrong_elements"])
+    return tuple(found)
 
 
 def all_operations(rank):

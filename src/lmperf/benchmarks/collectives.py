@@ -55,7 +55,7 @@ class Collectives(RankedTimed):
         phase = message.phase(operation, LIBRARY[operation])
         return Workload(
             {"forward": phase},
-            gate=lambda _: message.gate(operation, phase),
+            gate=lambda _: message.check(operation, phase.run(phase.before())),
             freshen=message.freshen,
             check=lambda _, result: message.check(operation, result),
             resident=[message.source, message.target],

@@ -122,7 +122,7 @@ class Message:
                 f"{message_bytes} bytes cannot be split among {rank.ranks} ranks in"
                 f" elements of {storage.itemsize} bytes"
             )
-        self._rank, self._seed = rank, seed
+        self._rank = rank
         elements = message_bytes // storage.itemsize
         self.source = torch.empty(elements, dtype=storage, device=rank.device)
         self.target = torch.empty_like(self.source)
@@ -147,20 +147,11 @@ class Message:
             return Phase(lambda _: run(), lambda: self.target.copy_(self.source))
         return Phase(lambda _: run())
 
-    def gate(self, operation: str, phase: Phase) -> Gate:
-        """Call a phase on the inputs of `seed`, and count the wrong elements of its result.
-
-        Raises:
-            WrongResult: the result has a wrong type, shape, dtype or device.
-        """
-        self.freshen(self._seed)
-        return self.check(operation, phase.run(phase.before()))
-
     def check(self, operation: str, result: Any) -> Gate:
         """Count the wrong elements of a result for the current inputs: `wrong_elements`.
 
         Raises:
-            WrongResult: as for `gate`.
+            WrongResult: the result has a wrong type, shape, dtype or device.
         """
         expected = self.expected(operation)
         if isinstance(result, Tensor) and operation == "copy":
