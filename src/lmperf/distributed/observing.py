@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_iter
 
 from lmperf.distributed.problem import Build, DistributedProblem, release
 from lmperf.distributed.strategies import Training
-from lmperf.measuring.memory import CACHING_ALLOCATOR, LIVE_TENSORS, LiveTensors
+from lmperf.measuring.memory import CACHING_ALLOCATOR, LIVE_TENSORS, LiveTensors, peak_memory
 
 Bytes = dict[str, dict[str, int]]
 
@@ -57,11 +57,7 @@ def _by_allocator(problem: DistributedProblem, build: Build) -> Bytes:
         return torch.cuda.memory_allocated() - before
 
     def peak(run: Callable[[], object]) -> int:
-        torch.cuda.synchronize()
-        torch.cuda.reset_peak_memory_stats()
-        run()
-        torch.cuda.synchronize()
-        return torch.cuda.max_memory_allocated() - before
+        return peak_memory(run, "cuda") - before
 
     return _moments(problem, build, allocated, peak)
 
