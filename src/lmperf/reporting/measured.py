@@ -55,7 +55,9 @@ def tables(evidence: Evidence, benchmark: Benchmark, over: str | None = None) ->
 
 def _over(base: str) -> Quantity:
     """A column with the speed-ups of all other implementations over one, with their verdicts."""
-    shown = over_base(f"over {value_words('implementation', base)}", f"over.{base}", base=base)
+    shown = over_base(
+        f"over {value_words('implementation', base)}", f"over.{base}", implementation=base
+    )
     make = lambda evidence, rows: shown.make(evidence, rows).map(_with_verdict)  # noqa: E731
     return replace(shown, make=make, note="")
 

@@ -203,19 +203,19 @@ def over(ours: str, base: str = "", header: str = "", brief: bool = False, **axe
     return Quantity(header, name, make, where, note=note)
 
 
-def over_base(header: str, name: str, form: str = "", base: str = "") -> Quantity:
+def over_base(header: str, name: str, form: str = "", **base) -> Quantity:
     """Speed-ups over rows that differ from line to line; a dash where there is no base.
 
     The column `base` of the rows has the values in which the other row differs, as
     ``{"implementation": "eager"}``, or None.
     form: the name of a filter, for cells without interval and verdict.
-    base: the implementation that all others are compared with, instead of the column.
+    base: the value of an axis that all others are compared with, instead of the column.
     """
 
     def make(evidence: Evidence, rows: pd.DataFrame) -> pd.Series:
-        stem, other = rows.attrs["stem"], {"implementation": base}
-        of_name = rows["implementation"].map(lambda name: other if name != base else None)
-        bases = of_name if base else rows["base"]
+        stem, bases = rows.attrs["stem"], rows.get("base")
+        for axis, value in base.items():
+            bases = rows[axis].map(lambda one, value=value: base if one != value else None)
         bases = bases.dropna().map(lambda of: tuple(of.items()))
         made = {label: Cell(EMPTY, state=NO_ROW) for label in rows.index.difference(bases.index)}
         for axes, labels in bases.groupby(bases).groups.items():

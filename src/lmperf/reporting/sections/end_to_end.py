@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
 import pandas as pd
 
+from lmperf.benchmarks import load
 from lmperf.names import in_order
 from lmperf.reporting.evidence import having, parts, some
 from lmperf.reporting.gains import Gain, pairs
@@ -27,15 +27,11 @@ from lmperf.reporting.sections.ways import (
     WHOLE,
     WORDS,
     Way,
-    at_both,
-    beside,
     of_steps,
-    ways_of,
 )
 from lmperf.reporting.words import NotMeasured, Range
 
 COMPARED = ("forward", "backward", STEP)
-COMPILED = (WHOLE, BLOCKS)
 # How a model is run -> plain attention, SDPA and Triton in a model that is run so.
 ATTENTIONS = {
     EAGER: (EAGER, "sdpa", "triton"),
@@ -43,14 +39,13 @@ ATTENTIONS = {
     BLOCKS: (BLOCKS, "sdpa_compiled_blocks", "triton_compiled_blocks"),
 }
 USUAL_CONTEXT = 1024
-Comparison = tuple[Way, list[Way]]
 
 
 class EndToEnd(Section):
     """Forward, backward and train steps by size, context, batch, dtype and implementation."""
 
     words, half, cell = WORDS, AUTOCAST, "size context_length batch"
-    of_steps, beside = staticmethod(of_steps), staticmethod(beside)
+    of_steps = staticmethod(of_steps)
 
     @cached_property
     def every(self) -> Rows:
@@ -66,37 +61,13 @@ class EndToEnd(Section):
         """The train steps of our model."""
         return having(self.ours, phase=STEP)
 
-    # Tables that compare one way with others.
-
-    def comparisons(self, compares: Callable[[Way, Way], bool]) -> list[Comparison]:
-        """Each way with those that it ``compares(base, way)`` with, none of them unsupported."""
-        found = ways_of(self.ours[self.ours["state"] != "unsupported"])
-        made = [(base, [way for way in found if compares(base, way)]) for base in found]
-        return [(base, others) for base, others in made if others]
-
-    @cached_property
-    def compiled(self) -> list[Comparison]:
-        """Eager beside compiled in the same dtype; float32 beside compiled in TF32 as well."""
-
-        def compares(base: Way, way: Way) -> bool:
-            is_alike = way.dtype == base.dtype or (base.dtype, way.dtype) == (FLOAT32, TF32)
-            return base.implementation == EAGER and way.implementation in COMPILED and is_alike
-
-        return self.comparisons(compares)
-
-    @cached_property
-    def dtypes(self) -> list[Comparison]:
-        """float32 beside every other dtype with float32 weights, for the same implementation."""
-
-        def compares(base: Way, way: Way) -> bool:
-            is_other = base.dtype == FLOAT32 and way.dtype in (TF32, AUTOCAST)
-            return is_other and way.implementation == base.implementation
-
-        return self.comparisons(compares)
-
-    def at_both(self, base: Way, others: list[Way]) -> Rows:
-        rows = having(self.ours, phase=list(COMPARED))
-        return self.every.kept(at_both(rows, base, others))
+    def beside(self, axis: str, base: str, *others: str) -> Rows:
+        """The rows with a base and other values of an axis, in the cells and phases of both."""
+        rows = having(self.ours, phase=list(COMPARED), **{axis: [base, *others]})
+        rows = rows[rows["state"] != "unsupported"]
+        cell = [rows[name] for name in load(STEM).identity if name != axis]
+        is_base = (rows[axis] == base).groupby(cell).transform("nunique")
+        return self.every.kept(rows[is_base > 1])
 
     @cached_property
     def attentions(self) -> Rows:
