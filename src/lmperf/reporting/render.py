@@ -8,6 +8,8 @@
     {{ every_row("softmax") }}              tables with all rows of a benchmark
     {{ line_chart(title, rows, ...) }}      a figure; also bar, area and span charts, stacked
     {% call finding() %}                    a sentence in a list; left out if its rows are missing
+    {% call finding("name") %}              one that the course questions repeat:
+    {{ said("lrpe", "name") }}              what findings of another page say
     {% call part() %}                       any text that is left out if its rows are missing
     {% filter paragraph %}                  sentences, some of which may be left out, on one line
     {% call note() %}                       a note of the author
@@ -94,6 +96,7 @@ class Page:
         own: folder of the user's templates.
         root: prefix of the links to files of this machine.
         said: the sentences that the page has.
+        named: those that have a name, by name.
         tables, figures: what the template has shown, as data; name of a figure -> specification.
         text: the page, once it is rendered.
     """
@@ -104,6 +107,7 @@ class Page:
     own: Path | None = None
     root: str = ""
     said: list[str] = field(default_factory=list)
+    named: dict[str, str] = field(default_factory=dict)
     tables: list[Table] = field(default_factory=list)
     figures: dict[str, figures.Spec] = field(default_factory=dict)
     text: str = field(default="", init=False)
@@ -122,6 +126,7 @@ class Page:
         plain = Section(self.evidence)
         own = ("table", "ready", "every_row", "finding", "part", "note", "holds", "rows", "reasons")
         values = {name: getattr(self, name) for name in own} | {
+            "said": self.quoted,
             "evidence": self.evidence,
             "others": self.evidence.others,
             "machine": self.evidence.environment,
@@ -142,6 +147,7 @@ class Page:
             text = template.render(values | further)
         except Exception as error:
             raise _located(error) from error
+        self.evidence.made["named", self.name, self.own] = self.named
         self.text = tidy(text) if self.form == "markdown" else to_html(tidy(text))
         return self.text
 
@@ -219,13 +225,25 @@ class Page:
             for theme, svg in figures.svgs(spec).items()
         }
 
-    def finding(self, caller=None) -> str:
+    def finding(self, name: str = "", caller=None) -> str:
         """A sentence as an item of a list."""
         text = " ".join(self.part(caller).split())
         if not text:
             return ""
         self.said.append(text)
+        if name:
+            self.named[name] = text
         return f"- {text}\n"
+
+    def quoted(self, page: str, *names: str) -> str:
+        """What the findings with these names on another page say; nothing if it has no rows."""
+        if {*stems_of(page)}.isdisjoint(self.evidence.stems):
+            return ""
+        key = "named", page, self.own
+        if key not in self.evidence.made:
+            Page(page, self.evidence, own=self.own).render()
+        found = self.evidence.made[key]
+        return " ".join(found[name] for name in names if name in found)
 
     def note(self, caller=None) -> str:
         """A note of the author."""

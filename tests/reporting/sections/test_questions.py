@@ -9,6 +9,7 @@ from lmperf.errors import UserError
 from lmperf.reporting.html import to_html
 from lmperf.reporting.render import Page
 from lmperf.reporting.sections import section
+from lmperf.workflow import TEMPLATES
 
 STEP = {"size": "0.97B", "context_length": 256, "batch": 4, "dtype": "float32"}
 STEP |= {"implementation": "eager", "phase": "train_step"}
@@ -79,3 +80,20 @@ def test_unknown_table_of_a_question_is_an_error(tmp_path):
     (tmp_path / "questions.md.j2").write_text(text)
     with pytest.raises(UserError, match="E99"):
         Page("questions", planted.evidence(), own=tmp_path).render()
+
+
+def test_answers_repeat_findings_that_exist():
+    text = (TEMPLATES / "questions.md.j2").read_text()
+    for page, names in re.findall(r'said\("(\w+)", ([^)]*)\)', text):
+        known = re.findall(r'finding\(("[^"]*")\)', (TEMPLATES / f"{page}.md.j2").read_text())
+        assert {*names.split(", ")} <= {*known}, page
+
+
+def test_answer_is_the_finding_of_another_page():
+    rows = [
+        planted.row("end_to_end", ms, **STEP | {"dtype": dtype})
+        for dtype, ms in (("float32", 30), ("autocast_bfloat16", 10))
+    ]
+    of = planted.evidence(*rows)
+    [found] = [one for one in planted.page("end_to_end", of).said if "over float32" in one]
+    assert any(found in one for one in planted.page("questions", of).said)

@@ -13,7 +13,6 @@ from lmperf.benchmarks import stems
 from lmperf.dtypes import DTYPES, dtype_of
 from lmperf.names import in_order
 from lmperf.reporting.evidence import having, matching, some
-from lmperf.reporting.gains import Gain, pairs
 from lmperf.reporting.html import anchor
 from lmperf.reporting.published import figures_of
 from lmperf.reporting.rows import Rows
@@ -124,14 +123,6 @@ class Questions(Section):
         wide = some(wide[wide[AUTOCAST] > wide[FLOAT32]], "autocast adds no kernels")
         return wide.index[-1], *wide.iloc[-1]
 
-    @cached_property
-    def compiled(self) -> Gain:
-        """The speed-ups of compiled forwards and steps over eager ones, where neither waits."""
-        ways = ({"implementation": name} for name in (self.of(STEM).compiling, EAGER))
-        found = pairs(self.evidence, STEM, *ways)
-        found = found[found.index.isin(self.of(STEM).ours.index) & ~found["waits"]]
-        return Gain(having(found, phase=["forward", STEP]))
-
     @property
     def lacks_apple(self) -> bool:
         machines = (self.evidence, *self.evidence.others)
@@ -241,14 +232,6 @@ class Questions(Section):
         )
 
     @property
-    def ends(self) -> list[tuple[bool, list[int]]]:
-        """(whether a step peaks with all gradients, not all activations; contexts), predicted."""
-        rows = having(self.recorded, phase=STEP).set_index("context_length")
-        rows = rows.dropna(subset=["gradients_mib", "activations_mib"])
-        late = rows["gradients_mib"] > rows["activations_mib"]
-        return [(of, [*part.index]) for of, part in late.groupby(late, sort=False)]
-
-    @property
     def forward_over_weights(self) -> float:
         """The most times the weights that the peak of a forward takes."""
         forward = having(self.recorded, phase="forward")
@@ -284,10 +267,6 @@ class Questions(Section):
     def forward_ms(self) -> pd.Series:
         """Length -> ms."""
         return some(self.plain["forward"].dropna(), "no forward of plain attention")
-
-    def peak_gib(self, phase: str) -> float:
-        rows = self.of("attention").usual.where(implementation=EAGER, phase=phase)
-        return rows.where(seq_len=self.of("attention").lengths[-1]).one["peak_gib"]
 
     @cached_property
     def growths(self) -> list[tuple[int, int, Range]]:
