@@ -14,7 +14,17 @@ from lmperf.reporting.evidence import Evidence
 from lmperf.reporting.foreign import plain
 from lmperf.reporting.reproduced import RESULTS
 from lmperf.reporting.results import Cell, Table
-from lmperf.reporting.tables import Quantity, cells, made, number, over_base, status, text, time
+from lmperf.reporting.tables import (
+    Quantity,
+    known,
+    largest_error,
+    made,
+    number,
+    over_base,
+    status,
+    text,
+    time,
+)
 from lmperf.reporting.words import TENSORS, count, error, sig
 from lmperf.statistics import FASTER, SLOWER
 
@@ -69,19 +79,11 @@ def _with_verdict(cell: Cell) -> Cell:
 
 def _errors(rows: pd.DataFrame) -> list[Quantity]:
     """Columns with the errors of each row, also of those that failed their check."""
-
-    def column(name: str, header: str, words: str = "{value}", **second) -> Quantity:
-        def make(_, rows: pd.DataFrame) -> pd.Series:
-            return cells(
-                rows.assign(state=None, words="", signs=None), name, error, words, **second
-            )
-
-        return Quantity(header, name, make)
-
-    bound = {"words": "{value} / {second}", "second": ("error_bound", error)}
     tensors = [(f"error_{name}", f"error of {of}") for name, of in TENSORS.items()]
-    tensors = [one for one in tensors if one[0] in rows]
-    return [column("max_error", "largest error / bound", **bound), *(column(*of) for of in tensors)]
+    return [
+        largest_error(),
+        *(known(name, header, "", error) for name, header in tensors if name in rows),
+    ]
 
 
 def _observed(evidence: Evidence, benchmark: Benchmark, rows: pd.DataFrame, case: list[str]):

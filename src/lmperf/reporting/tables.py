@@ -27,7 +27,7 @@ from lmperf.reporting.results import (
     Column,
     Table,
 )
-from lmperf.reporting.words import EMPTY, FILTERS, absent, end, percent, ratio, sig
+from lmperf.reporting.words import EMPTY, FILTERS, absent, end, error, percent, ratio, sig
 from lmperf.statistics import SAME, UNRESOLVED
 
 # The columns of pairs of rows that a cell with a speed-up shows.
@@ -160,6 +160,11 @@ def known(
     shown = memory(value, header, unit, form, of, **more)
     unjudged = {"state": None, "words": ""}
     return replace(shown, make=lambda evidence, rows: shown.make(evidence, rows.assign(**unjudged)))
+
+
+def largest_error() -> Quantity:
+    """The error of each row beside its bound, also of those that failed their check."""
+    return known("max_error", "largest error / bound", "", error, second="error_bound")
 
 
 def time(of: str = "", header: str | None = None, brief: bool = False) -> Quantity:

@@ -25,15 +25,19 @@ def render(stem, *rows):
     return page
 
 
-@pytest.mark.parametrize(("ms", "words"), [(1, "2.00x"), (4, "0.50x"), (2, "on par"), (None, None)])
+@pytest.mark.parametrize(("ms", "words"), [(1, "2.00x"), (4, "0.50x"), (2, "on par")])
 def test_sentence_follows_the_data(ms, words):
-    mine = kernel(ms) if ms else kernel(None, status="crash", reason="it broke")
-    page = render("lrpe", kernel(2, "triton"), mine)
-    if words:
-        assert words in page.said[0]
-        assert "over Triton" in page.said[0]
-    else:
-        assert "crash (it broke)" in page.said[0]
+    [said] = render("lrpe", kernel(2, "triton"), kernel(ms)).said
+    assert words in said and "over Triton" in said
+
+
+def test_failed_check_withholds_the_time_but_shows_the_error():
+    failed = kernel(1, max_error=1, status="failed_check")
+    [table] = render("lrpe", kernel(2, "triton"), failed).tables
+    shown = {column.header: str(column.cells[0]) for column in table.columns}
+    assert (
+        shown["time (ms)"] == "withheld" and shown["largest error / bound"] == "1.0e+00 / 2.0e-03"
+    )
 
 
 def test_it_is_compared_with_the_fastest_of_the_others():

@@ -18,9 +18,9 @@ from lmperf.reporting.evidence import Evidence, having, matching, some
 from lmperf.reporting.gains import Gain, pairs
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
-from lmperf.reporting.sections.ways import WORDS, observed
-from lmperf.reporting.tables import Quantity, number, over, time
-from lmperf.reporting.words import Count, NotMeasured, Range, error, name
+from lmperf.reporting.sections.ways import WORDS
+from lmperf.reporting.tables import Quantity, largest_error, over, time
+from lmperf.reporting.words import Count, NotMeasured, Range, name
 
 # Phases that contain all others: a sentence is about the first one that was timed.
 WHOLE = ("train_step", "forward_backward")
@@ -98,11 +98,9 @@ class Compared:
     @property
     def columns(self) -> list[Quantity]:
         """Its time, its speed-ups over each other one, and its error beside the bound."""
-        header, bound = "largest error / bound", "error_bound"
-        worst = number("max_error", header, error, second=bound)
         gains = [over(self.name, one, f"over {self.named(one)}") for one in self.others]
         gains = [replace(one, note="") for one in gains]
-        return [time(self.name, "time"), *gains, observed(worst)]
+        return [time(self.name, "time"), *gains, largest_error()]
 
     def named(self, implementation: str) -> str:
         """An implementation in words."""
@@ -112,12 +110,6 @@ class Compared:
     def words(self) -> dict[str, str]:
         """Every implementation of a model is PyTorch."""
         return WORDS if "size" in self.frame else {}
-
-    @property
-    def failed(self) -> Rows:
-        """Its rows whose check failed; their errors are shown, their times are not."""
-        rows = having(self.frame, implementation=self.name, state="failed_check")
-        return Rows(self.evidence, self.stem, rows.assign(state=None, words="", check="failed"))
 
     # What a sentence says.
 
