@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -51,13 +50,6 @@ def pages(project: Project, machine: str | None) -> list[Path]:
 def drawn(project: Project, machine: str | None) -> list[Path]:
     """The figures of a write-up."""
     return sorted((target(project, machine).parent / FIGURES).glob("*.svg"))
-
-
-def leads(project: Project, machine: str) -> list[str]:
-    """The bold sentences that open paragraphs of a write-up; captions of tables are bold, too."""
-    path = target(project, machine)
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
-    return re.findall(r"^\*\*([^*\n]+)\*\*(?!\n\n\|)", text, re.MULTILINE)
 
 
 def is_current(project: Project, machine: str | None) -> bool:

@@ -10,13 +10,12 @@ from functools import cached_property
 import pandas as pd
 
 from lmperf.benchmarks import load
-from lmperf.dtypes import dtype_of
 from lmperf.names import in_order
 from lmperf.reporting.evidence import having, some
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.words import MIB, MIB_IN_GIB, NotMeasured
-from lmperf.transformer.memory import FLOAT32, Footprint, predicted_memory
+from lmperf.transformer.memory import predicted_memory
 from lmperf.transformer.sizes import SHORT
 
 STEM, NONE, EACH, STEP = "checkpointing", "eager", "checkpoint_1", "train_step"
@@ -42,7 +41,7 @@ class Checkpointing(Section):
         return self.evidence.environment.get("kind") or "cpu"
 
     def _predicted(self, row: pd.Series) -> int:
-        options = _options(row)
+        options = load(STEM).implementation(row["implementation"]).options
         return predicted_memory(
             SHORT[row["size"]],
             int(row["context_length"]),
@@ -57,10 +56,9 @@ class Checkpointing(Section):
     def saved(self, implementation: str = "") -> pd.Series:
         """The checkpoints at the largest size; by default those with the least peak.
 
-        Its row, with layers (of a checkpoint), compared (how many sizes of checkpoints), fits
-        (whether the step without checkpoints does); GiB: none (the peak without checkpoints,
-        predicted unless it fits), nested (NaN if not measured); MiB: layer (what a layer keeps for
-        its backward), input (that of a layer).
+        Its row, with compared (how many sizes of checkpoints), fits (whether the step without
+        checkpoints does); GiB: none (the peak without checkpoints, predicted unless it fits),
+        nested (NaN if not measured).
         """
         known = self.every.valid.frame.dropna(subset=["peak_mib"])
         nested = known["implementation"].map(lambda name: name.startswith("nested")).astype(bool)
@@ -74,19 +72,12 @@ class Checkpointing(Section):
         cell = best[["size", "context_length", "batch", "dtype"]]
         none = having(self.every.frame, implementation=NONE, **cell)
         none = some(none, "the step without checkpoints has no row").iloc[0]
-        operand = dtype_of(dtype_of(best["dtype"]).autocast or "float32").bytes
-        shape = Footprint(
-            SHORT[size], int(best["context_length"]), int(best["batch"]), operand, self.device, 0
-        )
         fits = none["state"] is None and none["peak_mib"] == none["peak_mib"]
         about = {
-            "layers": _options(best)["layers"],
             "compared": len(plain),
             "fits": fits,
             "none": none["peak_mib" if fits else "predicted_mib"] / MIB_IN_GIB,
             "nested": nested["peak_mib"].min() / MIB_IN_GIB,
-            "layer": (shape.attention_saved() + shape.feed_forward_saved()) / MIB,
-            "input": FLOAT32 * shape.stream / MIB,
         }
         return pd.concat([best, pd.Series(about, dtype=object)])
 
@@ -97,7 +88,3 @@ class Checkpointing(Section):
             raise NotMeasured("checkpoints do not make the step longer")
         size, gain = sizes[-1]
         return size, 1 / gain.mean - 1
-
-
-def _options(row: pd.Series) -> dict:
-    return load(STEM).implementation(row["implementation"]).options

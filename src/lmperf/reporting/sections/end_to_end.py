@@ -23,7 +23,6 @@ from lmperf.reporting.sections.ways import (
     FLOAT32,
     STEM,
     STEP,
-    TF32,
     WHOLE,
     WORDS,
     Way,
@@ -178,23 +177,6 @@ class EndToEnd(Section):
         """Whether each of three or more sizes gains more than the smaller one."""
         means = [of.mean for _, of in gain.by("size")]
         return len(means) > 2 and all(a < b for a, b in pairwise(means))
-
-    @cached_property
-    def best_mfu(self) -> list[tuple[str, float]]:
-        """The best MFU of an eager step by dtype, of cells that all dtypes have and none waits."""
-        rows = having(self.steps, implementation=EAGER, dtype=[FLOAT32, TF32, AUTOCAST])
-        rows = rows[rows["holds"] & ~rows["waits"]]
-        wide = rows.pivot_table("mfu", CELL, "dtype").dropna()
-        if wide.empty or len(wide.columns) < 2:
-            raise NotMeasured("no cell has the MFU of two dtypes")
-        rates = {dtype: self.evidence.sheet_tflops(dtype) for dtype in wide}
-        return [(dtype, wide[dtype].max()) for dtype in sorted(wide, key=rates.__getitem__)]
-
-    @property
-    def mfu_falls(self) -> bool:
-        """Whether a dtype with faster arithmetic reaches a smaller share of it, each time."""
-        shares = [share for _, share in self.best_mfu]
-        return all(a > b for a, b in pairwise(shares))
 
     @cached_property
     def backward_over_forward(self) -> dict[str, Range]:
