@@ -6,8 +6,7 @@ from planted_steps import rung
 
 from lmperf.reporting.sections import section
 from lmperf.reporting.sections.ladder import HIDDEN, WORKING
-from lmperf.reporting.sections.steps import BETWEEN_GPUS, compared
-from lmperf.reporting.sections.ways import Way
+from lmperf.reporting.sections.steps import BETWEEN_GPUS, Way, compared
 from lmperf.transformer.rungs import RUNGS
 
 TF32 = RUNGS[1]

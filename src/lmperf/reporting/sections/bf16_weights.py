@@ -15,9 +15,9 @@ from lmperf.reporting.sections.steps import (
     GRAPH_NARROW,
     SDPA,
     SDPA_GRAPH,
+    Way,
     compared,
 )
-from lmperf.reporting.sections.ways import Way
 from lmperf.reporting.sections.what_to_run import WhatToRun, in_reading_order
 from lmperf.reporting.words import NotMeasured, Range
 from lmperf.statistics import FASTER

@@ -15,7 +15,7 @@ from lmperf.reporting.gains import Gain, pairs
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.sections.external import another_model
-from lmperf.reporting.sections.ways import (
+from lmperf.reporting.sections.steps import (
     AUTOCAST,
     BLOCKS,
     CELL,

@@ -18,7 +18,7 @@ from lmperf.reporting.evidence import Evidence, having, matching, some
 from lmperf.reporting.gains import Gain, pairs
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
-from lmperf.reporting.sections.ways import WORDS
+from lmperf.reporting.sections.steps import WORDS
 from lmperf.reporting.tables import Quantity, largest_error, over, time
 from lmperf.reporting.words import Count, NotMeasured, Range, name
 

@@ -14,10 +14,10 @@ from lmperf.reporting.sections.steps import (
     GRAPH_NARROW,
     SDPA,
     SDPA_GRAPH,
+    Way,
     compared,
     usual,
 )
-from lmperf.reporting.sections.ways import Way
 from lmperf.reporting.sections.what_to_run import WhatToRun
 from lmperf.reporting.words import NotMeasured, Range
 

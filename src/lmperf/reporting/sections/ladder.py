@@ -14,8 +14,17 @@ from lmperf.reporting.results import EMPTY
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
 from lmperf.reporting.sections.kernels import COPY, class_of
-from lmperf.reporting.sections.steps import WAYS, all_steps, compared, steps, usual
-from lmperf.reporting.sections.ways import AUTOCAST, CELL, STEM, STEP
+from lmperf.reporting.sections.steps import (
+    AUTOCAST,
+    CELL,
+    STEM,
+    STEP,
+    WAYS,
+    all_steps,
+    compared,
+    steps,
+    usual,
+)
 from lmperf.reporting.words import NotMeasured, Range, absent, sig
 from lmperf.statistics import FASTER, SAME, SLOWER, UNRESOLVED
 from lmperf.transformer.rungs import FLOAT8, RUNGS, STEPS_ALONE, Rung, rung_below

@@ -14,8 +14,7 @@ from lmperf.names import in_order
 from lmperf.reporting.evidence import having, some
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
-from lmperf.reporting.sections.steps import NARROW, WAYS
-from lmperf.reporting.sections.ways import AUTOCAST, CELL, FLOAT32, TF32
+from lmperf.reporting.sections.steps import AUTOCAST, CELL, FLOAT32, NARROW, TF32, WAYS
 from lmperf.reporting.words import NotMeasured, Range, rounded_up, signed_percent
 from lmperf.transformer.rungs import RUNGS
 

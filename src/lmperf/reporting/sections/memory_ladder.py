@@ -14,8 +14,7 @@ from lmperf.reporting import figures
 from lmperf.reporting.evidence import having, some, sorted_for_reading
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
-from lmperf.reporting.sections.steps import steps
-from lmperf.reporting.sections.ways import STEM
+from lmperf.reporting.sections.steps import STEM, steps
 from lmperf.reporting.tables import Quantity, memory
 from lmperf.reporting.words import GIB, NotMeasured, sig
 

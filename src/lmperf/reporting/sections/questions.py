@@ -24,7 +24,7 @@ from lmperf.reporting.sections.attention import STEP as FURTHER
 from lmperf.reporting.sections.kernels import MATMUL
 from lmperf.reporting.sections.lrpe import COPY
 from lmperf.reporting.sections.profiles import CASE, usual_size
-from lmperf.reporting.sections.ways import AUTOCAST, CELL, EAGER, FLOAT32, STEM, STEP, Way
+from lmperf.reporting.sections.steps import AUTOCAST, CELL, EAGER, FLOAT32, STEM, STEP, Way
 from lmperf.reporting.words import NotMeasured, Range
 from lmperf.statistics import SLOWER
 from lmperf.transformer.sizes import SHORT

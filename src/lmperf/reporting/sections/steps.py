@@ -1,17 +1,52 @@
-"""Train steps of the benchmark `end_to_end`: which there are, and how one compares with another."""
+"""Train steps of the benchmark `end_to_end`: which there are, and how one compares with another.
+
+A way to run the model is an implementation in a dtype.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import NamedTuple
 
 import pandas as pd
 
 from lmperf.benchmarks import load
+from lmperf.names import dtype_words, implementation_words
 from lmperf.reporting.evidence import Evidence, having, once
 from lmperf.reporting.gains import pairs
-from lmperf.reporting.sections.ways import AUTOCAST, CELL, STEM, STEP, Way
+from lmperf.reporting.results import EMPTY, NOT_RECORDED, Cell
+from lmperf.reporting.tables import Quantity
 from lmperf.statistics import FASTER, SLOWER, UNRESOLVED
 from lmperf.transformer.rungs import FLOAT8, RUNGS
 
-NARROW = "bfloat16"
+STEM, STEP = "end_to_end", "train_step"
+CELL = ["size", "context_length", "batch"]
+EAGER, WHOLE, BLOCKS = "eager", "compiled", "compiled_blocks"
+FLOAT32, TF32, AUTOCAST, NARROW = "float32", "tf32", "autocast_bfloat16", "bfloat16"
+# Every implementation of a model is PyTorch, and a dtype may be that of the weights alone.
+WORDS = {EAGER: "eager", WHOLE: "compiled", BLOCKS: "compiled by block", NARROW: "bf16 weights"}
+
+
+class Way(NamedTuple):
+    """One way to run the model."""
+
+    implementation: str
+    dtype: str
+
+    @property
+    def words(self) -> str:
+        """The way for a reader: ``eager TF32``; ``bf16 autocast, compiled by block``."""
+        numerics = dtype_words(self.dtype, CELL)
+        if self.implementation == EAGER:
+            return f"{EAGER} {numerics}"
+        return f"{numerics}, {implementation_words(self.implementation)}"
+
+    @property
+    def axes(self) -> dict[str, str]:
+        return self._asdict()
+
+
 # Two GPUs of one kind differ by less than this at the power limit (R1: 6.1 %).
 BETWEEN_GPUS = 0.08
 GRAPH, GRAPH_NARROW = Way("graph", AUTOCAST), Way("graph", NARROW)
@@ -74,3 +109,22 @@ def compared(evidence: Evidence, ours: Way, base: Way) -> pd.DataFrame:
     return both.assign(
         ratio=both["ratio"].where(one_gpu, ratio), verdict=both["verdict"].where(one_gpu, apart)
     )
+
+
+def of_steps(columns: Iterable[Quantity], italic: bool = False) -> list[Quantity]:
+    """Columns of train steps, which leave it to the time to say why a step has no result.
+
+    italic: whether they depend on the time, and are in italic where it is.
+    """
+    return [observed(replace(one, where={**one.where, "phase": STEP}), italic) for one in columns]
+
+
+def observed(column: Quantity, italic: bool = False) -> Quantity:
+    """A column beside a time, without reasons for missing results; see `of_steps`."""
+
+    def cell(one: Cell) -> Cell:
+        if one.value is None:
+            return Cell(EMPTY, state=NOT_RECORDED)
+        return one if italic else replace(one, waits=False)
+
+    return replace(column, make=lambda evidence, rows: column.make(evidence, rows).map(cell))

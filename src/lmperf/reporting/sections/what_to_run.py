@@ -20,11 +20,11 @@ from lmperf.reporting.sections.steps import (
     NARROW,
     SDPA,
     SDPA_GRAPH,
+    Way,
     compared,
     steps,
     usual,
 )
-from lmperf.reporting.sections.ways import Way
 from lmperf.reporting.words import NotMeasured, Range
 from lmperf.statistics import FASTER
 from lmperf.transformer.rungs import RUNGS, STEPS_ALONE
