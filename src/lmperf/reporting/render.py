@@ -47,7 +47,7 @@ SUFFIX = ".md.j2"
 GENERIC = "generic"  # the template of a benchmark that has none
 COLUMNS = (
     *("number", "memory", "known", "time", "rate", "over", "over_base", "mean", "text", "status"),
-    *("host_times", "beside", "across"),
+    *("beside", "across"),
 )
 CHARTS = ("line_chart", "bar_chart", "area_chart", "span_chart", "stacked")
 

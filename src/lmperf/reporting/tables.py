@@ -304,16 +304,6 @@ def status() -> Quantity:
     return Quantity("status", "status", make)
 
 
-def host_times(*implementations: str) -> list[Quantity]:
-    """The time of each implementation on the device, of the host for a call, and in a loop."""
-    kinds = {"median_ms": "device", "host_ms": "host", "eager_ms": "loop"}
-    return [
-        number(column, f"{value_words('implementation', of)}, {kind}", "sig", "ms", of)
-        for of in implementations
-        for column, kind in kinds.items()
-    ]
-
-
 def beside(quantity: Callable[[str], Quantity], ours: str, *peers: str) -> list[Quantity]:
     """A quantity of ours, then that of each peer with our speed-up over it."""
     return [quantity(ours), *(one for p in peers for one in (quantity(p), over(ours, p)))]

@@ -36,7 +36,7 @@ ERRORS = {
 class Lrpe(Section):
     """The lead implementation beside a copy of the same bytes and beside the others."""
 
-    ours, cached, order = OURS, CACHED, ORDER
+    ours, cached = OURS, CACHED
 
     @cached_property
     def every(self) -> Rows:
