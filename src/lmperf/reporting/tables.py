@@ -185,27 +185,20 @@ def rate(of: str = "", brief: bool = False) -> Quantity:
     return number("tflops", header, sig, "TFLOP/s", of, note=note, **more)
 
 
-def over(ours: str, base: str = "", header: str = "", brief: bool = False, **axes) -> Quantity:
+def over(ours: str, base: str, header: str = "", brief: bool = False) -> Quantity:
     """Speed-ups ``1.42x (1.38-1.45)`` of an implementation, with ``same`` if they show none.
 
-    Args:
-        base: the implementation to compare with; by default the same.
-        axes: axis -> (value of ours, value of the base), further values in which both differ.
+    base: the implementation to compare with.
     """
+    mine, other = {"implementation": ours}, {"implementation": base}
 
     def make(evidence: Evidence, rows: pd.DataFrame) -> pd.Series:
-        mine = {"implementation": ours} | {axis: sides[0] for axis, sides in axes.items()}
-        other = {"implementation": base or ours} | {a: sides[1] for a, sides in axes.items()}
         made = speedups(evidence, rows.attrs["stem"], mine, other, brief)
         return pd.Series({n: made[n] for n in rows.index if n in made}, dtype=object)
 
-    bases = [value_words("implementation", base)] if base else []
-    bases += [str(value_words(axis, sides[1])) for axis, sides in axes.items()]
-    header = header or f"over {', '.join(bases)}"
+    header = header or f"over {value_words('implementation', base)}"
     note = f"{SPEED_UPS}; above one, the first is faster."
-    where = {"implementation": ours} | {axis: sides[0] for axis, sides in axes.items()}
-    name = f"{ours}.over.{'.'.join([base or ours, *(str(s[1]) for s in axes.values())])}"
-    return Quantity(header, name, make, where, note=note)
+    return Quantity(header, f"{ours}.over.{base}", make, mine, note=note)
 
 
 def over_base(header: str, name: str, form: str = "", **base) -> Quantity:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
-from itertools import product
 
 import pandas as pd
 
 from lmperf.dtypes import STORED_DTYPES, dtype_of
-from lmperf.names import STATUSES, dtype_words, implementation_words, in_order
+from lmperf.names import STATUSES, in_order
 from lmperf.reporting.evidence import having, matching, some
 from lmperf.reporting.gains import Gain
 from lmperf.reporting.rows import Rows
@@ -108,20 +107,6 @@ class Attention(Section):
         """Of each phase: the time of plain attention, that of the others and their speed-ups."""
         columns = [time(PLAIN), *map(time, self.others)]
         return across("phase", PHASES, *columns, *(over(one, PLAIN) for one in self.others))
-
-    @property
-    def over_float32(self) -> list[Quantity]:
-        """Of each phase: the speed-ups of each implementation in other numerics over float32."""
-        dtypes = [dtype for dtype in self.every.values("dtype") if dtype != SINGLE]
-        columns = [
-            over(
-                name,
-                header=f"{implementation_words(name)}, {dtype_words(dtype)}",
-                dtype=(dtype, SINGLE),
-            )
-            for name, dtype in product(self.every.values("implementation"), dtypes)
-        ]
-        return across("phase", PHASES, *columns)
 
     @cached_property
     def compiled(self) -> Gain:
