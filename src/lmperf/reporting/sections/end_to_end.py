@@ -74,16 +74,14 @@ class EndToEnd(Section):
 
         base: plain attention in that model, which others are compared with.
         """
-        found = []
-        for model, names in ATTENTIONS.items():
-            rows = having(self.steps, implementation=names)
-            for _, part in parts(rows, "dtype", *CELL):
-                if part["implementation"].nunique() > 1:
-                    plain = {"implementation": model}
-                    base = [None if name == model else plain for name in part["implementation"]]
-                    found.append(part.assign(model=model, base=base))
-        nothing = self.steps.iloc[:0].assign(model="")
-        return self.every.kept(pd.concat(found) if found else nothing)
+        found = [
+            having(self.beside("implementation", *names).frame, phase=STEP).assign(model=model)
+            for model, names in ATTENTIONS.items()
+        ]
+        rows = pd.concat(found)
+        plain = rows["model"].map(lambda model: {"implementation": model})
+        base = plain.where(rows["implementation"] != rows["model"])
+        return self.every.kept(rows.assign(base=base))
 
     # What the sentences say.
 
