@@ -75,7 +75,9 @@ def test_column_in_which_nothing_ran_is_left_out(here):
 
 
 def test_columns_are_repeated_across_an_axis(here):
-    (table,) = tables(here, "seq_len", across("d_head", [64, 128], time("triton", brief=True)))
+    (table,) = tables(
+        here, "seq_len", across("d_head", [64, 128], number("ms", "Triton", unit="ms", of="triton"))
+    )
     assert [c.header for c in table.columns] == ["length", "64, Triton (ms)", "128, Triton (ms)"]
     assert shown(table)[0] == ["1,024", "1.00", "1.00"]
 

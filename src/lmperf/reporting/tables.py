@@ -167,25 +167,23 @@ def largest_error() -> Quantity:
     return known("max_error", "largest error / bound", "", error, second="error_bound")
 
 
-def time(of: str = "", header: str | None = None, brief: bool = False) -> Quantity:
-    """Times in ms with their intervals; ``brief``: without."""
+def time(of: str = "", header: str | None = None) -> Quantity:
+    """Times in ms with their intervals."""
     if header is None:
         header = value_words("implementation", of) if of else "time"
-    more = {} if brief else {"low": "low_ms", "high": "high_ms"}
-    note = "Times: median." if brief else "Times: median (interval)."
-    return number("ms", header, sig, "ms", of, note=note, **more)
+    ends = {"low": "low_ms", "high": "high_ms"}
+    return number("ms", header, sig, "ms", of, note="Times: median (interval).", **ends)
 
 
-def rate(of: str = "", brief: bool = False) -> Quantity:
-    """TFLOP/s with the share of the peak matmul; ``brief``: without."""
+def rate(of: str = "") -> Quantity:
+    """TFLOP/s with the share of the peak matmul."""
     header = value_words("implementation", of) if of else ""
-    more = {} if brief else {"words": "{value} ({second})", "second": ("share", percent)}
-    share = "" if brief else "; in brackets of the peak matmul in single calls"
-    note = f"Rates: from the median time{share}."
+    more = {"words": "{value} ({second})", "second": ("share", percent)}
+    note = "Rates: from the median time; in brackets of the peak matmul in single calls."
     return number("tflops", header, sig, "TFLOP/s", of, note=note, **more)
 
 
-def over(ours: str, base: str, header: str = "", brief: bool = False) -> Quantity:
+def over(ours: str, base: str, header: str = "") -> Quantity:
     """Speed-ups ``1.42x (1.38-1.45)`` of an implementation, with ``same`` if they show none.
 
     base: the implementation to compare with.
@@ -193,7 +191,7 @@ def over(ours: str, base: str, header: str = "", brief: bool = False) -> Quantit
     mine, other = {"implementation": ours}, {"implementation": base}
 
     def make(evidence: Evidence, rows: pd.DataFrame) -> pd.Series:
-        made = speedups(evidence, rows.attrs["stem"], mine, other, brief)
+        made = speedups(evidence, rows.attrs["stem"], mine, other)
         return pd.Series({n: made[n] for n in rows.index if n in made}, dtype=object)
 
     header = header or f"over {value_words('implementation', base)}"
@@ -235,23 +233,21 @@ def _without_interval(cell: Cell, form: Callable) -> Cell:
 
 
 @once
-def speedups(
-    evidence: Evidence, stem: str, ours: Mapping, base: Mapping, brief: bool = False
-) -> dict[int, Cell]:
+def speedups(evidence: Evidence, stem: str, ours: Mapping, base: Mapping) -> dict[int, Cell]:
     """Label of each row of `gains.pairs` -> its cell; several tables show the same pairs."""
     found = pairs(evidence, stem, ours, base)[SPEEDUP]
-    return {row.Index: speedup(row, brief) for row in found.itertuples()}
+    return {row.Index: speedup(row) for row in found.itertuples()}
 
 
-def speedup(row, brief: bool = False) -> Cell:
+def speedup(row) -> Cell:
     """A cell ``1.42x (1.38-1.45)``, with its verdict if that is `same` or `unresolved`.
 
-    row: a row of `gains.pairs` as a named tuple. brief: without the interval.
+    row: a row of `gains.pairs` as a named tuple.
     """
     if absent(row.ratio):
         state = NOT_COMPARED if row.why == "not compared" else row.why
         return Cell(row.why, state=NOT_RECORDED if row.why == EMPTY else state, row=row.key)
-    text = ratio(row.ratio) if brief else f"{ratio(row.ratio)} ({end(row.low)}-{end(row.high)})"
+    text = f"{ratio(row.ratio)} ({end(row.low)}-{end(row.high)})"
     said = f" {row.verdict}" if row.verdict == SAME and not row.waits else ""
     said = " unresolved" if row.verdict == UNRESOLVED and not row.waits else said
     ends = [None if absent(one) else one for one in (row.low, row.high)]
