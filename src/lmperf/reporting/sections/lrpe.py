@@ -173,15 +173,6 @@ class Lrpe(Section):
             made.append(over(self.lead, peer, header))
         return made
 
-    def memory_columns(self) -> list[Quantity]:
-        """The peak of each implementation, measured and predicted (L2)."""
-        kinds = {"peak_mib": "{}", "closed_mib": "{}, closed form"}
-        return [
-            number(column, header.format(value_words("implementation", name)), unit="MiB", of=name)
-            for name in ORDER
-            for column, header in kinds.items()
-        ]
-
     def errors(self, rows: Rows) -> Rows:
         """A line for each implementation and dtype: the largest errors of some rows."""
         rows = rows.frame
