@@ -77,13 +77,6 @@ def test_case_without_one_of_its_phases_is_missing(tmp_path):
     assert [*again(plan).due.values()] == ["missing"]
 
 
-def test_row_that_nothing_can_have_measured_is_missing(tmp_path):
-    plan = kernels(tmp_path, 32)
-    store(plan, *plan.cases, status="ok", median_ms=-1)
-    plan = again(plan)
-    assert {*plan.due.values()} == {"missing"} and "median_ms is '-1'" in plan.faults[0]
-
-
 def test_smaller_grid_drops_rows_from_the_view_only(tmp_path):
     wide = kernels(tmp_path, 32, 64)
     store(wide, *wide.cases)

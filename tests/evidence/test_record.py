@@ -78,19 +78,6 @@ def test_job_plans_anew_under_the_lock(tmp_path, monkeypatch):
     assert len(measured) == 2, "another run had measured the rest"
 
 
-def test_row_that_nothing_can_have_measured_becomes_a_failure(tmp_path, monkeypatch):
-    def row(case, phase):
-        is_wrong = case.axes["seq_len"] == 64
-        return {**OK, "median_ms": -2.5} if is_wrong else OK
-
-    pretend(monkeypatch, row)
-    assert job(project_of(tmp_path)) == {"ok": 2, "failed_check": 2}
-    rows = project_of(tmp_path).plan("attention").rows
-    wrong = [row for row in rows if row["seq_len"] == "64"]
-    assert {row["status"] for row in wrong} == {"failed_check"} and len(rows) == 4
-    assert not wrong[0].get("median_ms") and "median_ms is '-2.5'" in wrong[0]["reason"]
-
-
 def test_damaged_row_is_named_once_and_measured_again(tmp_path, monkeypatch, capfd):
     pretend(monkeypatch)
     job(project_of(tmp_path))

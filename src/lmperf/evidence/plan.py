@@ -15,7 +15,7 @@ from pathlib import Path
 
 from lmperf.benchmark import Benchmark, Case, Timed, ranks_of
 from lmperf.evidence.keys import row_key
-from lmperf.evidence.rows import is_loaded, sound
+from lmperf.evidence.rows import as_read, is_loaded
 from lmperf.evidence.store import Evidence, Row, text_of
 
 # Statuses that a retry may change, because their cause may be gone. A check may have failed because
@@ -75,8 +75,7 @@ class Plan:
     @cached_property
     def _read(self) -> tuple[list[Row], list[str]]:
         rows, damaged = self.evidence.known()
-        rows, faults = sound(self.benchmark, rows)
-        return rows, [*damaged, *faults]
+        return [*map(as_read, rows)], damaged
 
     @property
     def known(self) -> list[Row]:
@@ -84,8 +83,8 @@ class Plan:
         return self._read[0]
 
     @property
-    def faults(self) -> list[str]:
-        """A line for each damaged file, and for each row that nothing can have measured."""
+    def damaged(self) -> list[str]:
+        """A line for each damaged file."""
         return self._read[1]
 
     @cached_property

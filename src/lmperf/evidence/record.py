@@ -20,8 +20,7 @@ from lmperf.evidence.machine import commit_facts, lmperf_version, write_facts
 from lmperf.evidence.plan import Plan
 from lmperf.evidence.project import Project
 from lmperf.evidence.repeatability import BENCHMARK, Repeated, Repeats
-from lmperf.evidence.rows import fault
-from lmperf.evidence.store import COST, COST_COLUMNS, Evidence, text_of
+from lmperf.evidence.store import COST, COST_COLUMNS, Evidence
 from lmperf.measuring.lock import locked
 from lmperf.measuring.progress import Progress, saying_to
 from lmperf.measuring.supervisor import Supervisor
@@ -44,9 +43,9 @@ def record(
     """
     with _Job(project, plan.stem, plan.gpus, log) as job:
         plan = dataclasses.replace(plan)  # another run may have measured some cases meanwhile
-        for words in plan.faults:
+        for words in plan.damaged:
             job.note(words)
-        if plan.faults:
+        if plan.damaged:
             plan.evidence.mend(plan.known)
         groups = [group for group in plan.groups if only is None or not {*group}.isdisjoint(only)]
         if groups:
@@ -132,25 +131,16 @@ class _Job:
         supervisor.measure(groups, save)
 
     def _signed(self, plan: Plan, row: dict[str, Any], at: str) -> dict[str, Any]:
-        """Return a row with what identifies its measurement; one that nothing can measure failed.
-
-        An implementation runs in the worker, and could change the rows that it sends.
-        """
+        """Return a row with what identifies its measurement."""
         commit = (self._commit["commit"] or "unknown")[:12] + "-dirty" * bool(self._commit["dirty"])
-        about = {
+        return {
+            **row,
             "environment": plan.environment,
             "gpus": ";".join(self._gpus),
             "commit": commit,
             "measured_at": at,
             "key": plan.key(row),
         }
-        signed = {**row, **about}
-        words = fault(plan.benchmark, {name: text_of(value) for name, value in signed.items()})
-        if not words:
-            return signed
-        bare = {name: row.get(name) for name in (*plan.benchmark.identity, "seed")}
-        reason = f"its worker reported what cannot be measured: {words}"
-        return {**bare, **about, "status": "failed_check", "reason": reason}
 
     def _facts(self) -> dict[str, Any]:
         """The facts of the environment that measures."""

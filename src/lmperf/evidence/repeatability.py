@@ -20,7 +20,7 @@ from pathlib import Path
 from lmperf.benchmark import Case, Timed
 from lmperf.benchmarks import load, stems
 from lmperf.evidence.plan import Plan
-from lmperf.evidence.rows import row_name, sound
+from lmperf.evidence.rows import row_name
 from lmperf.evidence.store import Evidence, Row
 
 # The name of the file, and of the workflow's rule.
@@ -40,15 +40,6 @@ class Repeated(Evidence):
         super().__init__(
             directory, STEM, (BENCHMARK, *dict.fromkeys(axes), "implementation", "phase")
         )
-
-    def rows(self) -> tuple[list[Row], list[str]]:
-        """Return the rows of the view that something can have measured, and a line per fault."""
-        rows, faults = self.published()
-        found: list[Row] = []
-        for stem in stems():
-            kept, wrong = sound(load(stem), [row for row in rows if row[BENCHMARK] == stem])
-            found, faults = [*found, *kept], [*faults, *wrong]
-        return found, faults
 
 
 @dataclass(frozen=True)

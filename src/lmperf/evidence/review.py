@@ -30,7 +30,7 @@ from lmperf.evidence.plan import asked, evidence_of
 from lmperf.evidence.project import Project
 from lmperf.evidence.repeatability import BENCHMARK, Repeated
 from lmperf.evidence.repeatability import STEM as REPEATED
-from lmperf.evidence.rows import is_loaded, row_name, sound
+from lmperf.evidence.rows import as_read, is_loaded, row_name
 from lmperf.evidence.store import (
     COST,
     COST_COLUMNS,
@@ -268,22 +268,21 @@ def review(project: Project, machine: str) -> Review:
     for stem, rows in reviewed.rows.items():
         names = [row_name(load(stem), row) for row in rows if plausible.impossible(limits, row)]
         reviewed.add(plausible.KIND, stem, names)
-    again, faults = Repeated(found.directory).rows()
-    for row in again:
-        reviewed.repeats.setdefault(row[BENCHMARK], []).append(row)
-    reviewed.cost, damage = Evidence(found.directory, COST, COST_COLUMNS).published()
-    reviewed.damaged |= {stem: of[0] for stem, of in ((REPEATED, faults), (COST, damage)) if of}
+    again, damage = Repeated(found.directory).published()
+    for stem in stems():
+        if rows := [as_read(row) for row in again if row[BENCHMARK] == stem]:
+            reviewed.repeats[stem] = rows
+    reviewed.cost, damaged = Evidence(found.directory, COST, COST_COLUMNS).published()
+    reviewed.damaged |= {stem: of[0] for stem, of in ((REPEATED, damage), (COST, damaged)) if of}
     return reviewed
 
 
 def _review_benchmark(machine: _Machine, reviewed: Review, stem: str) -> None:
     benchmark = machine.benchmark(stem)
-    published, damaged = evidence_of(benchmark, machine.directory).published()
-    kept, faults = sound(benchmark, published)
-    if faults := [*damaged, *faults]:
-        more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
-        reviewed.damaged[stem] = faults[0] + more
-    if rows := asked(benchmark, machine.shown(benchmark), kept):
+    published, damage = evidence_of(benchmark, machine.directory).published()
+    if damage:
+        reviewed.damaged[stem] = damage[0]
+    if rows := asked(benchmark, machine.shown(benchmark), map(as_read, published)):
         reviewed.rows[stem] = rows
     by_kind: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
@@ -291,7 +290,7 @@ def _review_benchmark(machine: _Machine, reviewed: Review, stem: str) -> None:
         kind = _KINDS.get(row["status"], LOADED if is_loaded(row) else "")
         by_kind[kind if is_fresh else "stale"].append(row)
     reviewed.stale |= {row["key"] for row in by_kind["stale"]}
-    if rows or not faults:  # a damaged file has no rows, which is said
+    if rows or not damage:  # a damaged file has no rows, which is said
         by_kind["missing"] = _lacking(benchmark, machine.required(benchmark), rows)
     for kind in (*OF_ROWS, OOM):
         reviewed.add(kind, stem, (row_name(benchmark, row) for row in by_kind[kind]))
