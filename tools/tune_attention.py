@@ -1,29 +1,23 @@
-"""Search for tile sizes on a GPU, or compare the configured kernels with SDPA.
+"""Search for tile sizes on a GPU.
 
-    python tools/tune_attention.py search --dtype bfloat16 --csv variants.csv
-    python tools/tune_attention.py compare --csv peers.csv
+    python tools/tune_attention.py --dtype bfloat16 --csv variants.csv
 
-`search` compiles and checks every variant in parallel processes and drops those that exceed
-`error_bound` against float64. It then times the remaining ones, one at a time, on a grid that fills
-the device (16k tokens, 2048 channels, n = 4096) and on one head of n = 4096, split into chunks.
-`compare` times `flash_attention` as configured interleaved with the backends of SDPA and prints
-their time over ours.
+Compiles and checks every variant in parallel processes and drops those that exceed `error_bound`
+against float64. Then times the remaining ones, one at a time, on a grid that fills the device (16k
+tokens, 2048 channels, n = 4096) and on one head of n = 4096, split into chunks.
+`kernel_ratios.py` compares the configured kernels with cuDNN.
 """
 
 import argparse
-import csv
 import itertools
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from functools import partial
 from multiprocessing import get_context
 
+import pandas as pd
 import torch
 from timing import median_ms
 
-from lmperf.attention.library import sdpa
-from lmperf.attention.reference import flops
-from lmperf.attention.triton import flash_attention
 from lmperf.attention.triton import forward as forward_pass
 from lmperf.attention.triton.autotune import fault_of, inputs
 from lmperf.attention.triton.configurations import Configuration
@@ -40,11 +34,6 @@ KERNELS = {each.name: each for each in (forward_pass.FORWARD, KEY_GRADIENTS, QUE
 SHARED_MEMORY_BYTES = 227 * 1024
 DTYPES = ("float32", "tf32", "float16", "bfloat16")
 COLUMNS = ("ms_causal", "ms_full", "ms_small")
-PEERS = {
-    "sdpa_cudnn": "CUDNN_ATTENTION",
-    "sdpa_flash": "FLASH_ATTENTION",
-    "sdpa_efficient": "EFFICIENT_ATTENTION",
-}
 
 
 def variants(kernel: str, dtype: str, d: int) -> list[Configuration]:
@@ -166,92 +155,18 @@ def _shape(row: dict) -> tuple[int, int, int, int]:
     return row["block_m"], row["block_n"], row["num_warps"], row["num_stages"]
 
 
-def compare(dtypes: list[str], widths: list[int], processes: int) -> list[dict]:
-    """Time `flash_attention` and SDPA's backends interleaved; print each cell when it is done."""
-    cells = [
-        (16384 // n, 2048 // d, n, d, dtype, causal)
-        for dtype, d, causal in itertools.product(dtypes, widths, (True, False))
-        for n in (1024, 4096, 16384)
-        if d in (64, 128)
-    ]
-    for dtype, d, n in itertools.product(dtypes, widths, (2048, 8192, 32768)):
-        cells.append((1, 1, n, d, dtype, True))
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        list(pool.map(_compile_cell, *zip(*cells, strict=True)))
-    rows = []
-    for cell in cells:
-        compared = _compared(*cell)
-        print_ratios(compared)
-        rows += compared
-    return rows
-
-
-def _compile_cell(b: int, h: int, n: int, d: int, dtype: str, causal: bool) -> None:
-    """Compile the kernels of a cell into Triton's cache on disk."""
-    *qkv, grad_out = inputs(b, h, n, d, dtype)
-    leaves = [t.requires_grad_() for t in qkv]
-    with precision(dtype):
-        _backward(flash_attention(*leaves, causal), leaves, grad_out)()
-    torch.cuda.synchronize()
-
-
-def _compared(b: int, h: int, n: int, d: int, dtype: str, causal: bool) -> list[dict]:
-    *qkv, grad_out = inputs(b, h, n, d, dtype)
-    leaves = [t.requires_grad_() for t in qkv]
-    forwards = {"triton": lambda: flash_attention(*leaves, causal)}
-    for name, backend in PEERS.items():
-        if name == "sdpa_efficient" or storage_dtype(dtype).itemsize == 2:
-            forwards[name] = partial(sdpa, *leaves, causal, backend=backend)
-    cell = {"batch": b, "heads": h, "seq_len": n, "d_head": d, "dtype": dtype, "causal": causal}
-    rows = []
-    with precision(dtype):
-        backwards = {name: _backward(call(), leaves, grad_out) for name, call in forwards.items()}
-        for phase, calls in (("forward", forwards), ("backward", backwards)):
-            work = flops(b, h, n, d, causal, phase)
-            for name, ms in zip(calls, median_ms(list(calls.values())), strict=True):
-                measured = {"implementation": name, "ms": ms, "tflops": work / ms / 1e9}
-                rows.append(cell | {"phase": phase} | measured)
-    return rows
-
-
-def _backward(out: torch.Tensor, leaves: list[torch.Tensor], grad_out: torch.Tensor) -> partial:
-    return partial(torch.autograd.grad, out, leaves, grad_out, retain_graph=True)
-
-
-def print_ratios(rows: list[dict]) -> None:
-    """Print our time, and SDPA's time over ours (above 1: ours is faster)."""
-    axes = ("dtype", "batch", "heads", "seq_len", "d_head", "causal", "phase")
-    for cell, group in itertools.groupby(rows, key=lambda r: tuple(r[a] for a in axes)):
-        ours, *peers = group
-        ratios = "  ".join(f"{p['implementation']} {p['ms'] / ours['ms']:.2f}" for p in peers)
-        label = " ".join(f"{value!s:>8}" for value in cell)
-        print(f"{label}  {ours['ms']:8.3f} ms {ours['tflops']:4.0f} TFLOP/s  {ratios}", flush=True)
-
-
-def write_csv(path: str, rows: list[dict]) -> None:
-    columns = list(dict.fromkeys(key for row in rows for key in row))
-    with open(path, "w", newline="") as file:
-        writer = csv.DictWriter(file, columns)
-        writer.writeheader()
-        writer.writerows(rows)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("task", choices=("search", "compare"))
     parser.add_argument("--dtype", nargs="+", default=["bfloat16"], choices=DTYPES)
     parser.add_argument("--d", nargs="+", type=int, default=[16, 32, 64, 128, 256])
     parser.add_argument("--processes", type=int, default=16)
     parser.add_argument("--top", type=int, default=4)
     parser.add_argument("--csv", required=True, help="where to write every row")
     arguments = parser.parse_args()
-    if arguments.task == "search":
-        rows = search(arguments.dtype, arguments.d, arguments.processes)
-        print_best(rows, arguments.top)
-        print_table(rows)
-    else:
-        rows = compare(arguments.dtype, arguments.d, arguments.processes)
-    write_csv(arguments.csv, rows)
+    rows = search(arguments.dtype, arguments.d, arguments.processes)
+    print_best(rows, arguments.top)
+    print_table(rows)
+    pd.DataFrame(rows).to_csv(arguments.csv, index=False)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
-"""Search for tile sizes on a GPU, and compare the configured kernels with a copy of equal bytes.
+"""Search on a GPU for tile sizes, and for the number of programs per SM of small sizes.
 
     python tools/tune_lrpe.py
 
 Compiles every variant at b = h = 12, d = 128, bfloat16, n = 32768 in parallel processes, times them
-interleaved with a cold L2 cache, and prints them, the fastest first. Then prints the kernels as
-configured for 1 to 3 axes, with their share of the copy's bandwidth. Takes about a minute.
+interleaved with a copy of equal bytes and a cold L2 cache, and prints them, the fastest first. Then
+times the configured kernels with several numbers of programs. Takes about a minute. The benchmark
+`lrpe` compares the configured kernels with a copy.
 """
 
 import argparse
@@ -23,12 +24,6 @@ from lmperf.lrpe.triton.launch import Configuration
 
 BATCH, HEADS = 12, 12
 LARGE = (32768,)
-SHAPES = [
-    *((2**power,) for power in (8, 10, 12, 15)),
-    *((2**power,) * 2 for power in (4, 6, 7)),
-    *((2**power,) * 3 for power in (2, 4, 5)),
-]
-WIDTHS = (40, 64, 96, 256)
 PROGRAMS = (2, 4, 8, 16, 32)
 
 Calls = dict[str, Callable[[], object]]
@@ -44,16 +39,15 @@ def calls(
     shape: tuple[int, ...],
     d: int = 128,
     chosen: Configuration | None = None,
-    extra_tokens: int = 0,
     batch: int = BATCH,
 ) -> Calls:
     """Both directions, with and without cached angles, and a copy of as many bytes."""
-    x = _normal(batch, HEADS, extra_tokens + math.prod(shape), d)
+    x = _normal(batch, HEADS, math.prod(shape), d)
     theta = torch.rand(HEADS, -(-d // len(shape)), device="cuda")
-    out, angles = kernels.forward(x, theta, shape, extra_tokens, True, chosen)
+    out, angles = kernels.forward(x, theta, shape, 0, True, chosen)
     source = torch.cat([x.flatten(), x.flatten()[: x.numel() // 2]])
     target = torch.empty_like(source)
-    rest = (shape, extra_tokens)
+    rest = (shape, 0)
     return {
         "copy": lambda: target.copy_(source),
         "forward": lambda: kernels.forward(x, theta, *rest, False, chosen),
@@ -102,19 +96,6 @@ def search(d: int, processes: int) -> None:
             print(f"  {times['copy'] / ms:6.1%} of copy  {ms:.4f} ms  {variant}")
 
 
-def table() -> None:
-    """Print time and share of the copy's bandwidth of the configured kernels, one line per size."""
-    sizes = [(shape, 128, extra) for shape in SHAPES for extra in (0, 10)]
-    sizes += [((8192,), d, 0) for d in WIDTHS]
-    for shape, d, extra_tokens in sizes:
-        times = timed(calls(shape, d, extra_tokens=extra_tokens))
-        elements = BATCH * HEADS * (extra_tokens + math.prod(shape)) * d
-        label = f"{'x'.join(map(str, shape))} + {extra_tokens}, d {d}"
-        shares = [f"{n} {ms:.4f} ms {times['copy'] / ms:.0%}" for n, ms in times.items()]
-        rate = 6 * elements / times["copy"] / 1e6
-        print(f"{label:>20}  {rate:5.0f} GB/s  {'  '.join(shares)}", flush=True)
-
-
 def splits() -> None:
     """Print the times of small sizes for several numbers of programs per SM."""
     before = launch.PROGRAMS_PER_SM
@@ -133,7 +114,6 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=16, help="compiling at once")
     arguments = parser.parse_args()
     search(arguments.d, arguments.processes)
-    table()
     splits()
 
 
