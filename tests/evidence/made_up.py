@@ -20,7 +20,6 @@ def timed(folder, cases, factor=lambda number: 1.0, at="1", **columns):
     rows = [
         {**case.axes, "implementation": case.implementation, "phase": "forward", **OK}
         | {"rounds_ms": ";".join(repr(ms * factor(number)) for ms in ROUNDS_MS)}
-        | {"again_ms": ";".join(map(repr, ROUNDS_MS[1:] + ROUNDS_MS[:1]))}
         | {"median_ms": factor(number), "measured_at": at, "key": at, "environment": "e"}
         | columns
         for number, case in enumerate(cases)

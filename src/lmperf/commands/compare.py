@@ -19,11 +19,6 @@ from lmperf.evidence.project import Project
 @click.argument("revisions", nargs=-1, metavar="[REV [REV]]")
 @implementations_option
 @phases_option
-@click.option(
-    "--no-twin",
-    is_flag=True,
-    help="Skip the A/A test of the old version: saves a third of the time and of the memory.",
-)
 @comparison_options
 @of_project
 def compare(
@@ -31,7 +26,6 @@ def compare(
     revisions: tuple[str, ...],
     implementations,
     phases,
-    no_twin: bool,
     only,
     benchmarks,
     at_least: float,
@@ -52,7 +46,7 @@ def compare(
     if len(revisions) > 2:
         raise UserError("give two revisions at most")
     wanted = Wanted(benchmarks, only, implementations, phases)
-    found = compare_versions(project, revisions, wanted, at_least / 100, not no_twin)
+    found = compare_versions(project, revisions, wanted, at_least / 100)
     if found is None:
         say("the code of no benchmark differs; choose one with --benchmark to time it anyway")
         return 0

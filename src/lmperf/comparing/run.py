@@ -2,8 +2,7 @@
 
 A case that is faster or slower is timed ``CONFIRMATIONS`` times more in new processes, and is
 unresolved unless it differs in the same direction each time: two processes of the same code can
-differ by more than their twin shows, most of all if few cells are compared. Differences are rare,
-so this is cheap.
+differ by more than their intervals. Differences are rare, so this is cheap.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 from lmperf.benchmark import Case
-from lmperf.comparing.timing import NEW, OLD, TWIN, Row, time_versions
+from lmperf.comparing.timing import NEW, OLD, Row, time_versions
 from lmperf.comparing.versions import Codes, Version, version, working_tree
 from lmperf.errors import UserError
 from lmperf.evidence.project import Project
@@ -38,7 +37,7 @@ CONFIRMATIONS = 2
 
 
 def compare_versions(
-    project: Project, names: Sequence[str], wanted: Wanted, at_least: float, twin: bool = True
+    project: Project, names: Sequence[str], wanted: Wanted, at_least: float
 ) -> Comparison | None:
     """Time two versions of the code, interleaved. Nothing is stored as evidence.
 
@@ -48,7 +47,6 @@ def compare_versions(
         names: names of the old and the new version. The new version defaults to the working tree,
             the old one to HEAD.
         at_least: the smallest difference of times that counts as a change, as a fraction.
-        twin: whether the old version is also timed against itself in a second process.
 
     Raises:
         UserError: a version, benchmark or cell does not exist or cannot be compared.
@@ -68,12 +66,11 @@ def compare_versions(
             if not found:
                 return None
         chosen = select(found, wanted)
-        sides = {OLD: old, NEW: new, **({TWIN: old} if twin else {})}
 
         def measure(chosen: Sequence[Chosen]) -> list[Evidence]:
             total = sum(len(one.cases) for one in chosen)
             progress = Progress("compare", total)
-            rows = time_versions(project.machine.kind, sides, chosen, progress)
+            rows = time_versions(project.machine.kind, {OLD: old, NEW: new}, chosen, progress)
             both = (OLD, old, was), (NEW, new, now)
             return [_result(project, of, chosen, rows[side], code) for side, of, code in both]
 

@@ -1,9 +1,5 @@
 """Times two versions of the code, interleaved, case by case, each in its own worker process.
 
-A third worker, the twin, runs the old version as well. The ratio of its times to those of the old
-version gives the noise floor between two processes with the same code. The twin adds half of the
-time; a false alarm would cost more.
-
 The workers prepare one case at a time, so that only its inputs are on the device, once per worker,
 and time a slice of its calls when they are asked to.
 """
@@ -30,7 +26,7 @@ from lmperf.measuring.sensors import MOST_LOAD, Load
 from lmperf.measuring.supervisor import Job, empty_cache
 
 Row = dict[str, Any]
-OLD, NEW, TWIN = "old", "new", "twin"
+OLD, NEW = "old", "new"
 _START_LIMIT_S = 180.0  # until a worker has imported torch
 
 
@@ -39,8 +35,8 @@ def time_versions(
 ) -> dict[str, dict[str, list[Row]]]:
     """Time the chosen cases; returns side -> stem of a benchmark -> rows.
 
-    Sides are `OLD`, `NEW` and, optionally, `TWIN`, whose rounds become `again_ms` of the old rows.
-    A case that does not fit into memory once per worker is out of memory.
+    sides: the versions `OLD` and `NEW`. A case that does not fit into memory once per worker is out
+    of memory.
 
     Raises:
         UserError: no worker of a version starts.
@@ -85,9 +81,6 @@ def _rows_of(
         rows = {phase: worker.row_of(phase) for phase in phases}
         named = {**case.axes, "implementation": case.implementation}
         found[side] = {phase: {**named, "phase": phase, **row} for phase, row in rows.items()}
-    for phase, row in found.pop(TWIN, {}).items():
-        if "rounds_ms" in row and "rounds_ms" in found[OLD][phase]:
-            found[OLD][phase]["again_ms"] = row["rounds_ms"]
     return found
 
 
