@@ -2,8 +2,7 @@
 
 The ratio is old / new: above 1, the new result is faster. Results that were measured apart are
 compared by the medians of their rounds, train steps by those of their stretches. Two versions that
-were timed in turn are compared by the ratios of each round; a difference must then hold against
-both processes of the old version.
+were timed in turn are compared by the ratios of each round.
 
 A difference counts if it exceeds the noise floors of both rows (how far two processes of the same
 code are apart) and the least difference that was asked for. False discovery is controlled over all
@@ -54,7 +53,7 @@ SIDES = ("old", "new")
 ONLY_IN = ("only in the old", "only in the new")
 _OF_SIDE = (
     *("row", "key", "ms", "state", "words", "reason", "marks", "signs", "waits", "holds", "floor"),
-    *("environment", "commit", "gpus", "together", "measured_at", "rounds_ms", "again_ms"),
+    *("environment", "commit", "gpus", "together", "measured_at", "rounds_ms"),
     *("n", "clock_mhz"),
 )
 # Facts of an environment that may change a time, and their words.
@@ -162,8 +161,7 @@ def compare(
     Args:
         only: pairs (column, value); a row must have one of the values given for each column.
         benchmarks: stems; None means all.
-        in_turn: whether both results were timed in turn, the old one perhaps a second time
-            (`again_ms`).
+        in_turn: whether both results were timed in turn.
 
     Raises:
         UserError: a benchmark or a column is unknown.
@@ -265,11 +263,7 @@ def judged(rows: pd.DataFrame, at_least: float, in_turn: bool, in_cycles: bool) 
     unsound = _unsound(rows).to_numpy()
     p = adjusted(np.where(unsound, np.nan, found.p))
     floor = np.fmax(_floor(rows, in_turn), at_least).to_numpy()
-    differs = p <= FALSE_DISCOVERY
-    if in_turn:
-        again = paired(*same_width(rounds(rows["again_ms_old"]), times[1]))
-        differs &= _differs_again(found, again)
-    said = verdict(found, floor, differs, unsound)
+    said = verdict(found, floor, p <= FALSE_DISCOVERY, unsound)
     numbers = pd.DataFrame(vars(found) | {"p": p, "floor": floor}, rows.index)
     nothing = dict.fromkeys(("cycles", "cycles_low", "cycles_high"), np.nan)
     rows = rows.assign(**numbers, verdict=said, **nothing)
@@ -293,15 +287,6 @@ def _floor(rows: pd.DataFrame, in_turn: bool) -> pd.Series:
 
 def _estimated(old: np.ndarray, new: np.ndarray, in_turn: bool) -> Ratio:
     return paired(*same_width(old, new)) if in_turn else unpaired(old, new)
-
-
-def _differs_again(found: Ratio, again: Ratio) -> np.ndarray:
-    """Whether the second process of the old version differs in the same direction, if there is one.
-
-    Two processes of one version can differ by more than their intervals: one may be an outlier.
-    """
-    same = np.where(found.ratio > 1, np.greater(again.low, 1), np.less(again.high, 1))
-    return same | np.isnan(again.ratio)
 
 
 def _confirmed(rows: pd.DataFrame, changed: np.ndarray, cycles: Ratio) -> pd.DataFrame:
