@@ -18,7 +18,7 @@ from lmperf.distributed.fully_sharded import FullySharded
 from lmperf.distributed.gating import Reference, Timed
 from lmperf.distributed.problem import DistributedProblem, release
 from lmperf.distributed.sharded_optimizer import ShardedOptimizer
-from lmperf.selftest.planted.strategies import leaves_out_a_gradient, leaves_out_none
+from lmperf.selftest.planted.strategies import leaves_out_a_gradient
 from lmperf.transformer.sizes import SIZES, ModelSize
 
 BENCHMARK = load("distributed")
@@ -139,8 +139,8 @@ PLANTED = {
     "no_gather": NoGather,
 }
 
-# Honest twins, as a user's own.
-RIGHT = {"ddp": DataParallel, "fsdp": FullySharded, "leaves_out_none": leaves_out_none}
+# Honest ones, as a user's own.
+RIGHT = {"ddp": DataParallel, "fsdp": FullySharded}
 
 
 def planted(rank: Rank, dtype: str = AUTOCAST) -> dict[str, dict]:

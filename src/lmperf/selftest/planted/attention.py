@@ -1,4 +1,4 @@
-"""Attention with one fault each, and its honest twins, which get `cheats=False`."""
+"""Attention with one fault each, and honest twins, which get `cheats=False`."""
 
 from __future__ import annotations
 
@@ -48,25 +48,25 @@ def _gradients(inputs, causal: bool, gradient: Tensor) -> tuple[Tensor, ...]:
 # Wrong results.
 
 
-def drops_a_mask(q, k, v, causal=False, cheats=True):
+def drops_a_mask(q, k, v, causal=False):
     """Applies the causal mask in all heads but the last. q, k, v: [batch, heads, n, d]."""
     most = attention(q[:, :-1], k[:, :-1], v[:, :-1], causal)
-    last = attention(q[:, -1:], k[:, -1:], v[:, -1:], causal and not cheats)
+    last = attention(q[:, -1:], k[:, -1:], v[:, -1:], False)
     return torch.cat([most, last], dim=1)
 
 
-def scales_a_gradient(q, k, v, causal=False, cheats=True):
+def scales_a_gradient(q, k, v, causal=False):
     """Makes dk of the first head 1 % too large. The output is correct."""
 
     def gradients(inputs, causal, gradient):
         dq, dk, dv = _gradients(inputs, causal, gradient)
-        dk[:, 0] *= 1.01 if cheats else 1.0
+        dk[:, 0] *= 1.01
         return dq, dk, dv
 
     return _Attention.apply(q, k, v, causal, attention, gradients)
 
 
-def drops_a_tile(q, k, v, causal=False, cheats=True):
+def drops_a_tile(q, k, v, causal=False):
     """Leaves out the first 64 keys for one tile of 64 queries."""
     start = q.shape[-2] // 2
     tile = slice(start, start + TILE)
@@ -75,8 +75,7 @@ def drops_a_tile(q, k, v, causal=False, cheats=True):
     hidden = torch.zeros(scores.shape[-2:], dtype=torch.bool, device=q.device)
     if causal:
         hidden |= torch.ones_like(hidden).triu(start + 1)
-    if cheats:
-        hidden[:, :TILE] = True
+    hidden[:, :TILE] = True
     piece = scores.masked_fill(hidden, -math.inf).softmax(dim=-1) @ v.float()
     return torch.cat([out[..., :start, :], piece.to(q.dtype), out[..., tile.stop :, :]], dim=-2)
 
@@ -89,10 +88,6 @@ def subtracts_no_maximum(q, k, v, causal=False):
 def subtracts_the_first_maximum(q, k, v, causal=False):
     """Subtracts the maximum over the first 64 keys, which a large negative score may mask."""
     return _softmax(q, k, v, causal, lambda scores: scores[..., :TILE].amax(-1, keepdim=True))
-
-
-def subtracts_the_maximum(q, k, v, causal=False):
-    return _softmax(q, k, v, causal, lambda scores: scores.amax(-1, keepdim=True))
 
 
 def _softmax(q: Tensor, k: Tensor, v: Tensor, causal: bool, subtracted: Callable) -> Tensor:
@@ -161,10 +156,10 @@ class _Idle:
 idle_at_the_start, busy_at_the_start = _Idle(cheats=True), _Idle(cheats=False)
 
 
-def finds_the_reference(q, k, v, causal=False, cheats=True):
+def finds_the_reference(q, k, v, causal=False):
     """Returns the output and gradients of the gate's reference, which it finds in memory."""
     found = _reference(q)
-    if found is None or not cheats:
+    if found is None:
         return attention(q, k, v, causal)
 
     def gradients(*_):
@@ -267,11 +262,10 @@ def _spin() -> None:
 # Harm to what runs in the same process.
 
 
-def changes_its_inputs(q, k, v, causal=False, cheats=True):
+def changes_its_inputs(q, k, v, causal=False):
     """Returns the correct result, but changes the first column of k in place."""
     out = attention(q, k, v, causal)
-    # Through `data`, so that autograd does not notice.
-    (k.data if cheats else k.detach().clone())[..., 0, 0] += 1.0
+    k.data[..., 0, 0] += 1.0  # through `data`, so that autograd does not notice
     return out
 
 
@@ -325,13 +319,8 @@ def slows_the_clock(q, k, v, causal=False, cheats=True):
 
 
 # Honest twins.
-keeps_each_mask = partial(drops_a_mask, cheats=False)
-scales_no_gradient = partial(scales_a_gradient, cheats=False)
-drops_no_tile = partial(drops_a_tile, cheats=False)
-looks_for_the_reference = partial(finds_the_reference, cheats=False)
 copies_its_output = partial(reuses_its_output, cheats=False)
 waits_for_its_thread = partial(fills_in_a_thread, cheats=False)
 waits_for_its_stream = partial(works_on_a_stream, cheats=False)
-changes_a_copy = partial(changes_its_inputs, cheats=False)
 puts_settings_back = partial(changes_settings, cheats=False)
 replaces_the_clock = partial(slows_the_clock, cheats=False)

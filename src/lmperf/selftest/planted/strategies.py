@@ -7,43 +7,33 @@ from torch import Tensor, nn
 
 
 class _Averaging(nn.Module):
-    """Averages the gradients of a model over all ranks, after the backward pass.
+    """Averages the gradients of a model over all ranks after the backward pass, but the first."""
 
-    left_out: number of gradients that are not reduced.
-    """
-
-    def __init__(self, module: nn.Module, left_out: int = 0):
+    def __init__(self, module: nn.Module):
         super().__init__()
-        self.module, self._left_out = module, left_out
+        self.module = module
 
     def forward(self, *inputs: Tensor) -> Tensor:
         return self.module(*inputs)
 
     def finish_gradient_synchronization(self) -> None:
         gradients = [one.grad for one in self.parameters() if one.grad is not None]
-        for gradient in gradients[self._left_out :]:
+        for gradient in gradients[1:]:
             dist.all_reduce(gradient)
             gradient.div_(dist.get_world_size())
 
 
 def leaves_out_a_gradient(module):
     """Reduces all gradients but the first."""
-    return _Averaging(module, left_out=1)
-
-
-def leaves_out_none(module):
     return _Averaging(module)
 
 
 class _InHooks(nn.Module):
-    """Begins to reduce each gradient in the backward pass.
+    """Reduces each gradient asynchronously in the backward pass, which waits for it at once."""
 
-    waits: whether the backward pass waits until the gradient is reduced.
-    """
-
-    def __init__(self, module: nn.Module, waits: bool):
+    def __init__(self, module: nn.Module):
         super().__init__()
-        self.module, self._waits, self._begun = module, waits, []
+        self.module = module
         for parameter in module.parameters():
             parameter.register_post_accumulate_grad_hook(self._reduce)
 
@@ -51,22 +41,14 @@ class _InHooks(nn.Module):
         return self.module(*inputs)
 
     def _reduce(self, parameter: Tensor) -> None:
-        work = dist.all_reduce(parameter.grad, async_op=True)
-        if self._waits:
-            work.wait()
-        self._begun.append((work, parameter.grad))
+        dist.all_reduce(parameter.grad, async_op=True).wait()
 
     def finish_gradient_synchronization(self) -> None:
-        for work, gradient in self._begun:
-            work.wait()
-            gradient.div_(dist.get_world_size())
-        self._begun.clear()
+        for parameter in self.parameters():
+            if parameter.grad is not None:
+                parameter.grad.div_(dist.get_world_size())
 
 
 def waits_in_hooks(module):
     """Reduces gradients asynchronously in hooks of the backward pass, and waits in each."""
-    return _InHooks(module, waits=True)
-
-
-def waits_at_the_end(module):
-    return _InHooks(module, waits=False)
+    return _InHooks(module)
