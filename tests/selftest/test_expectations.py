@@ -1,14 +1,9 @@
 """Expected outcomes of planted faults, tried on rows that meet them and rows that do not."""
 
-import os
-import subprocess
-import sys
-
 import pandas as pd
 import pytest
 
-from lmperf.selftest import expectations
-from lmperf.selftest.expectations import Hides, NothingLeft, Passes, Withheld, said
+from lmperf.selftest.expectations import Hides, Passes, Withheld, said
 
 PHASES = ("forward", "backward", "forward_backward")
 
@@ -53,21 +48,6 @@ SOME = pd.concat([rows("failed_check", "inputs changed")[:1], rows()[1:]])
 )
 def test_outcome_holds_for_the_expected_rows_only(expect, found, held):
     assert expect(found).held is held
-
-
-def test_process_that_is_left_behind_is_found(monkeypatch):
-    argument = f"left-behind-by-this-test-{os.getpid()}"  # another test may run the self-test
-    monkeypatch.setattr(expectations, "LEFT_BEHIND", argument)
-    command = [sys.executable, "-c", "import time; print(flush=True); time.sleep(60)", argument]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE)
-    try:
-        process.stdout.readline()  # /proc has no command line until the process has begun
-        outcome = NothingLeft()(rows())
-        assert not outcome.held and "processes left behind: 1" in outcome.words
-    finally:
-        process.kill()
-        process.communicate()
-    assert NothingLeft()(rows()).held
 
 
 def test_phases_with_the_same_words_are_joined():

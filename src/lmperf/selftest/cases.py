@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lmperf.evidence.machine import Machine
-from lmperf.selftest.expectations import Hides, NothingLeft, Passes, Withheld
+from lmperf.selftest.expectations import Hides, Passes, Withheld
 
 STEM, RANKED_STEM, LEDGER_STEM = "flash_attention", "distributed", "distributed_overlap"
 
@@ -29,7 +29,7 @@ class Case:
 
     name: str
     does: str
-    expect: Hides | NothingLeft | Passes | Withheld
+    expect: Hides | Passes | Withheld
     why: str
     needs: str | None = None
     module: str = "attention"
@@ -196,13 +196,6 @@ _ATTENTION = (
         "Memory is looked at over more calls than a slice has.",
     ),
     _twin("keeps_the_last", "leaks", "keeps 4 MiB until the seventh call after"),
-    Case(
-        "leaves_a_process",
-        "starts a process in a session of its own when it is imported",
-        NothingLeft(),
-        "Workers, and what imports a module to check it, adopt such processes and end them.",
-        module="imports",
-    ),
 )
 _TILE = (
     Case(

@@ -7,9 +7,7 @@ implementation, indexed by phase, have.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 import pandas as pd
 
@@ -17,7 +15,6 @@ from lmperf.gate import FAILED
 from lmperf.names import STATUSES, mark_words, phase_words
 from lmperf.reporting.foreign import plain
 from lmperf.reporting.words import listed, percent, sig
-from lmperf.selftest.planted import LEFT_BEHIND
 
 # Marks that name something an implementation does.
 _NAMING = {"settings", "reused_output"}
@@ -92,28 +89,6 @@ class Hides:
         exposed = rows["exposed_ms"].max()
         words = f"{percent(shares.max(), 0)} hidden, {sig(exposed)} ms exposed"
         return Outcome(words, bool(shares.max() <= self.most and exposed > 0))
-
-
-@dataclass(frozen=True)
-class NothingLeft:
-    """Expects that every phase is ok, and that no process with the argument LEFT_BEHIND runs."""
-
-    words = "ok, and no process of it is left"
-
-    def __call__(self, rows: pd.DataFrame) -> Outcome:
-        left = _processes_with(LEFT_BEHIND)
-        words = f"{said(rows)}; processes left behind: {len(left)}"
-        return Outcome(words, not left and all_ok(rows))
-
-
-def _processes_with(argument: str) -> list[int]:
-    """The ids of the processes that have a command line argument; none without /proc."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with suppress(OSError):
-            if argument.encode() in path.read_bytes().split(b"\0"):
-                found.append(int(path.parent.name))
-    return found
 
 
 def all_ok(rows: pd.DataFrame) -> bool:

@@ -4,6 +4,3 @@ Each has the signature of a custom implementation: of attention, `function(q, k,
 with q, k, v of shape [..., n, d], and of several ranks, `function(module)`. A twin does the same
 without the fault. `lmperf.selftest.cases` has the expected outcome of each.
 """
-
-# An argument of the process that the module `imports` starts.
-LEFT_BEHIND = "left-behind-by-the-self-test"
