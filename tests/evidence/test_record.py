@@ -78,6 +78,18 @@ def test_job_plans_anew_under_the_lock(tmp_path, monkeypatch):
     assert len(measured) == 2, "another run had measured the rest"
 
 
+def test_row_that_nothing_can_have_measured_becomes_a_failure(tmp_path, monkeypatch):
+    def row(case, phase):
+        is_wrong = case.axes["seq_len"] == 64
+        return {**OK, "median_ms": -2.5} if is_wrong else OK
+
+    pretend(monkeypatch, row)
+    assert job(project_of(tmp_path)) == {"ok": 2, "failed_check": 2}
+    wrong = [one for one in project_of(tmp_path).plan("attention").rows if one["seq_len"] == "64"]
+    assert {one["status"] for one in wrong} == {"failed_check"}
+    assert not wrong[0].get("median_ms") and "median_ms is -2.5" in wrong[0]["reason"]
+
+
 def test_damaged_row_is_named_once_and_measured_again(tmp_path, monkeypatch, capfd):
     pretend(monkeypatch)
     job(project_of(tmp_path))

@@ -2,10 +2,29 @@
 
 import pytest
 
-from lmperf.evidence.rows import as_read, is_loaded
+from lmperf.benchmarks import load
+from lmperf.evidence.rows import as_read, fault, is_loaded
 from lmperf.gate import UNCHECKED
 
 FAILED = {"status": "failed_check", "reason": "it differs"}
+
+OK = {"status": "ok", "median_ms": 1.5, "max_error": float("nan")}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({}, ""),
+        ({"median_ms": "fast"}, "median_ms is fast; it must be a number"),
+        ({"median_ms": float("inf")}, "median_ms is inf"),
+        ({"peak_mib": -1}, "peak_mib is -1"),
+        ({"status": "fine"}, "status is fine"),
+        ({"median_ms": None}, "status is ok, but there is no median_ms"),
+        ({"status": "oom", "median_ms": None}, ""),
+    ],
+)
+def test_row_that_nothing_can_measure_is_told(change, words):
+    assert fault(load("attention"), OK | change).replace("'", "") == words
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from lmperf.evidence.machine import commit_facts, lmperf_version, write_facts
 from lmperf.evidence.plan import Plan
 from lmperf.evidence.project import Project
 from lmperf.evidence.repeatability import BENCHMARK, Repeated, Repeats
+from lmperf.evidence.rows import fault
 from lmperf.evidence.store import COST, COST_COLUMNS, Evidence
 from lmperf.measuring.lock import locked
 from lmperf.measuring.progress import Progress, saying_to
@@ -131,7 +132,11 @@ class _Job:
         supervisor.measure(groups, save)
 
     def _signed(self, plan: Plan, row: dict[str, Any], at: str) -> dict[str, Any]:
-        """Return a row with what identifies its measurement."""
+        """Return a row with what identifies its measurement; an impossible one as a failed check."""
+        if words := fault(plan.benchmark, row):
+            row = {name: row.get(name) for name in (*plan.benchmark.identity, "seed")}
+            reason = f"its worker reported what cannot be measured: {words}"
+            row |= {"status": "failed_check", "reason": reason}
         commit = (self._commit["commit"] or "unknown")[:12] + "-dirty" * bool(self._commit["dirty"])
         return {
             **row,

@@ -2,11 +2,37 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
-from lmperf.benchmark import Benchmark
+from lmperf.benchmark import Benchmark, Timed
+from lmperf.errors import shown
 from lmperf.gate import UNCHECKED
 from lmperf.measuring.sensors import MOST_LOAD
+from lmperf.names import STATUSES
+
+
+def fault(benchmark: Benchmark, row: Mapping[str, object]) -> str:
+    """Return why nothing can have measured a row that a worker sends; empty if something can.
+
+    The code of a user's benchmark makes the values of its rows. Errors may be nan or infinite.
+    """
+    for column in benchmark.declared_columns:
+        value = row.get(column.name)
+        if column.kind not in (int, float) or value in ("", None):
+            continue
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            return f"{column.name} is {shown(value)}; it must be a number"
+        is_error = "error" in column.name
+        if not (is_error or math.isfinite(number)) or (number < 0 and not column.signed):
+            return f"{column.name} is {number:g}"
+    if row.get("status") not in STATUSES:
+        return f"status is {shown(row.get('status'))}"
+    must_be_timed = isinstance(benchmark, Timed) and row["status"] == "ok"
+    has_time = float(row.get("median_ms") or 0) > 0
+    return "" if has_time or not must_be_timed else "status is ok, but there is no median_ms"
 
 
 def as_read(row: Mapping[str, str]) -> dict[str, str]:
