@@ -132,7 +132,7 @@ class _Job:
         supervisor.measure(groups, save)
 
     def _signed(self, plan: Plan, row: dict[str, Any], at: str) -> dict[str, Any]:
-        """Return a row with what identifies its measurement; an impossible one as a failed check."""
+        """Return a row with what identifies its measurement; one that is impossible, as failed."""
         if words := fault(plan.benchmark, row):
             row = {name: row.get(name) for name in (*plan.benchmark.identity, "seed")}
             reason = f"its worker reported what cannot be measured: {words}"
