@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -50,6 +51,16 @@ def pages(project: Project, machine: str | None) -> list[Path]:
 def drawn(project: Project, machine: str | None) -> list[Path]:
     """The figures of a write-up."""
     return sorted((target(project, machine).parent / FIGURES).glob("*.svg"))
+
+
+def leads(project: Project, machine: str) -> list[str]:
+    """The bold sentences that open paragraphs of a write-up, but no captions of tables.
+
+    Snakemake's report shows them (`rules/write_up.smk`).
+    """
+    path = target(project, machine)
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    return re.findall(r"^\*\*([^*\n]+)\*\*(?!\n\n\|)", text, re.MULTILINE)
 
 
 def is_current(project: Project, machine: str | None) -> bool:
