@@ -126,10 +126,12 @@ def test_lmperf_commit_variable_overrides_git(checkout, monkeypatch):
     assert commit_facts(checkout) == {"commit": "a" * 40, "dirty": None}
 
 
-@pytest.mark.parametrize("device", ["", "Xeon(R) " * 30, "a" * 60 + " b"])
-def test_any_device_name_gives_a_valid_slug(monkeypatch, device):
-    monkeypatch.setattr(machine, "accelerator", lambda: "cpu")
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+@pytest.mark.parametrize("device", ["", "画像", "Xeon(R) " * 30, "../../etc", "a" * 60 + " " * 9])
+def test_any_device_name_gives_a_valid_slug(monkeypatch, kind, device):
+    monkeypatch.setattr(machine, "accelerator", lambda: kind)
     monkeypatch.setattr(machine, "_cpu_model", lambda: device)
+    monkeypatch.setattr(machine, "_nvidia_facts", lambda: {"device": device})
     found = machine.detect.__wrapped__().slug
     assert found == slug(found)
 
