@@ -141,8 +141,7 @@ def test_try_of_a_strategy_measures_its_peer_only(
         raise UserError("no further")
 
     monkeypatch.setattr(run, "_measured", measured)
-    for module in ("project", "wanted"):
-        monkeypatch.setattr(f"lmperf.evidence.{module}.measurable", on_two_devices)
+    monkeypatch.setattr("lmperf.evidence.project.measurable", on_two_devices)
     where = ("--config", f"preset={preset}")
     _, out, said = lmperf("try", "my_strategy:wrap", "--as", kind, *where)
     assert "no further" in said, said

@@ -199,10 +199,14 @@ def try_(
     is_strategy = benchmark.takes == load("distributed").takes
     if problem := problem_of(use, benchmark.takes, kind if is_strategy else ""):
         raise UserError(problem)
-    if project.preset != "cpu":
-        only = [*only, *(pair for pair in tried.on_gpu if pair[0] not in dict(only))]
+    smaller = [] if project.preset == "cpu" else [*tried.on_gpu]
+    peer = [("implementation", tried.peer)] if tried.peer and not implementations else []
+    cells = [(axis, value) for axis, value in (*smaller, *peer) if axis not in dict(only)]
+    if cells:
+        narrowed = [f"grid.{stem}.{axis}=[{value}]" for axis, value in cells]
+        project = settings.project([*narrowed, *overrides], needs_file=False)
     plan = _plan(project, stem)
-    only = [*only, *_smallest(project, plan, only)]
+    only = [*only, *_smallest(plan, only)]
     names = implementations or _beside(plan, tried.peer)
     print(_measures(use, stem, names, only), flush=True)
     wanted = Wanted((), only, dict.fromkeys([*names, MINE]), phases)
@@ -221,22 +225,15 @@ def _plan(project: Project, stem: str) -> Plan:
     return plan
 
 
-def _chosen(project: Project, plan: Plan, wanted: Wanted) -> Chosen:
-    """The wanted cases of a benchmark, perhaps outside the grid of the report."""
-    offered = beyond_the_grid(project, Chosen(plan.benchmark, [*plan.cases]), wanted)
-    return select([offered], wanted)[0]
-
-
-def _smallest(
-    project: Project, plan: Plan, only: Sequence[tuple[str, str]]
-) -> list[tuple[str, str]]:
+def _smallest(plan: Plan, only: Sequence[tuple[str, str]] = ()) -> list[tuple[str, str]]:
     """The other (axis, value) pairs of the custom implementation's smallest cell with `only`.
 
     The smallest cell has the smallest product of the values of its integer axes, and of the
     model's parameters.
     """
-    chosen = _chosen(project, plan, Wanted(only=only, implementations=[MINE]))
-    case = min(chosen.cases, key=_work)
+    wanted = Wanted(only=only, implementations=[MINE])
+    cases = select([Chosen(plan.benchmark, [*plan.cases])], wanted)[0].cases
+    case = min(cases, key=_work)
     given = {axis for axis, _ in only}
     return [(axis, str(value)) for axis, value in case.cell if axis not in given]
 
@@ -276,7 +273,8 @@ def _measured_now(
     limit_s: seconds that one step may take; None: as the benchmark allows.
     """
     plan = _plan(project, stem)
-    chosen = _chosen(project, plan, wanted)
+    offered = beyond_the_grid(project, Chosen(plan.benchmark, [*plan.cases]), wanted)
+    (chosen,) = select([offered], wanted)
     if outside := {*chosen.cases} - {*plan.cases}:
         say(f"outside the grid of the report: {len(outside)} of {len(chosen.cases)} cases")
     if limit_s is not None:
