@@ -29,15 +29,18 @@ from lmperf.evidence.wanted import Chosen
 from lmperf.measuring.worker import PROTOCOL
 
 # A script that runs with a version's own code and prints its method and the result of `codes`.
-# Standard input holds `sys.path` and the argument of `codes`. It imports no torch.
+# Standard input holds `sys.path` and the argument of `codes`. It imports no torch. A version that
+# lacks `codes` measures by another method, so its answer is refused.
 _QUESTION = """
 import json, sys
 sys.path[:], asked = json.load(sys.stdin)
+import lmperf
 from lmperf.comparing import versions
 from lmperf.evidence import keys
 from lmperf.measuring import worker
-method = keys.METHOD_VERSION, worker.PROTOCOL
-print(json.dumps({"method": method, "codes": versions.codes(asked)}))
+found = versions.codes(asked) if hasattr(versions, "codes") else {}
+method = keys.METHOD_VERSION, getattr(worker, "PROTOCOL", None)
+print(json.dumps({"file": lmperf.__file__, "method": method, "codes": found}))
 """
 # Stem of a benchmark -> implementation -> digest of the implementation's code; None if absent.
 Codes = dict[str, dict[str, str | None]]
@@ -70,9 +73,9 @@ class Version:
         Raises:
             UserError: the version has no lmperf, or measures by another method than this process.
         """
-        if _is_checkout(Path()) and not _is_checkout(self.tree):
-            raise UserError(f"{self.name}: it has no src/lmperf")
         found = self._asked(chosen)
+        if _is_checkout(Path()) and not Path(found["file"]).is_relative_to(self.tree.resolve()):
+            raise UserError(f"{self.name}: it has no src/lmperf")
         if found["method"] != [METHOD_VERSION, PROTOCOL]:
             theirs, ours = _method(*found["method"]), _method(METHOD_VERSION, PROTOCOL)
             raise UserError(
@@ -122,8 +125,8 @@ def _codes_of(stem: str, names: list[str], external: dict[str, Any]) -> dict[str
     }
 
 
-def _method(version: int, protocol: int) -> str:
-    return f"method {version} (workers {protocol})"
+def _method(version: int, protocol: int | None) -> str:
+    return f"method {version} (workers {protocol or 'of an earlier kind'})"
 
 
 def working_tree() -> Version:
