@@ -12,6 +12,7 @@ CODE = """
 import os, time
 import torch
 from examples.student_attention import FlashAttention
+from examples.student_model import LanguageModel
 
 
 def pair(q, k, v, causal):
@@ -32,6 +33,17 @@ def needs_gpu(q, k, v, causal):
 
 def get_flash():
     return FlashAttention
+
+
+class WithLoss(LanguageModel):
+    def forward(self, tokens):
+        return {"logits": super().forward(tokens)}
+
+
+class Unused(LanguageModel):
+    def __init__(self, **sizes):
+        super().__init__(**sizes)
+        self.spare = torch.nn.Linear(4, 4)
 """
 
 
@@ -44,19 +56,22 @@ def module(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "words"),
+    ("takes", "name", "words"),
     [
-        ("pair", "it returns a tuple; it must return the output alone, a tensor"),
-        ("hangs", ""),
-        ("needs_gpu", ""),
-        ("get_flash", "returns FlashAttention; write examples.student_attention:Fl"),
+        ("attention", "pair", "it returns a tuple; it must return the output alone, a tensor"),
+        ("attention", "hangs", ""),
+        ("attention", "needs_gpu", ""),
+        ("attention", "get_flash", "returns FlashAttention; write examples.student_attention:Fl"),
+        ("model", "WithLoss", "it returns a dict; it must return the logits alone, a tensor"),
+        ("model", "Unused", "the loss does not depend on spare.weight, spare.bias; leave"),
+        ("model", "LanguageModel", ""),
     ],
 )
-def test_small_call_shows_what_is_returned(module, monkeypatch, name, words):
+def test_small_call_shows_what_is_returned(module, monkeypatch, takes, name, words):
     if name == "hangs":
         monkeypatch.setattr(trial, "_CALL_S", 0.1)
     entry = f"my_code:{name}"
-    problem = trial._problem(entry, "attention", "") or trial._returned(resolve(entry))
+    problem = trial._problem(entry, takes, "") or trial._called(resolve(entry), takes)
     assert words in problem and bool(words) == bool(problem)
 
 

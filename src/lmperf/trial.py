@@ -1,4 +1,4 @@
-"""Tells why a custom implementation cannot be used: imports it, and calls attention once.
+"""Tells why a custom implementation cannot be used: imports it, and calls it once.
 
 Runs in a child process of `lmperf.custom`, since both may print, exit or hang.
 """
@@ -22,6 +22,11 @@ from lmperf.sources import find
 
 # How long the call may take.
 _CALL_S = 1.0
+# What a benchmark takes -> the modules that the call needs.
+_IMPORTED = {
+    "attention": ["lmperf.attention.custom"],
+    "model": ["lmperf.transformer.custom", "lmperf.transformer.reference"],
+}
 
 
 def answer(entry: str, takes: str, kind: str, limit_s: float) -> None:
@@ -35,8 +40,8 @@ def answer(entry: str, takes: str, kind: str, limit_s: float) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         problem = _problem(entry, takes, kind)
         print(json.dumps(problem), file=answers, flush=True)
-        if not problem and takes == "attention" and "torch" in sys.modules:
-            print(json.dumps(_returned(resolve(entry))), file=answers, flush=True)
+        if not problem and "torch" in sys.modules:
+            print(json.dumps(_called(resolve(entry), takes)), file=answers, flush=True)
         os._exit(0)  # without waiting for threads that the import started
 
 
@@ -70,29 +75,61 @@ def _class_instead(found: Any, takes: str, kind: str) -> str:
     return "" if fault_of(made, takes, kind) else f"it returns {made.__name__}; write {name}"
 
 
-def _returned(attention: Any) -> str:
-    """Return what a small call of attention on the CPU shows to be wrong; "" if nothing.
+def _called(found: Any, takes: str) -> str:
+    """Return what a small call on the CPU shows to be wrong; "" if nothing.
 
     Also "" if the call fails or takes longer than a second: it may need a GPU, or compile.
     """
+    calls = {"attention": _attended, "model": _trained}
+    faults: list[str] = []
+
+    def call() -> None:
+        with contextlib.suppress(BaseException):
+            faults.append(calls[takes](found))
+
+    if takes in calls:
+        for module in _IMPORTED[takes]:  # before the clock starts: that takes long on busy cores
+            importlib.import_module(module)
+        thread = threading.Thread(target=call, daemon=True)
+        thread.start()
+        thread.join(_CALL_S)
+    return faults[0] if faults else ""
+
+
+def _attended(attention: Any) -> str:
     import torch
 
     from lmperf.attention.custom import fitted
 
-    results: list[Any] = []
+    q, k, v = torch.randn(3, 1, 16, 16, device="cpu")
+    return _no_tensor(fitted(attention)(q, k, v, causal=True), "the output alone")
 
-    def call() -> None:
-        q, k, v = torch.randn(3, 1, 16, 16, device="cpu")
-        with contextlib.suppress(BaseException):
-            results.append(fitted(attention)(q, k, v, causal=True))
 
-    thread = threading.Thread(target=call, daemon=True)
-    thread.start()
-    thread.join(_CALL_S)
-    if not results or isinstance(results[0], torch.Tensor):
-        return ""
-    kind = type(results[0]).__name__
-    return f"it returns a {kind}; it must return the output alone, a tensor"
+def _trained(model_class: Any) -> str:
+    import torch
+
+    from lmperf.transformer.custom import build, is_model
+    from lmperf.transformer.reference import unused_in
+    from lmperf.transformer.sizes import VOCAB_SIZE, ModelSize
+
+    if not is_model(model_class):
+        return ""  # it runs the project's model
+    with torch.device("cpu"):
+        model = build(model_class, ModelSize(32, 64, 1, 2), 64)
+        # So many tokens that a mixture of experts uses all of them.
+        logits = model(torch.randint(VOCAB_SIZE, (4, 64)))
+    if fault := _no_tensor(logits, "the logits alone"):
+        return fault
+    logits.float().sum().backward()
+    return unused_in(name for name, one in model.named_parameters() if one.grad is None)
+
+
+def _no_tensor(result: Any, wanted: str) -> str:
+    import torch
+
+    kind = type(result).__name__
+    is_tensor = isinstance(result, torch.Tensor)
+    return "" if is_tensor else f"it returns a {kind}; it must return {wanted}, a tensor"
 
 
 def _installing(error: ModuleNotFoundError) -> str:
