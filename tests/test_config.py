@@ -113,6 +113,7 @@ def test_custom_implementation_is_an_entry_or_a_mapping(tmp_path):
         ("peers: liger", "peers is 'liger'; it must be true, false, or a list: [flash_attn, gpt2_"),
         ("preset: [cpu", ":1: not valid YAML"),
         ("1: x", ":1: not valid YAML: a key is not a name; put it into quotes"),
+        ("grid: " + "[" * 3000 + "]" * 3000, "its values are nested too deeply"),
         ('"a\\nb": 1', "'a\\nb' is not a known key"),
     ],
 )

@@ -353,6 +353,8 @@ def _parsed(text: str | bytes, source: object) -> Any:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         problem = error.problem or error.context
         raise UserError(f"{source}:{line}: not valid YAML: {problem[:200]}") from None
+    except RecursionError:
+        raise UserError(f"{source}: not valid YAML: its values are nested too deeply") from None
     except (yaml.YAMLError, ValueError) as error:  # not UTF-8; a number or a date that is none
         problem = " ".join(str(error).split())
         raise UserError(f"{source}: not valid YAML: {problem[:200]}") from None

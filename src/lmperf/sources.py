@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import sys
 import sysconfig
@@ -9,6 +10,8 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
+
+from lmperf.errors import UserError
 
 _INSTALLED = {"site-packages", "dist-packages"}
 _STANDARD_LIBRARY = [Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")]
@@ -83,3 +86,19 @@ def _inside(folders: tuple[Path, ...], name: str) -> Place | None:
                 return Place(file, (file.parent,) if file.name == "__init__.py" else ())
     portions = tuple(folder / name for folder in folders if (folder / name).is_dir())
     return Place(None, portions) if portions else None
+
+
+def tree_of(path: Path) -> ast.Module:
+    """Parse a Python file.
+
+    Raises:
+        UserError: the file cannot be read or is not valid Python.
+    """
+    try:
+        return ast.parse(path.read_bytes())
+    except SyntaxError as error:
+        raise UserError(f"{path}:{error.lineno or 1}: not valid Python: {error.msg}") from None
+    except (RecursionError, MemoryError):
+        raise UserError(f"{path}: its expressions are nested too deeply to parse") from None
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: not valid Python: {error}") from None

@@ -192,6 +192,9 @@ def test_digest_covers_installed_module_that_is_the_entry(folders):
     [
         b"x = 1\ndef f(:\n",
         b"x = '\xff'",
+        b"(" * 5000,
+        b"x = " + b"-" * 50_000 + b"1",
+        b"x = 1" + b" + 1" * 600,
     ],
 )
 def test_digest_of_unparsable_user_file_covers_its_bytes(folders, content):

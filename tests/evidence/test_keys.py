@@ -54,7 +54,7 @@ def parsed(text):
 
 @pytest.fixture(autouse=True)
 def parse_once(monkeypatch):
-    monkeypatch.setattr(closure, "_tree", lambda name, path: parsed(path.read_bytes()))
+    monkeypatch.setattr(closure, "tree_of", lambda path: parsed(path.read_bytes()))
 
 
 @pytest.fixture(scope="module")

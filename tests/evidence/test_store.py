@@ -85,6 +85,7 @@ def test_merge_of_two_measurements_keeps_the_later_one(evidence):
     [
         (("True", "TRUE"), ": a spreadsheet saved it; restore it from Git"),
         ((",", ";"), ": a spreadsheet saved it; restore it from Git"),
+        (("digest,", ""), ": it lacks digests, as those of an earlier version of lmperf"),
     ],
 )
 def test_csv_of_another_program_is_named(evidence, saved, words):

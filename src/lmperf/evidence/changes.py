@@ -55,7 +55,7 @@ def _read(store: Path, stem: str) -> dict[str, Any]:
     try:
         known = json.loads((store / f"{stem}{SUFFIX}").read_bytes())
         return {"codes": list(known["codes"]), "symbols": dict(known["symbols"])}
-    except (OSError, ValueError, KeyError, TypeError):  # only messages depend on it
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):  # only messages depend on it
         return {"codes": [], "symbols": {}}
 
 

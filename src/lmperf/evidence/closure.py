@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 
+from lmperf.errors import UserError
 from lmperf.evidence.syntax import (
     WHOLE,
     Module,
@@ -37,7 +38,7 @@ from lmperf.evidence.syntax import (
     canonical,
     digest,
 )
-from lmperf.sources import find
+from lmperf.sources import find, tree_of
 
 # Modules left out of digests: keys cover them by `METHOD_VERSION`, or they change no number.
 COUNTED_ELSEWHERE = (
@@ -93,6 +94,9 @@ class Code:
 
         leave_out: names of class attributes that are not part of the digests; this holds for
             classes in the entry's own package only.
+
+        Raises:
+            UserError: a file of lmperf is not valid Python.
         """
         known = (entry, leave_out, _search_path(entry))
         if known not in self._closures:
@@ -128,7 +132,7 @@ class Code:
         statements = [_without(one, leave_out) for one in self._statements(module, symbol.name)]
         references = self._references(module, symbol, statements)
         targets = (self._target(one, symbol.module) for one in references)
-        code = digest(canonical(statements)) if statements else ""
+        code = _digest_of(statements, module) if statements else ""
         return _Node(code, tuple(one for one in targets if one))
 
     def _statements(self, module: Module, name: str) -> list[ast.stmt]:
@@ -211,6 +215,13 @@ class Code:
         return self._modules[known]
 
 
+def _digest_of(statements: list[ast.stmt], module: Module) -> str:
+    try:
+        return digest(canonical(statements))
+    except RecursionError:  # the expressions are nested too deeply
+        return digest(module.place.file.read_bytes().hex())
+
+
 def _search_path(module: str) -> tuple[str, ...]:
     """The folders searched for a module; part of the cache keys. Empty for lmperf's modules."""
     return () if module.startswith("lmperf.") else tuple(sys.path)
@@ -237,8 +248,8 @@ def _tree(name: str, path: Path) -> ast.Module:
     of the implementation report the syntax error.
     """
     try:
-        return ast.parse(path.read_bytes(), str(path))
-    except (SyntaxError, ValueError):
+        return tree_of(path)
+    except UserError:
         if name.startswith("lmperf."):
             raise
         return ast.Module([ast.Assign([], ast.Constant(path.read_bytes()))], [])

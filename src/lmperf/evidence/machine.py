@@ -459,15 +459,18 @@ def read_facts(directory: Path, machine: str = "") -> tuple[Facts, str]:
         return nothing, f"{path}: line {line} is a conflict marker of a merge; take one side"
     try:
         _Facts.model_validate_json(content)
+        facts = json.loads(content)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
         problem = f"{place}: {first['msg']}" if place else first["msg"]
-        return nothing, f"{path} does not hold the facts of a machine: {problem}"
-    facts = json.loads(content)
-    if facts["machine"] != (machine or facts["machine"]):
+    except (ValueError, RecursionError) as error:  # a number of too many digits
+        problem = str(error)
+    else:
+        if facts["machine"] == (machine or facts["machine"]):
+            return facts, ""
         return nothing, f"{path} belongs to the machine {facts['machine']}"
-    return facts, ""
+    return nothing, f"{path} does not hold the facts of a machine: {problem}"
 
 
 def _empty(machine: str) -> Facts:

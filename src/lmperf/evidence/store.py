@@ -141,6 +141,8 @@ def _cause(content: bytes) -> str:
     # Spreadsheets write True as TRUE, and in many countries semicolons.
     if re.search(rb"\A[^,\n]+;|,(TRUE|FALSE),", content):
         return ": a spreadsheet saved it; restore it from Git, and let it save a copy elsewhere"
+    if not as_written(content).startswith(f"{DIGEST},".encode()):
+        return ": it lacks digests, as those of an earlier version of lmperf; measure again"
     return ""
 
 

@@ -22,6 +22,8 @@ PURE_DECORATORS = frozenset(
 )
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 WHOLE = "*"
+# Most levels of nodes and lists of a syntax tree; hand-written code has 30 or fewer.
+LEVELS = 150
 ENTRY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*|lmperf\.[\w.]+")
 
 
@@ -30,17 +32,25 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def canonical(node: ast.AST | list | object) -> str:
+def canonical(node: ast.AST | list | object, levels: int = LEVELS) -> str:
     """Return a syntax tree as text without docstrings, the same under every Python version.
 
     `ast.dump` would differ between Python versions: newer ones have additional empty fields.
+
+    Raises:
+        RecursionError: the tree has more levels of nodes and lists. The interpreter's own limit
+            would depend on the caller and on what is imported, and so would the digest.
     """
+    if not levels:
+        raise RecursionError("the code is nested too deeply")
     if isinstance(node, ast.AST):
         fields = ((name, value) for name, value in _fields(node) if value not in (None, []))
-        inner = ",".join(f"{name}={canonical(value)}" for name, value in fields if name != "ctx")
+        inner = ",".join(
+            f"{name}={canonical(value, levels - 1)}" for name, value in fields if name != "ctx"
+        )
         return f"{type(node).__name__}({inner})"
     if isinstance(node, list):
-        return "[" + ",".join(map(canonical, node)) + "]"
+        return "[" + ",".join(canonical(each, levels - 1) for each in node) + "]"
     return repr(node)
 
 
@@ -194,7 +204,7 @@ class References:
         self.strings: set[str] = set()
         self.modules: set[str] = set()
         waiting = [*nodes][::-1]
-        while waiting:
+        while waiting:  # an ast.NodeVisitor would recurse too deeply in long expressions
             waiting += self._add(waiting.pop())[::-1]
 
     def _add(self, node: ast.AST) -> list[ast.AST]:
