@@ -57,6 +57,21 @@ def test_leader_is_faster_beyond_the_noise_floor_at_every_batch():
     assert sections(*rows).leader == ""
 
 
+@pytest.mark.parametrize(
+    ("ms", "said", "unsaid"),
+    [
+        (91, "two GPUs are 1.10 times as fast as one", "Use one GPU"),
+        (94, "", "Use"),
+        (110, "Use one GPU", "times as fast as one"),
+    ],
+)
+def test_other_gpus_are_compared_beyond_how_far_they_differ(ms, said, unsaid):
+    one = step("one_rank", 100, gpus="GPU-9", together="other")
+    page = first_page(evidence(one, *steps(ddp=ms, overlapped=2 * ms)))
+    assert said in page.text and unsaid not in page.text
+    assert "over one GPU" not in page.text
+
+
 def same_bytes(sent):
     ledger = [profiled("overlapped", 100 / 1.3, sent_bytes=1.4e10)]
     ledger += [profiled("overlapped", 400 / 1.8, batch=16, sent_bytes=sent)]

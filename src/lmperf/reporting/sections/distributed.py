@@ -7,11 +7,12 @@ from functools import cached_property
 import pandas as pd
 
 from lmperf.names import implementation_words, in_order
-from lmperf.reporting.evidence import having, only, some
+from lmperf.reporting.evidence import Evidence, having, only, some
 from lmperf.reporting.gains import Gain, pairs
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate, ranks_memory
 from lmperf.reporting.sections.ranks_memory import MEMORY, matched
+from lmperf.reporting.sections.steps import BETWEEN_GPUS
 from lmperf.reporting.tables import Quantity, number
 from lmperf.reporting.words import NotMeasured, sig
 from lmperf.transformer.sizes import SHORT
@@ -227,8 +228,23 @@ class Distributed(Section):
     @property
     def pays(self) -> bool:
         """Whether any strategy is faster than one rank, beyond intervals and noise floors."""
-        found = some(self.over_one_rank, "no strategy is compared with one rank")
+        found = self.over_one_rank
+        if found.empty:
+            return self._pays_on_other_gpus
         return bool(((found["low"] > 1) & (found["ratio"] > 1 + found["floor"])).any())
+
+    def speed_up(self, batch: int) -> float:
+        """How many times as fast as one rank the fastest strategy is, also on other GPUs."""
+        alone = having(self.head.sound, batch=batch, ranks=1)
+        alone = some(alone, f"no step of one rank at batch {batch}")
+        return float(alone["ms"].min() / self.fastest(batch)["ms"])
+
+    @property
+    def _pays_on_other_gpus(self) -> bool:
+        best = max(self.speed_up(batch) for batch in (self.few, self.many))
+        if 1 / (1 + BETWEEN_GPUS) <= best <= 1 + BETWEEN_GPUS:
+            raise NotMeasured("other GPUs differ by as much as the step from that of one rank")
+        return best > 1
 
     def step(self, family: str, batch: int) -> pd.Series:
         """The step of a strategy in the cell of the first table."""
@@ -246,6 +262,8 @@ class Distributed(Section):
         """Whether the largest batch gains more over one rank than the smallest one."""
         if self.many == self.few:
             raise NotMeasured("one batch only")
+        if not self.is_compared:
+            return self.speed_up(self.many) > (1 + BETWEEN_GPUS) * self.speed_up(self.few)
         return self.gain(self.many) > self.gain(self.few).rows["high"].max()
 
     # What the profiler says.
@@ -303,6 +321,19 @@ class Distributed(Section):
         """Its fastest step."""
         return self.rows("distributed_leaderboard").least("ms")
 
+    @property
+    def board_alone(self) -> pd.Series:
+        """Its fastest step on one GPU of this kind.
+
+        It may be in the evidence of another machine with the same kind of GPU and software.
+        """
+        cell = self.board[["size", "context_length", "batch", "dtype"]]
+        for evidence in (self.evidence, *self.evidence.others):
+            rows = having(evidence.rows("leaderboard"), holds=True, **cell)
+            if len(rows) and _software(evidence) == _software(self.evidence):
+                return rows.loc[rows["ms"].idxmin()]
+        raise NotMeasured("the leaderboard's step was not measured on one GPU")
+
     # The head of the page, and what limits its numbers.
 
     @property
@@ -320,3 +351,8 @@ class Distributed(Section):
         if len(numbers) != 1 or not (number := numbers.pop()).isdecimal():
             raise NotMeasured("no NVLinks, or different ones")
         return int(number)
+
+
+def _software(evidence: Evidence) -> list:
+    """What decides whether two machines can be compared: the kind of GPU and the versions."""
+    return [evidence.environment.get(name) for name in ("device", "torch", "cuda", "triton")]
