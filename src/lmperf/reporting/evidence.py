@@ -318,7 +318,9 @@ def typed(rows: Sequence[Mapping[str, str]], benchmark: Benchmark) -> pd.DataFra
         if kind is bool:
             made[name] = raw[name].map(lambda of: truths.get(str(of).lower())).astype(object)
         else:
-            made[name] = raw[name] if kind is str else pd.to_numeric(raw[name])
+            made[name] = (
+                raw[name] if kind is str else pd.to_numeric(raw[name].mask(raw[name] == "nan"))
+            )
     for name in others:
         numbers = pd.to_numeric(raw[name], errors="coerce")
         made[name] = numbers if numbers.notna().equals(raw[name].notna()) else raw[name]

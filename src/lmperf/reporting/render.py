@@ -236,12 +236,15 @@ class Page:
         return f"- {text}\n"
 
     def quoted(self, page: str, *names: str) -> str:
-        """What the findings with these names on another page say; nothing if it has no rows."""
+        """What the findings with these names on another page of lmperf say.
+
+        Nothing if the page has no rows. A user's template of the page may lack the findings.
+        """
         if {*stems_of(page)}.isdisjoint(self.evidence.stems):
             return ""
-        key = "named", page, self.own
+        key = "named", page, None
         if key not in self.evidence.made:
-            Page(page, self.evidence, own=self.own).render()
+            Page(page, self.evidence).render()
         found = self.evidence.made[key]
         return " ".join(found[name] for name in names if name in found)
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pandas as pd
 
+from lmperf.errors import UserError
 from lmperf.names import axis_words, value_words
 from lmperf.reporting.evidence import NEUTRAL, Evidence, having, once, parts, sorted_for_reading
 from lmperf.reporting.gains import PRECISE, Gain, pairs
@@ -27,7 +28,17 @@ from lmperf.reporting.results import (
     Column,
     Table,
 )
-from lmperf.reporting.words import EMPTY, FILTERS, absent, end, error, percent, ratio, sig
+from lmperf.reporting.words import (
+    EMPTY,
+    FILTERS,
+    absent,
+    end,
+    error,
+    listed,
+    percent,
+    ratio,
+    sig,
+)
 from lmperf.statistics import SAME, UNRESOLVED
 
 # The columns of pairs of rows that a cell with a speed-up shows.
@@ -205,11 +216,20 @@ def over_base(header: str, name: str, form: str = "", **base) -> Quantity:
     The column `base` of the rows has the values in which the other row differs, as
     ``{"implementation": "eager"}``, or None.
     form: the name of a filter, for cells without interval and verdict.
-    base: the value of an axis that all others are compared with, instead of the column.
+    base: the value of one axis that all others are compared with, instead of the column.
+
+    Raises:
+        UserError: several axes are given, or none and the rows have no column `base`.
     """
+    if len(base) > 1:
+        raise UserError(f"over_base: {listed(base)}; give one axis")
 
     def make(evidence: Evidence, rows: pd.DataFrame) -> pd.Series:
         stem, bases = rows.attrs["stem"], rows.get("base")
+        if bases is None and not base:
+            raise UserError(
+                "over_base: the rows have no column base; give an axis, as dtype=float32"
+            )
         for axis, value in base.items():
             bases = rows[axis].map(lambda one, value=value: base if one != value else None)
         bases = bases.dropna().map(lambda of: tuple(of.items()))

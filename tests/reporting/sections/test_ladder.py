@@ -57,6 +57,8 @@ def test_rung_that_waits_is_judged_by_the_time_of_the_gpu(device_ms, said):
 @pytest.mark.parametrize(("ms", "longer"), [(200.0, True), (100.0, False)])
 def test_longer_wait_than_below_is_seen(ms, longer):
     assert both(ms, waits=True).takes_longer_to_launch(TF32) is longer
+    below = rung("float32", 100.0, waits=True)
+    assert not ladder(below, rung("tf32", ms)).takes_longer_to_launch(TF32)
 
 
 def test_verdict_needs_most_resolved_comparisons():

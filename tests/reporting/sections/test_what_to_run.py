@@ -78,8 +78,18 @@ def test_gain_of_the_graph_is_divided_by_times_on_the_gpu(fused_ms, words):
         rung("fused_blocks", 30.0, SMALL, device_ms=fused_ms, waits=True),
         rung("graph", 9.0, SMALL, device_ms=8.0),
     )
-    said = f"{words} of the gain comes from that: at small the GPU is busy for 10.0 ms with SDPA"
+    said = f"{words} of its gain comes from that: at small the GPU is busy for 10.0 ms with SDPA"
     assert said in made.text
+
+
+def test_graph_that_is_no_faster_gains_nothing_from_copies():
+    graphs = (
+        step(SMALL, AUTOCAST, "sdpa_graph", 9.0, device_ms=8.9),
+        rung("graph", 9.0, SMALL, device_ms=8.89),
+    )
+    made = page(*graphs, rung("fused_blocks", 30.0, SMALL, device_ms=8.895, waits=True)).text
+    assert "neither is faster" in made and "of its gain" not in made
+    assert "larger batches" not in made  # none was measured
 
 
 # A machine without a GPU.

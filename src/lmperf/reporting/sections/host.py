@@ -65,12 +65,13 @@ class Host(Section):
 
     @property
     def largest(self) -> pd.Series:
-        """The largest size in a graph, beside SDPA, else bf16 weights, without one."""
-        found = self._beside(SDPA_GRAPH, SDPA)
-        row = (found if len(found) else self.graphs).iloc[-1]
-        if row["size"] != self.run.sizes[-1] or row["waits"]:
-            raise NotMeasured("the largest size waits for the CPU, or was not measured")
-        return row
+        """The largest size in a graph, beside SDPA, else bf16 weights, without one; `words`."""
+        both = {"SDPA, compiled": (SDPA_GRAPH, SDPA), "bf16 weights": (GRAPH_NARROW, FUSED_NARROW)}
+        for words, ways in both.items():
+            found = having(self._beside(*ways), size=self.run.sizes[-1])
+            if len(found) and not found["waits"].iloc[0]:
+                return found.assign(words=words).iloc[0]
+        raise NotMeasured("the largest size waits for the CPU, or was not measured")
 
     @property
     def is_owed(self) -> bool:

@@ -160,9 +160,11 @@ class Ladder(Section):
         return Range.of(some(change.dropna(), "no busy time of both steps"))
 
     def takes_longer_to_launch(self, rung: Rung) -> bool:
-        """Whether steps that wait for the CPU wait longer than the rung below, somewhere."""
+        """Whether a step that waits for the CPU takes longer than the rung below, the GPU not."""
         found = self.over_below(rung)
-        return bool((found["waits"] & (found["high"] < 1)).any())
+        waits = steps(self.evidence)["waits"][found.index].astype(bool)
+        longer = found["device_ms"] > 1.02 * found["device_ms_base"]
+        return bool((waits & (found["high"] < 1) & ~longer).any())
 
     def ends_waiting(self, rung: Rung) -> bool:
         """Whether the rung below a graph waits somewhere, but the graph nowhere."""

@@ -15,7 +15,6 @@ from lmperf.names import in_order
 from lmperf.reporting.evidence import having, matching, some
 from lmperf.reporting.html import anchor
 from lmperf.reporting.published import figures_of
-from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.sections.accumulation import BITS, spacing
 from lmperf.reporting.sections.attention import PHASES as PASSES
@@ -300,27 +299,26 @@ class Questions(Section):
 
     # md_lrpe_cosine.
 
-    def _along(self, axis: str) -> Rows:
-        """The largest shape for each value of an axis, where the other axis is least."""
-        rows = self.of("lrpe").shown.valid.frame
+    def along(self, axis: str, base: str) -> pd.DataFrame:
+        """Value of an axis -> speed-ups of the lead over another, a column for each phase.
+
+        Of the largest shape for each value; of axes and extra tokens the other one is least.
+        """
+        lrpe = self.of("lrpe")
+        rows = lrpe.shown.valid.frame
         for other in {"axes", "extra_tokens"} - {axis}:
             rows = rows[rows[other] == rows[other].min()]
         rows = rows[rows["positions"] == rows.groupby(axis)["positions"].transform("max")]
-        if rows[axis].nunique() < 2:
+        found = lrpe.over(lrpe.shown.kept(rows), lrpe.lead, base).rows
+        found = found[["ratio", "phase"]].assign(value=rows[axis])
+        found = found.pivot_table("ratio", "value", "phase").reindex(columns=[*PASSES]).dropna()
+        if len(found) < 2:
             raise NotMeasured(f"only one value of {axis}")
-        return self.of("lrpe").shown.kept(rows)
-
-    def rates(self, axis: str) -> pd.DataFrame:
-        """Value of an axis -> GB/s of the lead, a column for each phase."""
-        rows = having(self._along(axis).frame, implementation=self.of("lrpe").lead)
-        return rows.pivot_table("gbps", axis, "phase").reindex(columns=[*PASSES]).dropna()
+        return found
 
     def varying(self, axis: str) -> list[tuple[str, pd.Series]]:
         """(phase, value -> time of the next implementation over the lead's), where it varies."""
-        lrpe, rows = self.of("lrpe"), self._along(axis)
-        found = lrpe.over(rows, lrpe.lead, lrpe.peer).rows
-        found = found[["ratio", "phase"]].join(rows.frame[axis])
-        found = found.pivot_table("ratio", axis, "phase").reindex(columns=[*PASSES]).dropna()
+        found = self.along(axis, self.of("lrpe").peer)
         return [(n, of) for n, of in found.items() if of.max() / of.min() > 1 + VARIES]
 
     @property
