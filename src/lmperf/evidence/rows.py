@@ -31,8 +31,9 @@ def fault(benchmark: Benchmark, row: Mapping[str, object]) -> str:
     if row.get("status") not in STATUSES:
         return f"status is {shown(row.get('status'))}"
     error, bound = (row.get(name) for name in ("max_error", "error_bound"))
-    if row["status"] == "ok" and bound not in ("", None) and not float(error) <= float(bound):
-        return f"status is ok, but max_error is {error}, over error_bound {bound}"
+    is_gated = row["status"] == "ok" and bound not in ("", None)
+    if is_gated and (error in ("", None) or not float(error) <= float(bound)):
+        return f"status is ok, but max_error is {error}, and error_bound {bound}"
     must_be_timed = isinstance(benchmark, Timed) and row["status"] == "ok"
     has_time = float(row.get("median_ms") or 0) > 0
     return "" if has_time or not must_be_timed else "status is ok, but there is no median_ms"

@@ -402,10 +402,9 @@ def of_one_call(rows: pd.DataFrame) -> pd.DataFrame:
     """Ceilings with times of one call: a round under load has as many calls as fit into it."""
     calls = rows["calls"].fillna(1)
     times = {name: rows[name] / calls for name in ("ms", "median_ms")}
-    for name in ("rounds_ms", "again_ms"):
-        of_rounds = rounds(rows[name]) / calls.to_numpy()[:, None]
-        times[name] = [";".join(map(repr, of[~np.isnan(of)].tolist())) or None for of in of_rounds]
-    return rows.assign(**times)
+    of_rounds = rounds(rows["rounds_ms"]) / calls.to_numpy()[:, None]
+    one_call = [";".join(map(repr, of[~np.isnan(of)].tolist())) or None for of in of_rounds]
+    return rows.assign(**times, rounds_ms=one_call)
 
 
 def same_width(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

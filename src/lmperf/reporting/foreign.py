@@ -22,7 +22,7 @@ LONGEST = 300
 # LONG_NAMES: columns of kernel names, which are parsed in full length; NUMBERS: columns of numbers
 # joined by ";".
 LONG_NAMES, LONGEST_NAME = ("name",), 4000
-NUMBERS = ("rounds_ms", "again_ms")
+NUMBERS = ("rounds_ms",)
 # Special characters, only where a format would interpret them: `a_b` and `float32[4, 8]` stay.
 _SPECIAL = re.compile(
     r"[\\`*<|$~\"]"  # spans, tags, cells, mathematics, ends of attributes

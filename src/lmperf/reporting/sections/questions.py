@@ -106,7 +106,7 @@ class Questions(Section):
 
     @cached_property
     def slowed(self) -> pd.Series:
-        """The smallest step that waits and that autocast makes longer, with those of float32."""
+        """The smallest step that waits and that autocast makes longer than float32 (`ms_base`)."""
         found = self.of(STEM).compared(Way(EAGER, AUTOCAST).axes, Way(EAGER, FLOAT32).axes)
         waits = self.of(STEM).steps["waits"].reindex(found.index)
         found = found[waits & (found["high"] < 1)]
