@@ -263,14 +263,20 @@ class WhatToRun(Section):
     @cached_property
     def larger(self) -> pd.DataFrame:
         """The steps with a result of a larger batch than that of the table."""
+        return self._larger[self._larger["state"].isna()]
+
+    @cached_property
+    def _larger(self) -> pd.DataFrame:
         rows = steps(self.evidence)
         here = matching(rows, self.valid, ["size", "context_length"])["batch"]
-        return rows[(rows["batch"] > here) & rows["state"].isna()]
+        return rows[rows["batch"] > here]
 
     @cached_property
     def best_larger(self) -> pd.DataFrame:
-        """Of each size the step of a larger batch with float32 weights and most tokens a second."""
-        rows = self.larger[self.larger["dtype"] != NARROW]
+        """Of each size the step of a larger batch with float32 weights and most tokens a second; one
+        without a time if no larger batch has one.
+        """
+        rows = self._larger[self._larger["dtype"] != NARROW]
         rows = rows.sort_values("tokens_s", ascending=False, kind="stable")
         return rows.drop_duplicates("size")
 
