@@ -34,6 +34,7 @@ from lmperf.devices import DataSheet, sheet_of
 from lmperf.dtypes import DTYPES, dtype_of
 from lmperf.evidence import plausible
 from lmperf.evidence.review import Review
+from lmperf.evidence.rows import row_name
 from lmperf.evidence.store import Row
 from lmperf.gate import FAILED
 from lmperf.names import STATUSES, in_order, size_words
@@ -191,8 +192,8 @@ class Evidence:
     @cached_property
     def twice(self) -> pd.DataFrame:
         """The rows with results of two processes (R1): those of `rows`, `stem`, and the columns of
-        the second time with the suffix `_again`. A step that waits for the CPU in either process is
-        of the kind WAITING.
+        the second time with the suffix `_again`; `cell` is the name of the row. A step that waits
+        for the CPU in either process is of the kind WAITING.
         """
         found = [pd.DataFrame(columns=["noise_kind", "ms", "ms_again", "gpus", "gpus_again"])]
         for stem in self.again:
@@ -202,7 +203,9 @@ class Evidence:
             both = first.drop_duplicates("key").merge(second, on="key", suffixes=("", "_again"))
             both = both[both["state"].isna() & both["state_again"].isna()]
             kind = both["noise_kind"].mask(both["noise_kind_again"] == WAITING, WAITING)
-            found.append(both.assign(stem=stem, noise_kind=kind))
+            # Before the rows of all benchmarks are joined, which makes whole numbers floats.
+            names = [row_name(load(stem), row) for row in both.to_dict("records")]
+            found.append(both.assign(stem=stem, cell=names, noise_kind=kind))
         found = [one for one in found if len(one)] or found[:1]
         return pd.concat(found, ignore_index=True).copy()  # faster, as in `_judged`
 

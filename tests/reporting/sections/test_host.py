@@ -36,3 +36,9 @@ def test_graph_of_the_largest_size_is_beside_sdpa():
 
 def test_no_step_waits_where_all_are_graphs():
     assert "waits for the CPU" not in text(rung("graph", 10.0))
+
+
+def test_no_sentence_rests_on_a_loaded_step():
+    busy = dict(waits=True, device_ms=9.0, launches=100)
+    rows = [sdpa(15.0, "0.13B", **busy), sdpa(20.0, marks="loaded", **busy)]
+    assert host(*rows).busy["size"].to_list() == ["small"]

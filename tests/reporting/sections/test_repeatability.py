@@ -53,3 +53,8 @@ def test_difference_is_that_of_its_kind():
     found = made(*steps, twice(kernel(1.0), 2.0))
     assert found.apart(STEP).high == pytest.approx(0.05)
     assert found.has_steps
+
+
+def test_rows_of_several_benchmarks_keep_their_names():
+    found = made(twice(a_step(), 1.0), twice(kernel(1.0), 1.0)).pairs
+    assert not found["cell"].str.contains(".0", regex=False).any()

@@ -35,7 +35,7 @@ class Host(Section):
     @cached_property
     def smallest(self) -> pd.Series:
         """The compiled step of the smallest size."""
-        rows = having(self.run.valid, way=[SDPA], size=self.run.sizes[0], waits=True)
+        rows = having(self.run.valid, way=[SDPA], size=self.run.sizes[0], waits=True, holds=True)
         return some(rows, "the compiled step of the smallest size does not wait").iloc[0]
 
     @property
@@ -46,7 +46,8 @@ class Host(Section):
     @property
     def busy(self) -> pd.DataFrame:
         """The compiled steps that wait, where it is known how long the GPU is busy."""
-        rows = having(self.run.valid, way=[SDPA], waits=True).dropna(subset=["device_ms"])
+        rows = having(self.run.valid, way=[SDPA], waits=True, holds=True)
+        rows = rows.dropna(subset=["device_ms"])
         return sorted_for_reading(some(rows, "no GPU time of a step that waits"), ["size"])
 
     # A graph beside the same kernels without it, with bf16 weights.
@@ -61,7 +62,8 @@ class Host(Section):
     @property
     def gains(self) -> pd.DataFrame:
         """The smallest sizes at which the step without a graph waits, and takes longer."""
-        return self.graphs[self.graphs["waits"] & (self.graphs["ratio"] > GAINS)].head(SHOWN)
+        gains = self.graphs["waits"] & self.graphs["holds"] & (self.graphs["ratio"] > GAINS)
+        return self.graphs[gains].head(SHOWN)
 
     @property
     def largest(self) -> pd.Series:
@@ -69,7 +71,7 @@ class Host(Section):
         both = {"SDPA, compiled": (SDPA_GRAPH, SDPA), "bf16 weights": (GRAPH_NARROW, FUSED_NARROW)}
         for words, ways in both.items():
             found = having(self._beside(*ways), size=self.run.sizes[-1])
-            if len(found) and not found["waits"].iloc[0]:
+            if len(found) and found["holds"].iloc[0] and not found["waits"].iloc[0]:
                 return found.assign(words=words).iloc[0]
         raise NotMeasured("the largest size waits for the CPU, or was not measured")
 

@@ -10,8 +10,6 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from lmperf.benchmarks import load
-from lmperf.evidence.rows import row_name
 from lmperf.reporting.evidence import KERNEL, STEP, WAITING, having, some
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
@@ -38,7 +36,6 @@ class Repeatability(Section):
         both = some(self.evidence.twice, "no row was measured twice")
         apart = both["ms_again"] / both["ms"]
         return both.assign(
-            cell=[row_name(load(row["stem"]), row) for row in both.to_dict("records")],
             first=both["ms"],
             second=both["ms_again"],
             ratio=apart,

@@ -273,8 +273,9 @@ class WhatToRun(Section):
 
     @cached_property
     def best_larger(self) -> pd.DataFrame:
-        """Of each size the step of a larger batch with float32 weights and most tokens a second; one
-        without a time if no larger batch has one.
+        """Of each size the step of a larger batch with float32 weights and most tokens a second.
+
+        One without a time if no larger batch has one.
         """
         rows = self._larger[self._larger["dtype"] != NARROW]
         rows = rows.sort_values("tokens_s", ascending=False, kind="stable")
