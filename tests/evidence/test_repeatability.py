@@ -1,5 +1,7 @@
 """The rows that are measured a second time: which are drawn, when they are due, what is stored."""
 
+from contextlib import contextmanager
+
 import pytest
 from made_up import OK, pretend, project_of
 
@@ -69,6 +71,31 @@ def test_second_times_have_the_keys_of_the_first(folder, monkeypatch):
     measured.clear()
     repeat(project_of(folder))
     assert not measured
+
+
+def test_second_times_are_of_the_gpu_of_the_first_if_it_is_there(tmp_path, monkeypatch):
+    taken, free = [], []
+
+    @contextmanager
+    def locked(kind, number, say, among=None):
+        taken.append(among)
+        yield [], among or free
+
+    pretend(monkeypatch, lambda *_: OK)
+    monkeypatch.setattr("lmperf.evidence.record.locked", locked)
+    monkeypatch.setattr("lmperf.evidence.record.visible_gpus", lambda: ["GPU-3", "GPU-1"])
+    for stem, gpu in {"attention": "GPU-1", "end_to_end": "GPU-2"}.items():
+        free[:] = [gpu]
+        record(project_of(tmp_path, CONFIG), project_of(tmp_path).plan(stem))
+    taken.clear()
+    free[:] = ["GPU-3"]
+    repeat(project_of(tmp_path))
+    assert taken == [["GPU-1"], None]
+    rows = read(tmp_path / "report/here/evidence/repeatability.csv")[0]
+    assert {(row["benchmark"], row["gpus"]) for row in rows} == {
+        ("attention", "GPU-1"),
+        ("end_to_end", "GPU-3"),
+    }
 
 
 def test_drawn_rows_stay_drawn_when_cells_are_added(folder, monkeypatch):

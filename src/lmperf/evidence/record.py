@@ -22,6 +22,7 @@ from lmperf.evidence.project import Project
 from lmperf.evidence.repeatability import BENCHMARK, Repeated, Repeats
 from lmperf.evidence.rows import fault
 from lmperf.evidence.store import COST, COST_COLUMNS, Evidence
+from lmperf.measuring.gpus import visible_gpus
 from lmperf.measuring.lock import locked
 from lmperf.measuring.progress import Progress, saying_to
 from lmperf.measuring.supervisor import Supervisor
@@ -57,13 +58,27 @@ def record(
 
 
 def repeat(project: Project, log: Path | None = None) -> Counter[str]:
-    """Measure the drawn rows that are due a second time; see `record`."""
-    gpus = max((plan.gpus for plan in project.plans.values()), default=1)
-    with _Job(project, project.repeats.stem, gpus, log) as job:
+    """Measure the drawn rows that are due a second time, on the GPUs that measured them first if
+    this process may use them; see `record`.
+    """
+    statuses: Counter[str] = Counter()
+    visible, first = {*visible_gpus()}, {row["gpus"] for _, _, row in project.repeats.due}
+    here = sorted(gpus for gpus in first if gpus and visible.issuperset(gpus.split(";")))
+    for gpus in [*here, *([None] if first.difference(here) else [])]:
+        statuses += _repeat(project, gpus, log)
+    return statuses
+
+
+def _repeat(project: Project, gpus: str | None, log: Path | None) -> Counter[str]:
+    """Measure again on some GPUs what they measured first; None: on any, all that is still due."""
+    among = gpus.split(";") if gpus else None
+    number = len(among) if among else max(plan.gpus for plan in project.plans.values())
+    with _Job(project, project.repeats.stem, number, log, among) as job:
         plans = tuple(dataclasses.replace(plan) for plan in project.plans.values())
         repeats, again = Repeats(project.directory, plans), Repeated(project.directory)
+        due = [one for one in repeats.due if gpus in (None, one[2]["gpus"])]
         for plan in plans:
-            drawn = [(case, row["phase"]) for of, case, row in repeats.due if of is plan]
+            drawn = [(case, row["phase"]) for by, case, row in due if by is plan]
             if not drawn:
                 continue
             phases = {phase for _, phase in drawn}
@@ -82,12 +97,19 @@ def repeat(project: Project, log: Path | None = None) -> Counter[str]:
 class _Job:
     """A job that measures: holds the lock of its devices, signs rows, and counts what it costs."""
 
-    def __init__(self, project: Project, stem: str, gpus: int, log: Path | None):
+    def __init__(
+        self,
+        project: Project,
+        stem: str,
+        gpus: int,
+        log: Path | None,
+        among: Sequence[str] | None = None,
+    ):
         if not project.machine.is_here:
             raise UserError(
                 f"{project.machine.slug} measures in jobs of a cluster; here is no CUDA device"
             )
-        self._project, self._stem, self._number = project, stem, gpus
+        self._project, self._stem, self._number, self._among = project, stem, gpus, among
         self._say = saying_to(log)
         self._cost = Evidence(project.directory, COST, COST_COLUMNS)
         self._commit, self._version = commit_facts(project.root), lmperf_version(project.root)
@@ -95,7 +117,7 @@ class _Job:
         self.statuses: Counter[str] = Counter()
 
     def __enter__(self) -> _Job:
-        of_devices = locked(self._project.machine.kind, self._number, self.note)
+        of_devices = locked(self._project.machine.kind, self._number, self.note, self._among)
         self._locks, self._gpus = self._stack.enter_context(of_devices)
         # Benchmarks that write files of their own (the traces of `profiles`) put them here.
         os.environ["LMPERF_TRACES"] = str(self._project.directory / "traces")

@@ -23,7 +23,7 @@ _PATH, _POLL_S = "/tmp/lmperf.lock", 0.2
 
 @contextmanager
 def locked(
-    device: str, number: int, say: Callable[[str], None]
+    device: str, number: int, say: Callable[[str], None], among: Sequence[str] | None = None
 ) -> Iterator[tuple[list[int], list[str]]]:
     """Hold the locks of so many devices; yields their descriptors, and the UUIDs of GPUs.
 
@@ -31,11 +31,12 @@ def locked(
     CUDA_VISIBLE_DEVICES, and all at once or none, so that two that wait cannot block each other.
 
     number: of GPUs; a CPU is one device.
+    among: UUIDs of the GPUs to take them from, if not from those of CUDA_VISIBLE_DEVICES.
 
     Raises:
         UserError: there are too few GPUs, or a file cannot be opened.
     """
-    gpus = visible_gpus() if device == "cuda" else []
+    gpus = (visible_gpus() if among is None else among) if device == "cuda" else []
     if gpus and len(gpus) < number:
         raise UserError(f"needs {number} GPUs; this process may use {len(gpus)}")
     names, wanted, told = [f".{gpu}" for gpu in gpus] or [""], number if gpus else 1, False
