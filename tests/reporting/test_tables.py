@@ -118,7 +118,7 @@ def table():
 def test_markdown_has_italics_signs_and_their_legend(table):
     shown = formats.markdown(table)
     assert "| *10.0 (9.98-10.0)* |" in shown and "20.0 (20.0-20.0)ᶜ" in shown
-    assert "ᶜ capped: power or heat held the device back (1)." in shown
+    assert "ᶜ capped: power or heat held the device back (1 cell)." in shown
     assert "*Italic: the step waited for the CPU.*" in shown and "a&#124;b (ms)" in shown
 
 

@@ -40,7 +40,7 @@ from lmperf.gate import FAILED
 from lmperf.names import STATUSES, in_order, size_words
 from lmperf.reporting import foreign
 from lmperf.reporting.results import SIGNS
-from lmperf.reporting.words import GIB, NotMeasured
+from lmperf.reporting.words import GIB, MIB, NotMeasured
 from lmperf.statistics import LEAST_PAIRS, median_interval, noise_floor
 
 # Kinds of rows, of which two processes differ by more and more.
@@ -388,8 +388,12 @@ def judged(
 
 def _oom(asked: float, free: float) -> str:
     known = (("asked", asked), ("free", free))
-    said = [f"{word} {size / GIB:,.1f} GiB" for word, size in known if size == size]
+    said = [f"{word} {_size(of)}" for word, of in known if of == of]
     return f"OOM ({', '.join(said)})" if said else "OOM"
+
+
+def _size(of: float) -> str:
+    return f"{of / GIB:,.1f} GiB" if of >= GIB else f"{of / MIB:,.0f} MiB"
 
 
 def rounds(texts: pd.Series) -> np.ndarray:

@@ -173,7 +173,8 @@ def bar_chart(
         "mark": {"type": "bar", "strokeWidth": 1},
         "encoding": {
             "y": line,
-            "x": {"field": "y", "type": "quantitative", "title": unit, "stack": "zero"},
+            "x": {"field": "y", "type": "quantitative", "title": unit, "stack": "zero"}
+            | {"axis": {"tickCount": 5}},
             "color": colour,
             "stroke": {**colour, "legend": None},  # vl-convert draws a second one if stacked
             "order": {"field": "place", "type": "quantitative"},

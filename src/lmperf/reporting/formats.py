@@ -22,6 +22,7 @@ from tabulate import tabulate
 from lmperf.reporting.foreign import deep, plain
 from lmperf.reporting.html import inline
 from lmperf.reporting.results import SIGNS, Cell, Column, Table
+from lmperf.reporting.words import count
 
 FOLD = 15
 # Characters of a text that make its column a wide one.
@@ -35,7 +36,7 @@ COMPANIONS = ("low", "high", "n", "second", "verdict", "state", "marks", "waits"
 def legend(table: Table) -> str:
     """The notes of a table and the meaning of the signs in its cells."""
     counts = {mark: sum(mark in cell.marks for cell in table.cells) for mark in SIGNS}
-    said = [f"{SIGNS[m][0]} {SIGNS[m][1]} ({n})." for m, n in counts.items() if n]
+    said = [f"{SIGNS[m][0]} {SIGNS[m][1]} ({count(n, 'cell')})." for m, n in counts.items() if n]
     if any(cell.waits for cell in table.cells):
         said.append(table.italic)
     return " ".join(filter(None, (table.notes, *said)))

@@ -45,7 +45,6 @@ from lmperf.statistics import SAME, UNRESOLVED
 SPEEDUP = ["ratio", "low", "high", "n", "verdict", "why", "signs", "waits", "key", "key_base"]
 NOTHING = (None, NO_ROW, "unsupported", NOT_RECORDED)
 TO_MEASURE = "to measure"
-SPEED_UPS = "Speed-ups: of rows timed in turn the median ratio of rounds, else of medians"
 
 
 def cells(
@@ -206,7 +205,7 @@ def over(ours: str, base: str, header: str = "") -> Quantity:
         return pd.Series({n: made[n] for n in rows.index if n in made}, dtype=object)
 
     header = header or f"over {value_words('implementation', base)}"
-    note = f"{SPEED_UPS}; above one, the first is faster."
+    note = "Speed-ups: above one, the first is faster."
     return Quantity(header, f"{ours}.over.{base}", make, mine, note=note)
 
 
@@ -244,7 +243,7 @@ def over_base(header: str, name: str, form: str = "", **base) -> Quantity:
             made = {label: _without_interval(cell, FILTERS[form]) for label, cell in made.items()}
         return pd.Series(made, dtype=object)
 
-    note = f"{SPEED_UPS}; above one, the line is faster."
+    note = "Speed-ups: above one, the line is faster."
     return Quantity(header, name, make, note="" if form else note)
 
 

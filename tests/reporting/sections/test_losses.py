@@ -20,19 +20,18 @@ def losses(*rows):
 
 
 @pytest.mark.parametrize(
-    ("value", "outside", "side"),
+    ("value", "outside", "harms"),
     [
-        *((2.05, 0, "near"), (2.12, 2.12 / 2.1 - 1, "near"), (2.13, 2.13 / 2.1 - 1, "above")),
-        *((1.981, -0.0095, "near"), (1.979, -0.0105, "below"), (4.2, 1, "above")),
+        *((2.05, 0, False), (2.12, 2.12 / 2.1 - 1, False), (2.13, 2.13 / 2.1 - 1, True)),
+        *((1.979, -0.0105, False), (4.2, 1, True)),
     ],
 )
-def test_loss_is_near_within_one_percent_of_range(value, outside, side):
+def test_loss_harms_from_one_percent_above_the_range_on(value, outside, harms):
     made = losses(*runs(value))
     assert made.outside["large"] == pytest.approx(outside)
-    sides = {"above": made.above, "below": made.below}
-    assert [name for name, sizes in sides.items() if len(sizes)] == [side] * (side != "near")
-    if side == "near":
-        assert made.near == ["large"]
+    assert bool(len(made.above)) is harms
+    if not harms:
+        assert made.harmless == ["large"] and made.bound == pytest.approx(max(outside, 0), abs=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -45,13 +44,12 @@ def test_bf16_hurts_if_every_run_ends_higher(exact, autocast, half, hurts):
     assert bool(len(made.above)) is not (half == 1.7)
 
 
-def test_page_says_near_and_far_losses_by_size():
+def test_page_says_which_losses_are_above_the_range():
     rows = [*runs(2.1, size=SMALL), *runs(4.2, size=MEDIUM), *runs(1.0)]
     page = planted.page("mixed_precision", planted.evidence(*rows, mixed()))
     [said] = [said for said in page.said if "bf16 weights" in said]
-    assert "within the range with float32 weights and gradients (small" in said
+    assert "do not end above the range with float32 weights and gradients (small and large" in said
     assert "At medium" in said and "100.0 % above" in said
-    assert "At large" in said and "50.0 % below" in said
     [table] = [table for table in page.tables if table.id == "M3"]
     [outside] = [column for column in table.columns if column.header == "outside"]
     assert [cell.words for cell in outside.cells] == ["no", "+100.0 %", "-50.0 %"]
@@ -59,7 +57,7 @@ def test_page_says_near_and_far_losses_by_size():
 
 def test_graph_with_bf16_gradients_is_no_part_of_the_range():
     made = losses(*runs(2.05), loss("graph", 2.2, LARGE))
-    assert made.near == ["large"] and made.graph_above["large"] == pytest.approx(2.2 / 2.1 - 1)
+    assert made.harmless == ["large"] and made.graph_above["large"] == pytest.approx(2.2 / 2.1 - 1)
     assert not len(losses(*runs(2.05), loss("graph", 2.11, LARGE)).graph_above)
 
 
@@ -68,7 +66,7 @@ def test_steps_trained_several_times_are_compared_by_their_means():
     made = losses(
         *(loss(name, of, SMALL, run=n) for name, both in apart.items() for n, of in enumerate(both))
     )
-    assert made.near == ["small"] and not len(made.above)  # though 2.4 is above every other run
+    assert made.harmless == ["small"]  # though 2.4 is above every other run
     assert made.apart == {"small": pytest.approx(2.4 / 1.8 - 1)}
     assert (made.runs.low, made.runs.high) == (2, 2)
 

@@ -71,7 +71,6 @@ def test_links_lead_to_the_headings_of_tables():
     text = to_html(planted.page("end_to_end", planted.evidence(step)).text)
     page, anchor = places["E1"].split("#")
     assert page == "end_to_end.md" and f'id="{anchor}"' in text
-    assert places["P1"] == "profiles.md"
 
 
 def test_unknown_table_of_a_question_is_an_error(tmp_path):

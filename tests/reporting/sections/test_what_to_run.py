@@ -66,7 +66,7 @@ def test_first_table_of_a_quick_run_has_graphs_alone():
     graphs = step(SMALL, AUTOCAST, "sdpa_graph", 12.5), rung("graph", 10.0, SMALL)
     made = page(*graphs).text
     assert "| size | SDPA, compiled, CUDA graph (ms) | fused, CUDA graph (ms) |" in made
-    assert "fused is 1.25 times as fast" in made and "waits for the CPU" not in made
+    assert "the fused one is 1.25 times as fast" in made and "waits for the CPU" not in made
     made = page(*graphs, sdpa(20.0, SMALL)).text
     assert "| size | SDPA, compiled (ms) | the same, CUDA graph (ms) |" in made
 
@@ -78,7 +78,9 @@ def test_gain_of_the_graph_is_divided_by_times_on_the_gpu(fused_ms, words):
         rung("fused_blocks", 30.0, SMALL, device_ms=fused_ms, waits=True),
         rung("graph", 9.0, SMALL, device_ms=8.0),
     )
-    said = f"{words} of its gain comes from that: at small the GPU is busy for 10.0 ms with SDPA"
+    said = (
+        f"{words} of its gain comes from these two: at small the GPU is busy for 10.0 ms with SDPA"
+    )
     assert said in made.text
 
 

@@ -116,6 +116,11 @@ class EndToEnd(Section):
         timed = self.steps["implementation"][self.steps["state"].isna()]
         return BLOCKS if BLOCKS in timed.values else WHOLE
 
+    @property
+    def compiled_sizes(self) -> list[str]:
+        """The sizes at which a gain of compiled steps over eager ones is known."""
+        return in_order("size", Gain(self._run_as(self.compiling, EAGER)).rows["size"])
+
     @cached_property
     def _repaid(self) -> pd.DataFrame:
         """Compiled steps beside eager ones, where the interval of the ratio lies above 1.
@@ -146,14 +151,13 @@ class EndToEnd(Section):
     def pays(self) -> list[tuple[int, str | None, str]]:
         """For each context the size from which on autocast is faster than float32, and the largest.
 
-        Contexts of one size are left out.
-
-        Faster: the interval of the ratio lies above 1, also where a step waits. None: at no size.
+        Contexts of one size are left out. A step that waits for the CPU is faster only if its ratio
+        exceeds the noise floor. None: at no size.
         """
         found = []
         for (context,), part in parts(self._autocast, "context_length"):
             sizes = in_order("size", part["size"])
-            faster = (part["low"] > 1).groupby(part["size"]).all()
+            faster = self._pays(part).groupby(part["size"]).all()
             from_on = [s for i, s in enumerate(sizes) if faster[sizes[i:]].all()]
             if len(sizes) > 1:
                 found.append((context, from_on[0] if from_on else None, sizes[-1]))
@@ -162,8 +166,12 @@ class EndToEnd(Section):
     @property
     def rest_waits(self) -> bool:
         """Whether every step that autocast does not make faster waits for the CPU."""
-        rest = self._autocast[~(self._autocast["low"] > 1)]
+        rest = self._autocast[~self._pays(self._autocast)]
         return not rest.empty and bool(rest["waits"].all())
+
+    @staticmethod
+    def _pays(steps: pd.DataFrame) -> pd.Series:
+        return steps["low"] > np.where(steps["waits"], 1 + steps["floor"], 1)
 
     @cached_property
     def _autocast(self) -> pd.DataFrame:

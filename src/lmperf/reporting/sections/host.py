@@ -19,7 +19,7 @@ from lmperf.reporting.sections.steps import (
     usual,
 )
 from lmperf.reporting.sections.what_to_run import WhatToRun
-from lmperf.reporting.words import NotMeasured, Range
+from lmperf.reporting.words import NotMeasured
 
 GAINS = 1.1  # a graph gains something where a step without it takes so many times as long
 SHOWN = 2  # sizes in a sentence
@@ -39,11 +39,12 @@ class Host(Section):
         return some(rows, "the compiled step of the smallest size does not wait").iloc[0]
 
     @property
-    def launch_us(self) -> Range:
-        """µs of a step for each of its kernels, of `busy`."""
-        return Range.of(1e3 * self.busy["ms"] / self.busy["launches"])
+    def launch_us(self) -> float:
+        """µs for each kernel of the step in which the GPU is busy for the smallest share."""
+        idle = self.busy.loc[(self.busy["device_ms"] / self.busy["ms"]).idxmin()]
+        return 1e3 * idle["ms"] / idle["launches"]
 
-    @property
+    @cached_property
     def busy(self) -> pd.DataFrame:
         """The compiled steps that wait, where it is known how long the GPU is busy."""
         rows = having(self.run.valid, way=[SDPA], waits=True, holds=True)

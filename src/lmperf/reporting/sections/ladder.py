@@ -160,11 +160,15 @@ class Ladder(Section):
         return Range.of(some(change.dropna(), "no busy time of both steps"))
 
     def takes_longer_to_launch(self, rung: Rung) -> bool:
-        """Whether a step that waits for the CPU takes longer than the rung below, the GPU not."""
+        """Whether every step that waits for the CPU takes longer than the rung below, the GPU not.
+
+        Some step by more than the noise floor.
+        """
         found = self.over_below(rung)
-        waits = steps(self.evidence)["waits"][found.index].astype(bool)
+        found = found[steps(self.evidence)["waits"][found.index].astype(bool)]
         longer = found["device_ms"] > 1.02 * found["device_ms_base"]
-        return bool((waits & (found["high"] < 1) & ~longer).any())
+        by_launches = (found["high"] < 1) & ~longer
+        return bool(by_launches.all() and (found["ratio"] < 1 / (1 + found["floor"])).any())
 
     def ends_waiting(self, rung: Rung) -> bool:
         """Whether the rung below a graph waits somewhere, but the graph nowhere."""

@@ -119,15 +119,15 @@ class Losses(Section):
         return rows.groupby("size", sort=False)["outside"].first()
 
     @property
-    def near(self) -> list[str]:
-        """The sizes whose losses with bf16 weights are in or near the range."""
-        near = self.outside[self.outside.abs() <= NEAR]
-        return [*some(near, "no loss with bf16 weights is near those with float32 weights").index]
+    def harmless(self) -> list[str]:
+        """The sizes whose losses with bf16 weights are below, in or near the range."""
+        found = self.outside[self.outside <= NEAR]
+        return [*some(found, "each loss with bf16 weights is above those with float32").index]
 
     @property
     def bound(self) -> float:
-        """How far the losses of `near` are outside the range, rounded up to 0.1 %."""
-        return rounded_up(self.outside[self.near].abs().max())
+        """How far the losses of `harmless` are above the range, rounded up to 0.1 %."""
+        return rounded_up(self.outside[self.harmless].max().clip(0))
 
     @property
     def above(self) -> pd.Series:
@@ -144,10 +144,6 @@ class Losses(Section):
         """Size -> by which fraction runs of a rung with other seeds differ at most."""
         rows = self.every.frame.dropna(subset=["apart"])
         return rows.groupby("size")["apart"].first().to_dict()
-
-    @property
-    def below(self) -> pd.Series:
-        return self.outside[self.outside < -NEAR].abs()
 
     # Sizes at which every run that multiplies in bf16 ends higher.
 
@@ -177,5 +173,5 @@ class Losses(Section):
 
 
 def _farthest(values: pd.Series) -> float:
-    """The value with the largest distance from 0; NaN if there is none."""
-    return max(values.dropna(), key=abs, default=float("nan"))
+    """The greatest value if one is above 0, else the least; NaN if there is none."""
+    return values.max() if values.max() > 0 else values.min()

@@ -207,12 +207,9 @@ class Profiles(Section):
 
     @property
     def waiting(self) -> pd.Series:
-        """The step that waits longest for the CPU; its wall time is within 10 % of the timer's."""
-        steps = self.steps
-        confirmed = (steps["wall_ms"] / steps["timer"] - 1).abs() <= 0.1
-        waits = steps[confirmed & (steps["wall_ms"] > 1.1 * steps["busy"])]
-        waits = some(waits, "no wall time of a step that waits is confirmed")
-        return waits.loc[(waits["wall_ms"] / waits["busy"]).idxmax()]
+        """The step that waits longest for the CPU."""
+        filled = self.steps["busy"] / self.steps["timer"]
+        return self.steps.loc[some(filled.dropna(), "no profiled step was timed").idxmin()]
 
     @property
     def first_kernel(self) -> pd.Series:
@@ -280,11 +277,11 @@ def short_words(implementation: str) -> str:
 
 
 def bar(line: pd.Series) -> list[dict]:
-    """The parts of the bar of a step; behind the last one its busy and wall time."""
+    """The parts of the bar of a step; behind the last one its sum and the time of the step."""
     least = LEAST_DRAWN * line["busy"]
     known = {CLASSES[name].words: line[name] for name in CLASSES if line[name] > least}
     end = f"{sig(line['busy'])} ms busy"
-    end += f", {sig(line['wall_ms'])} ms wall" if line["wall_ms"] > line["busy"] else ""
+    end += f", {sig(line['timer'])} ms step" if line["timer"] > line["busy"] else ""
     shared = {"panel": dtype_words(line["dtype"]), "line": line["step"]}
     made = [
         shared | {"name": name, "y": ms, "value": f"{sig(ms)} ms, {percent(ms / line['busy'])}"}

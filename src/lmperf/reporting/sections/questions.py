@@ -32,7 +32,7 @@ from lmperf.workflow import TEMPLATES
 PHASES = ["forward", "backward", STEP]
 LINEAR_LAYERS = 4  # of a block: q, k and v in one, attention's output, gate and up in one, down
 VARIES = 0.20  # what differs by less is not said
-WAITS = 1.1  # wall time over the time of all kernels, from which on a phase waits for the CPU
+WAITS = 1.1  # the time of a phase over that of its kernels, from which on it waits for the CPU
 
 
 class Questions(Section):
@@ -131,18 +131,24 @@ class Questions(Section):
 
     @cached_property
     def confirmed(self) -> pd.DataFrame:
-        """The profiled phases that the timer has: `apart`, relative; `waits` for the CPU.
+        """The profiled phases that the timer has: `filled`, kernels over its time; `waits`.
 
-        A phase waits if it did so when it was timed or if its kernels do not fill its profile.
+        A phase waits for the CPU if it did so when it was timed or if its kernels do not fill it.
         """
-        cases = self.of("profiles").cases.sound.dropna(subset=["timer", "wall_ms"])
+        cases = self.of("profiles").cases.sound.dropna(subset=["timer", "busy"])
         timed = matching(cases, self.rows(STEM).valid.frame, CASE)["waits"].eq(True)
-        late = timed | (cases["wall_ms"] > WAITS * cases["busy"])
-        apart = (cases["wall_ms"] / cases["timer"] - 1).abs()
-        return cases.assign(apart=apart, waits=late & self.evidence.is_cuda)
+        late = timed | (cases["timer"] > WAITS * cases["busy"])
+        filled = cases["busy"] / cases["timer"]
+        return cases.assign(filled=filled, waits=late & self.evidence.is_cuda)
 
     def apart(self, **where) -> Range:
-        return Range.of(having(self.confirmed, **where)["apart"])
+        """How far the kernels of a phase are from its time, a fraction."""
+        return Range.of((having(self.confirmed, **where)["filled"] - 1).abs())
+
+    @property
+    def filled(self) -> Range:
+        """How much of the time of phases that wait for the CPU their kernels fill."""
+        return Range.of(having(self.confirmed, waits=True)["filled"])
 
     def in_forward(self, rows: pd.DataFrame, **where) -> pd.DataFrame:
         """Of some rows those of the forward whose longest kernel the write-up names."""

@@ -14,9 +14,11 @@ from lmperf.reporting.evidence import KERNEL, STEP, WAITING, having, some
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.words import NotMeasured, Range
+from lmperf.statistics import LEAST_PAIRS
 
 KINDS = (KERNEL, STEP, WAITING)
-LEAST = 3  # fewer rows of a kind say nothing
+LEAST = LEAST_PAIRS  # fewer rows of a kind say nothing
+ASSUMED = {KERNEL: "kernels", STEP: "steps", WAITING: "steps that wait for the CPU"}
 AT_LIMIT = 0.95  # of the power limit
 
 
@@ -72,14 +74,27 @@ class Repeatability(Section):
             raise NotMeasured(f"fewer than {LEAST} rows of kind {kind} were measured twice")
         return Range.of(rows["apart"])
 
+    def number(self, kind: str) -> int:
+        """How many rows of a kind were measured twice."""
+        return len(having(self.evidence.twice, noise_kind=kind))
+
     def has_phases(self, kind: str) -> bool:
         """Whether not all rows of a kind are whole train steps."""
         return bool((having(self.pairs, noise_kind=kind)["phase"] != "train_step").any())
 
     @property
+    def assumed(self) -> list[str]:
+        """The kinds whose noise floor is assumed, since too few rows were measured twice."""
+        kinds = KINDS if self.evidence.is_cuda else KINDS[:-1]
+        if "end_to_end" not in self.evidence.stems:
+            kinds = KINDS[:1]
+        few = [kind for kind in kinds if self.number(kind) < LEAST]
+        return [ASSUMED[kind] for kind in some(few, "all noise floors are measured")]
+
+    @property
     def has_steps(self) -> bool:
         """Whether enough steps that keep the device busy were measured twice."""
-        return len(having(self.evidence.twice, noise_kind=STEP)) >= LEAST
+        return self.number(STEP) >= LEAST
 
     @property
     def at_the_limit(self) -> pd.Series:

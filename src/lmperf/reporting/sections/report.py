@@ -118,6 +118,15 @@ class Report(Section):
         known = known.dropna().astype(str)
         return known[known.str.startswith("GPU-")].str.split(";").explode().nunique()
 
+    @property
+    def at_once(self) -> int:
+        """How many jobs measured at the same time, at most, each on GPUs of its own."""
+        cost = self.evidence.cost
+        if not self.evidence.is_cuda or "measured_at" not in cost:
+            return 1
+        begun, ended = cost["started_at"].astype(str), cost["measured_at"].astype(str)
+        return max(int(((begun <= time) & (time < ended)).sum()) for time in begun)
+
     @cached_property
     def throttled(self) -> pd.Series:
         """The largest graph that draws the power limit back to back, below its usual clock."""
