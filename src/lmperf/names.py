@@ -84,7 +84,7 @@ IMPLEMENTATIONS = {
     "fused_loss": Shown("loss in chunks", Look(MUSTARD, "*")),
     "fused_blocks": Shown("fused blocks", Look(BLUE, "*")),
     "sdpa_graph": Shown("SDPA, compiled by block, CUDA graph", Look(ORANGE, "*")),
-    "graph": Shown("CUDA graph", Look(VIOLET, "*")),
+    "graph": Shown("fused, CUDA graph", Look(VIOLET, "*")),
     "bf16_weights": Shown("bf16 weights, no graph", Look(PINK, "*")),
     "bf16_graph": Shown("bf16 weights, CUDA graph", Look(PINK, "*")),
     "fp8_tensorwise": Shown("FP8, tensorwise (torchao)", Look(BLUE, "H")),

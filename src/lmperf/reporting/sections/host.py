@@ -40,7 +40,7 @@ class Host(Section):
 
     @property
     def launch_us(self) -> float:
-        """µs for each kernel of the step in which the GPU is busy for the smallest share."""
+        """µs of the step for each kernel, where the GPU is busy for the smallest share of it."""
         idle = self.busy.loc[(self.busy["device_ms"] / self.busy["ms"]).idxmin()]
         return 1e3 * idle["ms"] / idle["launches"]
 
