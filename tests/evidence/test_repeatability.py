@@ -69,8 +69,10 @@ def test_second_times_have_the_keys_of_the_first(folder, monkeypatch):
     assert {row["benchmark"] for row in rows} == {"attention", "end_to_end"}
     assert not project_of(folder).repeats.is_due
     measured.clear()
+    (folder / "report/here/evidence/repeatability.csv").unlink()
     repeat(project_of(folder))
     assert not measured
+    assert len(read(folder / "report/here/evidence/repeatability.csv")[0]) == ROWS
 
 
 def test_second_times_are_of_the_gpu_of_the_first_if_it_is_there(tmp_path, monkeypatch):

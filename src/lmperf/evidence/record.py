@@ -64,7 +64,7 @@ def repeat(project: Project, log: Path | None = None) -> Counter[str]:
     statuses: Counter[str] = Counter()
     visible, first = {*visible_gpus()}, {row["gpus"] for _, _, row in project.repeats.due}
     here = sorted(gpus for gpus in first if gpus and visible.issuperset(gpus.split(";")))
-    for gpus in [*here, *([None] if first.difference(here) else [])]:
+    for gpus in [*here, *([] if here and first.issubset(here) else [None])]:
         statuses += _repeat(project, gpus, log)
     return statuses
 
@@ -72,7 +72,7 @@ def repeat(project: Project, log: Path | None = None) -> Counter[str]:
 def _repeat(project: Project, gpus: str | None, log: Path | None) -> Counter[str]:
     """Measure again on some GPUs what they measured first; None: on any, all that is still due."""
     among = gpus.split(";") if gpus else None
-    number = len(among) if among else max(plan.gpus for plan in project.plans.values())
+    number = len(among) if among else max((one.gpus for one in project.plans.values()), default=1)
     with _Job(project, project.repeats.stem, number, log, among) as job:
         plans = tuple(dataclasses.replace(plan) for plan in project.plans.values())
         repeats, again = Repeats(project.directory, plans), Repeated(project.directory)
