@@ -80,22 +80,22 @@ def test_second_times_are_of_the_gpu_of_the_first_if_it_is_there(tmp_path, monke
 
     @contextmanager
     def locked(kind, number, say, among=None):
-        taken.append(among)
+        taken.append((number, among))
         yield [], among or free
 
     pretend(monkeypatch, lambda *_: OK)
     monkeypatch.setattr("lmperf.evidence.record.locked", locked)
     monkeypatch.setattr("lmperf.evidence.record.visible_gpus", lambda: ["GPU-3", "GPU-1"])
-    for stem, gpu in {"attention": "GPU-1", "end_to_end": "GPU-2"}.items():
-        free[:] = [gpu]
+    for stem, gpus in {"attention": ["GPU-3", "GPU-1"], "end_to_end": ["GPU-2"]}.items():
+        free[:] = gpus
         record(project_of(tmp_path, CONFIG), project_of(tmp_path).plan(stem))
     taken.clear()
     free[:] = ["GPU-3"]
     repeat(project_of(tmp_path))
-    assert taken == [["GPU-1"], None]
+    assert taken == [(2, ["GPU-3", "GPU-1"]), (1, None)]
     rows = read(tmp_path / "report/here/evidence/repeatability.csv")[0]
     assert {(row["benchmark"], row["gpus"]) for row in rows} == {
-        ("attention", "GPU-1"),
+        ("attention", "GPU-3;GPU-1"),
         ("end_to_end", "GPU-3"),
     }
 

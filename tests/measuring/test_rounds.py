@@ -136,6 +136,8 @@ def test_gpus_are_locked_all_or_none(monkeypatch):
             pass
         with locked("cuda", 1, pytest.fail):  # the third is free again
             pass
+    with locked("cuda", 2, pytest.fail, among=["GPU-2", "GPU-1"]) as (_, gpus):
+        assert gpus == ["GPU-2", "GPU-1"]
     with pytest.raises(UserError, match="needs 4 GPUs; this process may use 3"):
         locked("cuda", 4, pytest.fail).__enter__()
 

@@ -113,12 +113,13 @@ class _Job:
         self._say = saying_to(log)
         self._cost = Evidence(project.directory, COST, COST_COLUMNS)
         self._commit, self._version = commit_facts(project.root), lmperf_version(project.root)
-        self._stack, self._started, self._groups = ExitStack(), datetime.now(UTC), 0
+        self._stack, self._groups = ExitStack(), 0
         self.statuses: Counter[str] = Counter()
 
     def __enter__(self) -> _Job:
         of_devices = locked(self._project.machine.kind, self._number, self.note, self._among)
         self._locks, self._gpus = self._stack.enter_context(of_devices)
+        self._started = datetime.now(UTC)
         # Benchmarks that write files of their own (the traces of `profiles`) put them here.
         os.environ["LMPERF_TRACES"] = str(self._project.directory / "traces")
         return self

@@ -38,7 +38,12 @@ def test_no_step_waits_where_all_are_graphs():
     assert "waits for the CPU" not in text(rung("graph", 10.0))
 
 
-def test_no_sentence_rests_on_a_loaded_step():
+def test_sentences_on_waiting_rest_on_no_loaded_step():
     busy = dict(waits=True, device_ms=9.0, launches=100)
     rows = [sdpa(15.0, "0.13B", **busy), sdpa(20.0, marks="loaded", **busy)]
     assert host(*rows).busy["size"].to_list() == ["small"]
+    said = text(
+        *rows, rung("bf16_weights", 20.0, waits=True, marks="loaded"), rung("bf16_graph", 5)
+    )
+    assert "At small that is 150 µs a kernel" in said
+    assert "of 20.0" not in said and "With bf16 weights a CUDA graph" not in said

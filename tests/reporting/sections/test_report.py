@@ -51,6 +51,18 @@ def test_mfu_without_data_sheet_is_a_share_of_the_matmul():
 # How far to trust this.
 
 
+def test_jobs_that_overlap_ran_at_once():
+    times = [("10:00", "10:20"), ("10:05", "10:10"), ("10:10", "10:30")]
+    cost = [{"stem": "lrpe", "started_at": begun, "measured_at": ended} for begun, ended in times]
+    assert report(ok(), cost_rows=cost).at_once == 2
+    assert report(ok()).at_once == 1
+
+
+def test_machine_of_kernels_alone_is_named_so():
+    kernel = planted.row("attention", 1.0)
+    assert "# Kernels of" in page(kernel).text and "# Kernels of" not in page(kernel, ok()).text
+
+
 @pytest.mark.parametrize(
     ("watts", "mhz", "throttled"), [(690, 1500, True), (600, 1500, False), (690, 1950, False)]
 )

@@ -157,3 +157,14 @@ def test_code_trains_on_a_gpu(dtype):
     exec(code(rung("graph", 1.0, SMALL)).replace("autocast_bfloat16", dtype), names)
     losses = [names["step"]().item() for _ in range(20)]
     assert losses[-1] < losses[0]
+
+
+def test_larger_batch_without_a_time_did_not_run():
+    large = step("0.13B", AUTOCAST, "fused_blocks", None, batch=64)
+    said = page(sdpa(20.0, "0.13B"), rung("graph", 10.0, "0.13B"), large).text
+    assert "| OOM |" in said and "Larger batches ran" not in said
+
+
+def test_loaded_steps_are_not_compared():
+    rows = rung("graph", 10.0), step("0.97B", AUTOCAST, "sdpa_graph", 20.0, marks="loaded")
+    assert "the fused one is" not in page(*rows).text

@@ -86,9 +86,12 @@ class EndToEnd(Section):
     # What the sentences say.
 
     def compared(self, ours: dict, base: dict) -> pd.DataFrame:
-        """The train steps with some values, with their speed-ups over a base; our model's."""
+        """The train steps with some values, with their speed-ups over a base; our model's.
+
+        Both hold.
+        """
         found = pairs(self.evidence, STEM, ours, base)
-        return found[found.index.isin(self.steps.index)]
+        return found[found.index.isin(self.steps.index) & found["holds"]]
 
     def _run_as(self, implementation: str, base: str) -> pd.DataFrame:
         return self.compared({"implementation": implementation}, {"implementation": base})
@@ -116,11 +119,6 @@ class EndToEnd(Section):
         timed = self.steps["implementation"][self.steps["state"].isna()]
         return BLOCKS if BLOCKS in timed.values else WHOLE
 
-    @property
-    def compiled_sizes(self) -> list[str]:
-        """The sizes at which a gain of compiled steps over eager ones is known."""
-        return in_order("size", Gain(self._run_as(self.compiling, EAGER)).rows["size"])
-
     @cached_property
     def _repaid(self) -> pd.DataFrame:
         """Compiled steps beside eager ones, where the interval of the ratio lies above 1.
@@ -128,7 +126,7 @@ class EndToEnd(Section):
         Also steps that wait for the CPU, which have no verdict.
         """
         found = self._run_as(self.compiling, EAGER)
-        return found[found["holds"] & (found["low"] > 1)]
+        return found[found["low"] > 1]
 
     @property
     def pay_back(self) -> Range:
@@ -201,7 +199,6 @@ class EndToEnd(Section):
     def memory_saved(self, implementation: str, base: str) -> Range:
         """By which fraction an implementation lowers the peak of a step."""
         found = self._run_as(implementation, base)
-        found = found[found["holds"]]
         return Range.of(1 - found["peak_gib"] / found["peak_gib_base"])
 
     @property

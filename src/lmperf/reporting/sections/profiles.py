@@ -89,11 +89,16 @@ class Profiles(Section):
 
     @cached_property
     def cases(self) -> Rows:
-        """A row for each profiled phase of a step: `by_class`, and `timer`: its ms in E1."""
+        """A row for each profiled phase of a step: `by_class`, and `timer`: its ms in E1.
+
+        is_compared: whether a sentence may rest on that time.
+        """
         cases = by_class(self.rows(STEM).frame, self.kernels.frame)
-        timer = matching(cases, self.rows(TIMED).valid.frame, CASE)["ms"]
+        timed = matching(cases, self.rows(TIMED).valid.frame, CASE)
         ways = cases["dtype"].map(dtype_words) + ", " + cases["implementation"].map(short_words)
-        return self.rows(STEM).kept(cases.assign(timer=timer, way=ways))
+        return self.rows(STEM).kept(
+            cases.assign(timer=timed["ms"], is_compared=timed["holds"].eq(True), way=ways)
+        )
 
     @property
     def class_columns(self) -> list[Quantity]:
@@ -208,8 +213,8 @@ class Profiles(Section):
     @property
     def waiting(self) -> pd.Series:
         """The step that waits longest for the CPU."""
-        filled = self.steps["busy"] / self.steps["timer"]
-        return self.steps.loc[some(filled.dropna(), "no profiled step was timed").idxmin()]
+        timed = some(having(self.steps, is_compared=True), "no profiled step was timed")
+        return timed.loc[(timed["busy"] / timed["timer"]).idxmin()]
 
     @property
     def first_kernel(self) -> pd.Series:

@@ -40,10 +40,7 @@ class Questions(Section):
 
     @cached_property
     def places(self) -> dict[str, str]:
-        """Table -> its page with the anchor of its heading, which its template has.
-
-        A heading that is put together from several strings has no anchor here.
-        """
+        """Table -> its page with the anchor of its heading, which its template has."""
         found = {
             "Ceilings": "method.md#ceilings",
             "R1": "method.md#r1-rows-measured-a-second-time",
@@ -52,9 +49,8 @@ class Questions(Section):
         for stem in stems():
             path = TEMPLATES / f"{stem}.md.j2"
             text = path.read_text(encoding="utf-8") if path.exists() else ""
-            for name, title, is_whole in re.findall(r'table\("([A-Z]\d+)\. ([^"]*)"(,?)', text):
-                heading = f"#{anchor(f'{name}. {title}')}" if is_whole else ""
-                found[name] = f"{stem}.md{heading}"
+            for name, title in re.findall(r'table\("([A-Z]\d+)\. ([^"]*)"', text):
+                found[name] = f"{stem}.md#{anchor(f'{name}. {title}')}"
         return found
 
     # Timing a model.
@@ -135,7 +131,7 @@ class Questions(Section):
 
         A phase waits for the CPU if it did so when it was timed or if its kernels do not fill it.
         """
-        cases = self.of("profiles").cases.sound.dropna(subset=["timer", "busy"])
+        cases = having(self.of("profiles").cases.sound, is_compared=True).dropna(subset=["busy"])
         timed = matching(cases, self.rows(STEM).valid.frame, CASE)["waits"].eq(True)
         late = timed | (cases["timer"] > WAITS * cases["busy"])
         filled = cases["busy"] / cases["timer"]

@@ -92,19 +92,19 @@ def usual(evidence: Evidence) -> pd.DataFrame:
 
 
 def compared(evidence: Evidence, ours: Way, base: Way) -> pd.DataFrame:
-    """The steps of a way that have a result, beside those of another one in the same cell.
+    """The steps of a way beside those of another one in the same cell, where both hold.
 
     Columns as of `gains.pairs`. Steps of two GPUs of one kind are compared, too: they are resolved
     if their ratio exceeds how far such GPUs differ.
     """
     both = pairs(evidence, STEM, ours.axes, base.axes)
     both = both[both.index.isin(steps(evidence).index)]
-    both = both[both["state"].isna() & both["state_base"].isna()]
+    both = both[both["holds"]]
     ratio = both["ms_base"] / both["ms"]
     apart = pd.Series(UNRESOLVED, both.index, dtype=object)
     apart[ratio > 1 + BETWEEN_GPUS] = FASTER
     apart[ratio < 1 / (1 + BETWEEN_GPUS)] = SLOWER
-    apart[both["waits"] | ~both["holds"]] = UNRESOLVED
+    apart[both["waits"]] = UNRESOLVED
     one_gpu = both["ratio"].notna()
     return both.assign(
         ratio=both["ratio"].where(one_gpu, ratio), verdict=both["verdict"].where(one_gpu, apart)

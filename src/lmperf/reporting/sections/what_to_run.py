@@ -119,7 +119,7 @@ class WhatToRun(Section):
         if self.evidence.is_cuda:
             return near
         beside = rows["way"].map(lambda way: compared(self.evidence, best["way"], way)["verdict"])
-        return near | (beside.map(lambda of: of.get(best.name, FASTER)) != FASTER)
+        return near | (beside.map(lambda of: of.get(best.name)) != FASTER)
 
     @cached_property
     def recipe(self) -> Way:
@@ -270,6 +270,11 @@ class WhatToRun(Section):
         rows = steps(self.evidence)
         here = matching(rows, self.valid, ["size", "context_length"])["batch"]
         return rows[rows["batch"] > here]
+
+    @property
+    def timed_larger(self) -> pd.DataFrame:
+        """Those of `best_larger` with a time."""
+        return self.best_larger[self.best_larger["state"].isna()]
 
     @cached_property
     def best_larger(self) -> pd.DataFrame:
