@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.process, pytest.mark.slow]
 ROOT = Path(__file__).parents[1]
 JOBS = yaml.safe_load((ROOT / ".github/workflows/report.yml").read_text())["jobs"]
 H200 = ROOT / "report/nvidia-h200"
-TIMES = ("median_ms", "mean_ms", "std_ms", "p20_ms", "p80_ms", "least_ms", "rounds_ms")
+TIMES = ("median_ms", "low_ms", "high_ms", "rounds_ms")
 NOTE = '#!/bin/sh\necho "$0 $@" >> "$CALLS"\nif [ -e diff.md ]; then cat diff.md >> "$CALLS"; fi\n'
 
 

@@ -78,6 +78,9 @@ def test_columns_of_benchmarks_are_not_replaced():
         ({"spread": 30}, True),
         ({"bound": "host"}, True),
         ({"bound": "device", "host_ms": 9.5, "spread": 30}, False),
+        # Ranks that wait for each other are busy.
+        ({"bound": "device", "spread": 20, "communication_ms": 5}, False),
+        ({"bound": "device", "spread": 30, "communication_ms": 5}, True),
     ],
 )
 def test_step_waits_if_the_host_takes_its_time(values, waits):

@@ -73,7 +73,10 @@ _COMPILED = [
     *("fully_sharded_compiled", "fsdp2_compiled"),
 ]
 # Timed at `LARGE_BATCH`.
-_LARGE = ["one_rank_compiled", "overlapped_compiled", "ddp_compiled", "fully_sharded_compiled"]
+_LARGE = [
+    *("one_rank_compiled", "overlapped_compiled", "ddp_compiled"),
+    *("fully_sharded_compiled", "fsdp2_compiled"),
+]
 # The strategies of the first table, and a way to shard for each of ours and torch's.
 FEW = ["one_rank", "ddp", "fully_sharded", "overlapped", "fsdp2"]
 
@@ -125,7 +128,7 @@ class Distributed(RankedTimed):
         "gpu": [
             cells(["3.4B"], 512, [2, 4], _BF16, [*_EAGER, *_CHECKPOINTED, *_COMPILED]),
             cells(["3.4B"], 512, [8], _BF16, _COMPILED, batch=2 * BATCH),
-            cells(["3.4B"], 512, [1, 2], _BF16, _LARGE, batch=LARGE_BATCH),
+            cells(["3.4B"], 512, [1, 2, 4], _BF16, _LARGE, batch=LARGE_BATCH),
             # At batch 4, steps of this size waited for the CPU on two H100s.
             cells(["0.97B"], 512, [1, 2], _BF16, FEW, batch=LARGE_BATCH),
         ],

@@ -28,7 +28,7 @@ _BF16 = "autocast_bfloat16"
 _ALL = [one.name for one in Distributed.implementations if not is_alone(one.name)]
 _EAGER = [name for name in _ALL if not name.endswith("_compiled")]
 _FEW = ["one_by_one", "flat", "overlapped", "ddp", "fully_sharded", "fsdp2"]
-_LARGE = ["overlapped_compiled", "ddp_compiled", "fully_sharded_compiled"]
+_LARGE = ["overlapped_compiled", "ddp_compiled", "fully_sharded_compiled", "fsdp2_compiled"]
 # A strategy that gathers, so that a quick run fills table D3.
 _HEAD = ["fully_sharded"]
 WARM_UPS, STEPS = 2, 9
@@ -61,7 +61,7 @@ class DistributedOverlap(RankedObserved):
         "gpu": [
             cells(["3.4B"], 512, [2, 4], _BF16, _ALL),
             cells(["3.4B"], 512, [8], _BF16, _ALL, batch=2 * BATCH),
-            cells(["3.4B"], 512, [2], _BF16, _LARGE, batch=LARGE_BATCH),
+            cells(["3.4B"], 512, [2, 4], _BF16, _LARGE, batch=LARGE_BATCH),
             cells(["0.97B"], 512, [2], _BF16, _HEAD, batch=LARGE_BATCH),
         ],
         "full": [

@@ -21,6 +21,8 @@ MOST_LOAD = 0.1
 # Linux counts CPU time in ticks of 10 ms: over less time, a load would be noise.
 _LEAST_S, _APART_S = 0.3, 0.05
 _TICK = os.sysconf("SC_CLK_TCK")
+# NVML's reason for a low clock: nothing runs.
+_IDLE = 0x1
 # NVML's throttle reasons: power cap, slow-down, software and hardware thermal limit, power brake.
 # Not among them: idle, and clocks set by a user.
 _CAPPED = 0x4 | 0x8 | 0x20 | 0x40 | 0x80
@@ -71,6 +73,8 @@ def _used_s(pid: int) -> float:
 class Gpus:
     """Samples GPUs that measure together; the slowest clock and the highest power count.
 
+    An idle one does not count beside others that work, as in a step of one rank.
+
     Args:
         uuids: of the GPUs; none of them if the driver cannot be asked.
     """
@@ -97,12 +101,14 @@ class Gpus:
             return
         self._sampled, nvml = time.monotonic(), self._nvml
         with contextlib.suppress(nvml.NVMLError):
-            clocks = [nvml.nvmlDeviceGetClockInfo(h, nvml.NVML_CLOCK_SM) for h in self._handles]
-            powers = [nvml.nvmlDeviceGetPowerUsage(h) / 1e3 for h in self._handles]
             why = [nvml.nvmlDeviceGetCurrentClocksEventReasons(h) for h in self._handles]
-            is_slow = min(clocks) < _CAPPED_CLOCK * self._highest_mhz
+            busy = [h for h, reasons in zip(self._handles, why, strict=True) if not reasons & _IDLE]
+            read = busy or self._handles
+            clock = min(nvml.nvmlDeviceGetClockInfo(h, nvml.NVML_CLOCK_SM) for h in read)
+            power = max(nvml.nvmlDeviceGetPowerUsage(h) / 1e3 for h in read)
+            is_slow = clock < _CAPPED_CLOCK * self._highest_mhz
             capped = is_slow and any(reasons & _CAPPED for reasons in why)
-            self._samples.setdefault(name, []).append((min(clocks), max(powers), capped))
+            self._samples.setdefault(name, []).append((clock, power, capped))
 
     def columns(self, name: Any) -> dict[str, Any]:
         """Return medians of clock and power under a name, and the mark `capped`; then forget them.

@@ -193,10 +193,19 @@ class Distributed(Section):
     def fastest(self, batch: int) -> pd.Series:
         return self._at(batch).iloc[0]
 
+    @property
+    def few_waits(self) -> bool:
+        """Whether the fastest step waits for the CPU at the smallest batch, not at the largest."""
+        return bool(self.fastest(self.few)["waits"] and not self.fastest(self.many)["waits"])
+
     @cached_property
     def leader(self) -> str:
-        """The strategy that is the fastest at both batches, beyond noise; or nothing."""
-        found = {self._leader(batch) for batch in (self.few, self.many)}
+        """The strategy that is the fastest at both batches, beyond noise; or nothing.
+
+        The largest batch decides alone where `few_waits`.
+        """
+        batches = (self.many,) if self.few_waits else (self.few, self.many)
+        found = {self._leader(batch) for batch in batches}
         return found.pop() if len(found) == 1 else ""
 
     def _leader(self, batch: int) -> str:
