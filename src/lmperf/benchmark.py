@@ -95,7 +95,7 @@ def grid(**axes: Value | Sequence[Value]) -> dict[str, list[Value]]:
 
 # The columns that every benchmark has in addition to its axes.
 COMMON_COLUMNS = (
-    *texts("implementation", "phase", "status", "reason", "marks", "rounds_ms", "again_ms"),
+    *texts("implementation", "phase", "status", "reason", "marks", "rounds_ms"),
     *texts("bound", "together"),
     *numbers("requested_bytes", "free_bytes", "median_ms", "low_ms", "high_ms", "n"),
     *numbers("host_ms", "eager_ms", "compile_s"),

@@ -34,8 +34,9 @@ def ranged_attention(q: Tensor, k: Tensor, v: Tensor, causal: bool = True) -> Te
         weights = (q @ k.transpose(-2, -1)) * (1.0 / math.sqrt(q.shape[-1]))
     with record_function(RANGES[SOFTMAX]):
         if causal:
-            rows = torch.arange(q.shape[-2], device=q.device)
-            weights = weights.masked_fill(rows[None, :] > rows[:, None], float("-inf"))
+            query = torch.arange(q.shape[-2], device=q.device)
+            key = torch.arange(k.shape[-2], device=q.device)
+            weights = weights.masked_fill(key[None, :] > query[:, None], float("-inf"))
         at_least_float32 = torch.promote_types(weights.dtype, torch.float32)
         weights = torch.softmax(weights, dim=-1, dtype=at_least_float32).to(v.dtype)
     with record_function(RANGES[VALUES]):
