@@ -10,7 +10,7 @@ from lmperf.names import phase_words
 from lmperf.reporting.evidence import having, matching, some
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
-from lmperf.reporting.tables import Quantity, memory, number
+from lmperf.reporting.tables import Quantity, across, memory, number
 from lmperf.reporting.words import NotMeasured, Range
 from lmperf.transformer.sizes import SHORT
 
@@ -30,25 +30,29 @@ class Warmup(Section):
     line = " ".join(PROCESS)
 
     @cached_property
-    def series(self) -> pd.DataFrame:
-        """All steps of each process; columns: (quantity, number of the step)."""
+    def every(self) -> Rows:
+        """Every step of each process; `waits` is that of E1."""
         rows = self.rows(STEM).frame
         rows = rows[rows["state"].isna() & rows["step"].notna()]
-        rows = rows.drop_duplicates([*PROCESS, "step"], keep="last")
+        rows = rows.drop_duplicates([*PROCESS, "step"], keep="last").astype({"step": int})
+        timed = self.rows("end_to_end").where(phase="train_step").valid.frame
+        waits = matching(rows, timed, PROCESS)["waits"].eq(True)
+        return self.rows(STEM, rows.assign(waits=waits))
+
+    @cached_property
+    def series(self) -> pd.DataFrame:
+        """All steps of each process; columns: (quantity, number of the step)."""
         what = ["step_ms", *(f"{part}_ms" for part in PARTS), "reserved_mib"]
-        return rows.astype({"step": int}).pivot(index=PROCESS, columns="step", values=what)
+        return self.every.frame.pivot(index=PROCESS, columns="step", values=what)
 
     @cached_property
     def processes(self) -> Rows:
-        """The first step of each process, with columns over all steps; `waits` is that of E1."""
-        rows = self.rows(STEM)
-        first = having(rows.frame, step=1).drop_duplicates(PROCESS, keep="last")
-        if first.empty or 1 not in self.steps:
-            return rows.kept(first.iloc[:0])
+        """The first step of each process, with columns over all steps."""
+        first = having(self.every.frame, step=1)
+        if first.empty:
+            return self.every.kept(first)
         series = self.series.reindex(pd.MultiIndex.from_frame(first[PROCESS]))
-        timed = self.rows("end_to_end").where(phase="train_step").valid.frame
-        waits = matching(first, timed, PROCESS)["waits"].eq(True)
-        return rows.kept(first.assign(waits=waits, **_columns(series.set_axis(first.index))))
+        return self.every.kept(first.assign(**_columns(series.set_axis(first.index))))
 
     @cached_property
     def steps(self) -> list[int]:
@@ -67,22 +71,22 @@ class Warmup(Section):
 
     @property
     def step_columns(self) -> list[Quantity]:
-        """The time of every step, and the first over the second."""
-        times = [number(f"step_{n}", f"step {n}", unit="ms") for n in self.steps]
-        ratio = [number("step_1 / step_2", "step 1 / step 2")] if {1, 2} <= {*self.steps} else []
-        return [*times, *ratio]
+        """The time of a step, of each process."""
+        sizes, dtypes = self.every.values("size"), self.every.values("dtype")
+        return across("size", sizes, *across("dtype", dtypes, number("step_ms", "", unit="ms")))
 
     @property
     def cost_columns(self) -> list[Quantity]:
-        """The parts of the first step beside later ones, what it costs, and reserved memory."""
+        """The first step beside later ones, its parts, what it costs, and reserved memory."""
         parts = [number(f"{n}_1", phase_words(n), unit="ms", second=f"{n}_later") for n in PARTS]
+        ratio = [number("step_1 / step_2", "step 1 / step 2")] if {1, 2} <= {*self.steps} else []
         cost = number("cost", "first step costs", unit="ms")
         share = number("100 * forward_cost / parts_cost", "of it in the forward", unit="%")
         reserved = [
             memory(f"reserved_{n}", f"reserved in step {n}")
             for n in range(1, (self.reserving or 0) + 1)
         ]
-        return [*parts, cost, share, *reserved]
+        return [*ratio, *parts, cost, share, *reserved]
 
     @property
     def reserving(self) -> int | None:
@@ -137,7 +141,7 @@ class Warmup(Section):
 def _columns(series: pd.DataFrame) -> dict[str, pd.Series]:
     """What the lines of the tables show of the steps of each process."""
     steps = series["step_ms"]
-    made = {f"step_{n}": steps[n] for n in steps}
+    made = {f"step_{n}": steps[n] for n in (1, 2) if n in steps}
     for n in WARM_UPS:
         timed = steps[[step for step in steps if n < step <= n + TIMED]]
         made |= {f"after_{n}": timed.mean(axis=1), f"after_{n}_std": timed.std(axis=1, ddof=1)}
