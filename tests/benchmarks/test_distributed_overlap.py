@@ -1,9 +1,7 @@
 """Rows of the overlap ledger, from observed steps that are made up."""
 
-import pytest
-
 from lmperf.benchmarks import load
-from lmperf.benchmarks.distributed_overlap import rows_of
+from lmperf.benchmarks.distributed_overlap import row_of
 from lmperf.distributed.ledger import Collective, RankStep
 from lmperf.instruments.overlap import Observed
 
@@ -19,18 +17,9 @@ STEPS = [seen(exposed) for exposed in (1, 3, 2, 0, 4, 2, 2)]
 
 
 def test_ledger_is_one_row_with_declared_columns_only():
-    (row,) = rows_of(STEPS, "ddp", None)
+    row = row_of(STEPS, None)
     assert (row["exposed_ms"], row["hidden_ms"], row["steps"]) == (2, 2, 7)
     assert row["exposed_low_ms"] == 0 and row["exposed_high_ms"] == 4
     assert (row["calls"], row["sent_bytes"], row["hidden_share"]) == (1, 800, 0.5)
     declared = {column.name for column in load("distributed_overlap").declared_columns}
     assert set(row) <= declared
-
-
-def test_timeline_is_that_of_the_step_in_the_middle():
-    _, *spans = rows_of(STEPS, "overlapped", None)
-    assert [(s["lane"], s["starts_ms"], s["ends_ms"]) for s in spans] == [
-        ("computation", 0, pytest.approx(8)),
-        ("communication", 6, pytest.approx(10)),
-    ]
-    assert [span["position"] for span in spans] == [0, 1]

@@ -60,7 +60,7 @@ def ledgers_on(rank):
         run = getattr(steps, name)
         run()
         seen = observed(run, rank, STEPS)
-        found[name] = [(entry(one.ranks)[0], one.calls, one.sent_bytes) for one in seen]
+        found[name] = [(entry(one.ranks), one.calls, one.sent_bytes) for one in seen]
     return found
 
 

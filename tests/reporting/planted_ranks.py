@@ -32,14 +32,8 @@ def profiled(name: str, step_ms: float, hidden: float = 0.5, **values) -> dict[s
     numbers |= {"step": step_ms, "exposed": 50 * (1 - hidden)}
     made = {f"{of}{end}_ms": ms for of, ms in numbers.items() for end in ("", "_low", "_high")}
     made |= {f"hidden_share{end}": hidden for end in ("", "_low", "_high")}
-    row = {"table": "ledger", "implementation": name, "steps": 9, "calls": 195}
+    row = {"implementation": name, "steps": 9, "calls": 195}
     return planted.row("distributed_overlap", **CELL | row | made | values)
-
-
-def span(name: str, lane: str, starts: float, ends: float) -> dict[str, str]:
-    """An interval of a timeline."""
-    row = {"table": "timeline", "implementation": name, "lane": lane}
-    return planted.row("distributed_overlap", **CELL | row, starts_ms=starts, ends_ms=ends)
 
 
 def memory(name: str, moment: str, gib: float, **values) -> dict[str, str]:

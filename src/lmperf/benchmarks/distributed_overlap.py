@@ -1,7 +1,6 @@
 """The overlap ledger: how much of the communication of a step computation hides, by strategy.
 
-Steps run under the profiler, each one sample. The rows of a case are its ledger and, of two
-strategies, the timeline of the step whose exposed communication is the median.
+Steps run under the profiler, each one sample.
 """
 
 from __future__ import annotations
@@ -12,17 +11,7 @@ from typing import Any
 
 from lmperf.benchmark import Case, Rank, RankedObserved, numbers, texts
 from lmperf.benchmarks.distributed import BATCH, LARGE_BATCH, Distributed, cells, is_alone
-from lmperf.distributed.ledger import (
-    Entry,
-    RankStep,
-    common_starts,
-    communication,
-    entry,
-    length,
-    summary,
-    thinned,
-    union,
-)
+from lmperf.distributed.ledger import Entry, entry, summary
 
 _BF16 = "autocast_bfloat16"
 _ALL = [one.name for one in Distributed.implementations if not is_alone(one.name)]
@@ -32,23 +21,19 @@ _LARGE = ["overlapped_compiled", "ddp_compiled", "fully_sharded_compiled", "fsdp
 # A strategy that gathers, so that a quick run fills table D3.
 _HEAD = ["fully_sharded"]
 WARM_UPS, STEPS = 2, 9
-# The strategies whose timeline and trace are kept.
-TIMELINES = ("flat", "overlapped")
-# A gap shorter than this fraction of the step is not drawn.
-_GAP = 0.002
+# The strategies whose trace is kept.
+TRACED = ("flat", "overlapped")
 _QUANTITIES = tuple(name.removesuffix("_ms") for name in Entry.__dataclass_fields__)
-_SHARES = ("hidden_share", "gathers_hidden_share")
 
 
 class DistributedOverlap(RankedObserved):
     title = "Overlap of communication"
     section = "distributed"
-    index = ("table", "position")
     columns = (
-        *texts("table", "lane", "trace"),
-        *numbers("position", "steps", "calls", "sent_bytes", "starts_ms", "ends_ms"),
+        *texts("trace"),
+        *numbers("steps", "calls", "sent_bytes"),
         *numbers(*(f"{name}{end}_ms" for name in _QUANTITIES for end in ("", "_low", "_high"))),
-        *numbers(*(f"{name}{end}" for name in _SHARES for end in ("", "_low", "_high"))),
+        *numbers("hidden_share", "hidden_share_low", "hidden_share_high"),
     )
     axes = Distributed.axes
     not_applicable = Distributed.not_applicable
@@ -96,51 +81,22 @@ class DistributedOverlap(RankedObserved):
             training = build(problem.setup())
             for _ in range(WARM_UPS):
                 problem.step(training)
-            kept = trace_path(case) if case.implementation in TIMELINES else None
+            kept = trace_path(case) if case.implementation in TRACED else None
             path = kept if rank.number == 0 else None
             seen = observed(lambda: problem.step(training), rank, STEPS, path)
-        return rows_of(seen, case.implementation, kept)
+        return [row_of(seen, kept)]
 
 
-def rows_of(seen: Sequence[Any], implementation: str, kept: Path | None) -> list[dict[str, Any]]:
-    """The rows of a case, from what was observed of its steps.
+def row_of(seen: Sequence[Any], kept: Path | None) -> dict[str, Any]:
+    """The row of a case, from what was observed of its steps.
 
     seen: `lmperf.instruments.overlap.Observed` of each step. kept: path of the trace, or None.
     """
-    found = [entry(step.ranks) for step in seen]
     last = seen[-1]
-    row = {
-        "table": "ledger",
-        "position": 0,
+    return {
         "steps": len(seen),
         "calls": last.calls,
         "sent_bytes": last.sent_bytes,
         "trace": kept.name if kept else None,
-        **summary([one for one, _ in found]),
+        **summary([entry(step.ranks) for step in seen]),
     }
-    if implementation not in TIMELINES:
-        return [row]
-    order = sorted(range(len(seen)), key=lambda number: found[number][0].exposed_ms)
-    middle = order[len(order) // 2]
-    return [row, *timeline(seen[middle].ranks, found[middle][1])]
-
-
-def timeline(ranks: Sequence[RankStep], worst: int) -> list[dict[str, Any]]:
-    """A row for each interval of computation and of communication of one rank in a step."""
-    rank = ranks[worst]
-    lanes = {
-        "computation": union(rank.computing),
-        "communication": communication(rank, common_starts(ranks)[worst]),
-    }
-    least, begin = _GAP * length([rank.span]), rank.span[0]
-    spans = [(lane, one) for lane, busy in lanes.items() for one in thinned(busy, least)]
-    return [
-        {
-            "table": "timeline",
-            "position": number,
-            "lane": lane,
-            "starts_ms": start - begin,
-            "ends_ms": end - begin,
-        }
-        for number, (lane, (start, end)) in enumerate(spans)
-    ]

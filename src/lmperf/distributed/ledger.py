@@ -14,7 +14,7 @@ The rank with the most exposed communication decides a step; each step is one sa
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from statistics import median
 
@@ -57,7 +57,6 @@ class Entry:
         step_ms: the longest step of a rank.
         compute_ms: computation.
         communication_ms: hidden and exposed communication.
-        gathers_ms, gathers_hidden_ms: the part of the all-gathers in both.
         waited_ms: most time that a rank waited for another one to begin a collective, while it
             computed nothing.
     """
@@ -67,8 +66,6 @@ class Entry:
     communication_ms: float
     hidden_ms: float
     exposed_ms: float
-    gathers_ms: float
-    gathers_hidden_ms: float
     waited_ms: float
 
 
@@ -150,34 +147,20 @@ def _numbered(collectives: Sequence[Collective]) -> list[tuple[str, int]]:
     return found
 
 
-def communication(
-    rank: RankStep, begun: Sequence[float], kinds: Collection[str] = ()
-) -> list[Interval]:
-    """Return the union of the intervals in which a rank communicates.
-
-    Args:
-        begun: when each of its collectives began on the last rank.
-        kinds: of the collectives that count; empty: all.
-    """
-    parts = zip(rank.collectives, begun, strict=True)
-    return union((begin, one.end) for one, begin in parts if not kinds or one.kind in kinds)
-
-
-def entry(ranks: Sequence[RankStep]) -> tuple[Entry, int]:
-    """Return the ledger of a step, and the number of the rank that decides it."""
-    begun = common_starts(ranks)
-    found = [_of_rank(*one) for one in zip(ranks, begun, strict=True)]
-    worst = max(range(len(found)), key=lambda number: found[number].exposed_ms)
+def entry(ranks: Sequence[RankStep]) -> Entry:
+    """Return the ledger of a step."""
+    found = [_of_rank(*one) for one in zip(ranks, common_starts(ranks), strict=True)]
+    worst = max(found, key=lambda one: one.exposed_ms)
     longest = max(one.step_ms for one in found)
     waited = max(one.waited_ms for one in found)
-    return replace(found[worst], step_ms=longest, waited_ms=waited), worst
+    return replace(worst, step_ms=longest, waited_ms=waited)
 
 
 def _of_rank(rank: RankStep, begun: Sequence[float]) -> Entry:
-    computing, transfer = union(rank.computing), communication(rank, begun)
-    starts = ((one.start, begin) for one, begin in zip(rank.collectives, begun, strict=True))
+    collectives = list(zip(rank.collectives, begun, strict=True))
+    computing = union(rank.computing)
+    transfer = union((begin, one.end) for one, begin in collectives)
     idle = pauses(union([*computing, *transfer]), rank.span)
-    gathers = communication(rank, begun, (ALL_GATHER,))
     hidden, whole = length(common(transfer, computing)), length(transfer)
     return Entry(
         step_ms=length([rank.span]),
@@ -185,9 +168,7 @@ def _of_rank(rank: RankStep, begun: Sequence[float]) -> Entry:
         communication_ms=whole,
         hidden_ms=hidden,
         exposed_ms=whole - hidden,
-        gathers_ms=length(gathers),
-        gathers_hidden_ms=length(common(gathers, computing)),
-        waited_ms=length(common(union(starts), idle)),
+        waited_ms=length(common(union((one.start, begin) for one, begin in collectives), idle)),
     )
 
 
@@ -195,29 +176,15 @@ def summary(entries: Sequence[Entry]) -> dict[str, float]:
     """Return the median over steps of each quantity, and the ends of its confidence interval.
 
     For a quantity `exposed_ms` the ends are `exposed_low_ms` and `exposed_high_ms`. `hidden_share`
-    and `gathers_hidden_share` are medians of the shares of the steps that have any communication,
-    or any all-gather; without such steps they are left out.
+    is that of the steps that have any communication; without such steps it is left out.
     """
     found = {}
     for name in asdict(entries[0]):
         stem, values = name.removesuffix("_ms"), [getattr(one, name) for one in entries]
         low, high = median_interval(values)
         found |= {name: median(values), f"{stem}_low_ms": low, f"{stem}_high_ms": high}
-    shares = [(one.hidden_ms, one.communication_ms) for one in entries]
-    found |= _share("hidden_share", shares)
-    gathers = [(one.gathers_hidden_ms, one.gathers_ms) for one in entries]
-    return found | _share("gathers_hidden_share", gathers)
-
-
-def _share(name: str, parts: Iterable[tuple[float, float]]) -> dict[str, float]:
-    shares = [part / whole for part, whole in parts if whole]
-    if not shares:
-        return {}
-    low, high = median_interval(shares)
-    return {name: median(shares), f"{name}_low": low, f"{name}_high": high}
-
-
-def thinned(intervals: Sequence[Interval], least: float) -> list[Interval]:
-    """Return a union of intervals without gaps shorter than `least`."""
-    closed = union((start, end + least) for start, end in intervals)
-    return [(start, end - least) for start, end in closed]
+    if shares := [one.hidden_ms / one.communication_ms for one in entries if one.communication_ms]:
+        low, high = median_interval(shares)
+        found |= {"hidden_share_low": low, "hidden_share_high": high}
+        found["hidden_share"] = median(shares)
+    return found

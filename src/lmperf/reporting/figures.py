@@ -240,33 +240,6 @@ def area_chart(
     return _in_panels(title, made, {"layer": layers}, columns, size, shared)
 
 
-def span_chart(
-    title: str,
-    records: Sequence[Mapping[str, Any]],
-    colours: Mapping[str, str],
-    unit: str,
-) -> Spec:
-    """Intervals over time, a lane for each name, in panels that share the axis.
-
-    Args:
-        records: `panel`, `name` (of a lane), `starts`, `ends` and `value` (the length in words).
-        colours: name of a lane -> name of its colour, from top to bottom.
-        unit: title of the axis.
-    """
-    colour = {**_colour(colours), "legend": None}
-    spans = {
-        "mark": {"type": "bar", "clip": True},
-        "encoding": {
-            "y": {"field": "name", "type": "nominal", "sort": list(colours), "title": None},
-            "x": {"field": "starts", "type": "quantitative", "title": unit},
-            "x2": {"field": "ends"},
-            "color": colour,
-            "tooltip": _tips("starts", "ends", "value"),
-        },
-    }
-    return _in_panels(title, records, spans, 1, (560, {"step": 24}), True)
-
-
 def stacked(title: str, *specs: Spec) -> Spec:
     """Several charts below one another, as one figure with one title."""
     inner = [{k: v for k, v in spec.items() if k != "title"} for spec in specs]

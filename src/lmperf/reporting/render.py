@@ -49,7 +49,7 @@ COLUMNS = (
     *("number", "memory", "known", "time", "rate", "over", "over_base", "mean", "text", "status"),
     *("beside", "across"),
 )
-CHARTS = ("line_chart", "bar_chart", "area_chart", "span_chart", "stacked")
+CHARTS = ("line_chart", "bar_chart", "area_chart", "stacked")
 
 
 class Templates(SandboxedEnvironment):

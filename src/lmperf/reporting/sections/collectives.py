@@ -39,24 +39,21 @@ class Collectives(Section):
         return self._all_reduces.iloc[-1]
 
     @property
-    def start_us(self) -> float:
-        """Microseconds to start a call: what a small message takes beyond its transfer, at least.
-
-        Small: its transfer, at the rate of the longest message, takes at most half of its time.
-        """
-        rows, longest = self._all_reduces, self.longest
-        transfer = rows["message_bytes"] * longest["ms"] / longest["message_bytes"]
-        beyond = (rows["ms"] - transfer)[transfer <= rows["ms"] / 2]
-        return 1e3 * float(some(beyond, "no message is small enough").min())
+    def shortest(self) -> pd.Series:
+        """The all-reduce of the shortest message."""
+        return self._all_reduces.iloc[0]
 
     @property
-    def small_bytes(self) -> float:
-        """The message whose transfer, at the rate of the longest, takes as long as the start.
+    def of_shards(self) -> Rows:
+        """The collectives of sharded strategies, on messages as long as the longest all-reduce."""
+        same = self.longest[["message_bytes", "ranks", "dtype"]]
+        return self.every.where(operation=["all_gather", "reduce_scatter"], **same)
 
-        In two digits: a rate is lower for small messages.
-        """
-        found = self.start_us * self.longest["message_bytes"] / (1e3 * self.longest["ms"])
-        return float(f"{found:.1e}")
+    @property
+    def small(self) -> pd.Series:
+        """The longest message that takes at most twice as long as the shortest one."""
+        rows = self._all_reduces
+        return rows[rows["ms"] <= 2 * rows["ms"].iloc[0]].iloc[-1]
 
 
 def bus_factors(rows: pd.DataFrame) -> pd.Series:

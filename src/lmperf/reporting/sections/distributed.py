@@ -22,11 +22,11 @@ ONE, COMPILED = "one_rank", "_compiled"
 HOOKS, DDP, SHARDED, STATE = "overlapped", "ddp", "fully_sharded", "sharded_optimizer"
 # The strategies of the first table.
 HEAD = (ONE, HOOKS, DDP, SHARDED, "fsdp2")
-TIMELINES = ("flat", "overlapped")  # the steps of the figure
 MOST_LONGER = 0.2  # what a step hides that is longer under the profiler is that of another step
 WIDEST = 0.2  # widest interval of a hidden share that a sentence may name
 SAME = 0.01  # parts of the memory that are this near are the same
-FROM_LEDGER = ["communication_ms", "hidden_share", "longer", "calls", "sent_bytes"]
+FROM_LEDGER = ["communication_ms", "hidden_share", "hidden_share_low", "hidden_share_high"]
+FROM_LEDGER += ["longer", "calls", "sent_bytes"]
 
 
 def plain(name: str) -> str:
@@ -44,7 +44,8 @@ class Distributed(Section):
 
     hooks, ddp, sharded, state = HOOKS, DDP, SHARDED, STATE
     largest = ranks_memory.LARGEST
-    lanes = {"computation": "blue", "communication": "orange"}  # colours
+    # Parts of a profiled step in the figure, and their colours.
+    parts = {"computation": "blue", "both": "green", "communication": "orange", "neither": "grey"}
 
     @cached_property
     def steps(self) -> Rows:
@@ -72,7 +73,6 @@ class Distributed(Section):
         longer, or if the hidden share varies from step to step.
         """
         rows = self.rows(LEDGER).frame
-        rows = rows[rows["table"].isna() | (rows["table"] == "ledger")]
         timed = matched(self.rows(STEM).frame, rows)
         longer = rows["step_ms"] / timed["ms"].astype(float) - 1
         waits = timed["waits"].eq(True)
@@ -90,6 +90,11 @@ class Distributed(Section):
         """A time of the ledger with its interval."""
         ends = {end: f"{name}_{end}_ms" for end in ("low", "high")}
         return number(f"{name}_ms", header or name, unit="ms", **ends)
+
+    def hidden(self, header: str, form: str = "fixed") -> Quantity:
+        """The hidden share of the ledger in %, with its interval."""
+        ends = {end: f"100 * hidden_share_{end}" for end in ("low", "high")}
+        return number("100 * hidden_share", header, form, unit="%", **ends)
 
     def component(self, name: str) -> Quantity:
         """A component of a rank's memory: predicted / measured."""
@@ -161,26 +166,29 @@ class Distributed(Section):
         """The rows of the first table, at its smallest and its largest batch."""
         return self.strategies(*(family + self.suffix for family in HEAD))
 
-    @property
-    def spans(self) -> list[dict]:
-        """The bars of the figure of two steps: an interval each, in ms from the beginning."""
-        rows = having(self.rows(LEDGER).frame, table="timeline", batch=self.few, **self.cell)
-        rows = some(having(rows, implementation=TIMELINES), "no timeline of a step")
-        return [
-            {
-                "panel": implementation_words(row["implementation"]),
-                "name": row["lane"],
-                "starts": row["starts_ms"],
-                "ends": row["ends_ms"],
-                "value": f"{sig(row['ends_ms'] - row['starts_ms'])} ms",
-            }
-            for row in rows.to_dict("records")
-        ]
+    @cached_property
+    def drawn(self) -> Rows:
+        """The ledger of the strategies of the first table."""
+        names = [family + self.suffix for family in HEAD]
+        return self.within(self.ledger, implementation=names)
 
     @property
-    def drawn(self) -> pd.Series:
-        """The row of the ledger of the step with hooks in that figure."""
-        return self.within(self.ledger, batch=self.few, implementation=HOOKS).one
+    def bars(self) -> list[dict]:
+        """The bars of the figure: the parts of each profiled step."""
+        made = []
+        for row in some(self.drawn.sound, "no profiled step holds").to_dict("records"):
+            parts = {
+                "computation": row["compute_ms"] - row["hidden_ms"],
+                "both": row["hidden_ms"],
+                "communication": row["exposed_ms"],
+                "neither": row["idle"] * row["step_ms"],
+            }
+            line = implementation_words(plain(row["implementation"]))
+            for name, ms in parts.items():
+                end = f"{sig(row['step_ms'])} ms" if name == "neither" else ""
+                bar = {"panel": f"batch {row['batch']:g}", "line": line, "end": end}
+                made.append({**bar, "name": name, "y": max(0.0, ms), "value": f"{sig(ms)} ms"})
+        return made
 
     # What is fastest.
 
@@ -282,16 +290,20 @@ class Distributed(Section):
         name = family + self.suffix
         return self.within(self.ledger, implementation=name, batch=batch, tells=True).one
 
+    def ledger_of(self, name: str, batch: int) -> pd.Series:
+        """The row of the ledger of an implementation."""
+        return self.within(self.ledger, implementation=name, batch=batch).one
+
     def bucket(self, megabytes: int) -> pd.Series:
         """The row of the ledger of buckets of a size, at the smallest batch."""
-        name = f"bucket_{megabytes}"
-        return self.within(self.ledger, implementation=name, batch=self.few).one
+        return self.ledger_of(f"bucket_{megabytes}", self.few)
 
     # Memory of a rank.
 
-    def peak(self, name: str) -> float:
-        """GiB of a rank at the peak of a step, at the smallest batch."""
-        return float(only(having(self.strategies(name).valid.frame, batch=self.few)["peak"]))
+    def peak(self, name: str, batch: int | None = None) -> float:
+        """GiB of a rank at the peak of a step, at the smallest batch unless another is given."""
+        rows = having(self.strategies(name).valid.frame, batch=batch or self.few)
+        return float(only(rows["peak"]))
 
     def moment(self, name: str, moment: str) -> pd.Series:
         """The memory of an eager strategy at a moment, at the smallest batch."""
@@ -305,11 +317,11 @@ class Distributed(Section):
 
     @property
     def buckets_gib(self) -> float:
-        """GiB of DistributedDataParallel's buckets, if these hold all gradients."""
-        held = self.moment(DDP, "init")["other_mib"]
-        if held < 0.9 * self.moment(DDP, "before_step")["gradients_mib"]:
+        """GiB of DistributedDataParallel's buckets: of all gradients, which they hold."""
+        gradients = self.moment(DDP, "before_step")["gradients_mib"]
+        if self.moment(DDP, "init")["other_mib"] < 0.9 * gradients:
             raise NotMeasured("the buckets do not hold all gradients")
-        return held / 1024
+        return gradients / 1024
 
     def gpus_needed(self, name: str) -> int | None:
         """The least number of GPUs for the course's largest model, with as many tokens a GPU.
@@ -351,6 +363,11 @@ class Distributed(Section):
         if not (version := found.get("NCCL_VERSION")):
             raise NotMeasured("no version of NCCL")
         return version.partition("-")[0]
+
+    @property
+    def has_no_multicast(self) -> bool:
+        """Whether NCCL was kept from NVLink multicast (NVLS)."""
+        return (self.evidence.environment.get("nccl") or {}).get("NCCL_NVLS_ENABLE") == "0"
 
     @property
     def nvlinks(self) -> int:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from lmperf.benchmarks import in_order
-from lmperf.reporting.evidence import matching
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.words import absent
@@ -63,14 +62,10 @@ class Method(Section):
                     yield {"fact": words, "environment": name, "value": said}
 
     @cached_property
-    def single(self) -> Rows:
-        """The ceilings in single calls, with `sustained`: the same operation back to back."""
+    def ceilings(self) -> Rows:
+        """The ceilings in single calls (load burst), and back to back (sustained)."""
         rows = self.rows("ceilings").frame
-        lasting = rows[(rows["load"] == "sustained") & rows["state"].isna()]
-        single = rows[rows["load"].fillna("burst") == "burst"]
-        beside = matching(single, lasting, ["operation", "dtype", "shape"])
-        beside = beside[["tflops", "clock_mhz"]].add_suffix("_lasting")
-        return self.rows("ceilings", single.join(beside))
+        return self.rows("ceilings", rows.assign(load=rows["load"].fillna("burst")))
 
     @cached_property
     def sheet(self) -> Rows:
