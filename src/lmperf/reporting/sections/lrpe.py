@@ -157,21 +157,25 @@ class Lrpe(Section):
         rows = rows.assign(gbps_low=low, gbps_high=high)
         return sorted_for_reading(rows, ("phase", "implementation", "positions"))
 
+    @property
     def speed_columns(self) -> list[Quantity]:
-        """Time and share of a copy of each implementation, rates and speed-ups of the lead (L1)."""
+        """The time of each implementation, and the rates of the copy and the lead (L1)."""
         made = []
         for name in ORDER:
-            words = value_words("implementation", name)
             made.append(time(name))
             if name in (COPY, self.lead):
+                words = value_words("implementation", name)
                 made.append(number("gbps", words, unit="GB/s", of=name))
-            if name != COPY:
-                made.append(share_of_copy(name, words))
-        lead = value_words("implementation", self.lead)
-        for peer in self.leads[1:]:
-            header = f"{lead} over {value_words('implementation', peer)}"
-            made.append(over(self.lead, peer, header))
         return made
+
+    @property
+    def share_columns(self) -> list[Quantity]:
+        """Each implementation beside the copy, and the lead beside its peers (L1)."""
+        words = {name: value_words("implementation", name) for name in ORDER}
+        shares = [share_of_copy(name, words[name]) for name in ORDER if name != COPY]
+        peers = [(peer, value_words("implementation", peer)) for peer in self.leads[1:]]
+        lead = value_words("implementation", self.lead)
+        return [*shares, *(over(self.lead, peer, f"{lead} over {said}") for peer, said in peers)]
 
     def errors(self, rows: Rows) -> Rows:
         """A line for each implementation and dtype: the largest errors of some rows."""
