@@ -16,7 +16,7 @@ from lmperf.reporting.evidence import LAUNCH_BOUND, having, parts, some, sorted_
 from lmperf.reporting.gains import Gain
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
-from lmperf.reporting.tables import TO_MEASURE, Quantity, number, text
+from lmperf.reporting.tables import TO_MEASURE, Quantity, number, over, rate, text
 from lmperf.reporting.words import TENSORS, NotMeasured, Range, error
 from lmperf.statistics import UNRESOLVED
 
@@ -62,6 +62,16 @@ class FlashAttention(Section):
     def ours(self) -> str:
         """Our implementation: Triton, or without a GPU the tiled PyTorch version."""
         return "triton" if "triton" in self.every.frame["implementation"].values else "tiled"
+
+    @property
+    def rates(self) -> list[Quantity]:
+        """The rates of our kernel and its peers."""
+        return [rate(self.ours), *map(rate, PEERS)]
+
+    @property
+    def over_peers(self) -> list[Quantity]:
+        """The speed-ups of our kernel over its peers."""
+        return [over(self.ours, peer) for peer in PEERS]
 
     @cached_property
     def kind(self) -> str:

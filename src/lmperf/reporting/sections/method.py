@@ -8,6 +8,7 @@ from functools import cached_property
 from lmperf.benchmarks import in_order
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
+from lmperf.reporting.tables import Quantity, number
 from lmperf.reporting.words import absent
 from lmperf.statistics import LEAST_FLOOR, LEAST_PAIRS
 from lmperf.transformer.sizes import COURSES, SIZES
@@ -15,6 +16,9 @@ from lmperf.transformer.sizes import COURSES, SIZES
 COMMIT_LENGTH = 12
 DIRTY = "-dirty"
 NO_COMMIT = "unknown"  # where Git failed
+# Faults and signs of rows, and their words.
+FAULTS = {"failed": "withheld", "oom": "out of memory", "unsupported": "unsupported"}
+FAULTS |= {one: one for one in ("other", "capped", "loaded", "stale")}
 # Fact of an environment -> its words, in the order of the table; further facts follow.
 FACTS = {
     "device": "device",
@@ -113,6 +117,14 @@ class Method(Section):
     def benchmarks(self) -> Rows:
         """A line for each benchmark: how many rows it has, by status, sign and commit."""
         return self.table_rows(map(self._counted, in_order(self.evidence.stems)))
+
+    @property
+    def faults(self) -> list[Quantity]:
+        """A column for each fault or sign that some row has."""
+        counts = self.benchmarks.frame
+        return [
+            number(of, words, "whole") for of, words in FAULTS.items() if any(counts.get(of, ()))
+        ]
 
     def _counted(self, stem: str) -> dict:
         rows = self.evidence.rows(stem)
