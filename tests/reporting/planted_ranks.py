@@ -13,7 +13,6 @@ CELL = {
     "dtype": "autocast_bfloat16",
 }
 PARAMETERS = 3_406_809_600
-GIB = 2**30
 
 
 def step(name: str, ms: float, **values) -> dict[str, str]:

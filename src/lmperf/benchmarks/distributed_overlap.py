@@ -18,7 +18,7 @@ _ALL = [one.name for one in Distributed.implementations if not is_alone(one.name
 _EAGER = [name for name in _ALL if not name.endswith("_compiled")]
 _FEW = ["one_by_one", "flat", "overlapped", "ddp", "fully_sharded", "fsdp2"]
 _LARGE = ["overlapped_compiled", "ddp_compiled", "fully_sharded_compiled", "fsdp2_compiled"]
-# A strategy that gathers, so that a quick run fills table D3.
+# A strategy of a quick run, so that it fills table D3.
 _HEAD = ["fully_sharded"]
 WARM_UPS, STEPS = 2, 9
 # The strategies whose trace is kept.

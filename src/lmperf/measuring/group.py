@@ -396,7 +396,10 @@ class Group:
             found["bound"] = "host"
         profiled = partial(self._profiled, one, phase, row["median_ms"])
         found |= self._step("profiling", case, phase, profiled)
-        waits = self._device != "cuda" or found.get("bound") == "host"
+        # A rank that waits for a late one looks busy.
+        waits = (
+            self._device != "cuda" or found.get("bound") == "host" or "communication_ms" in found
+        )
         loaded = ["loaded"] if waits and row["other_load"] > MOST_LOAD else []
         return {**found, "marks": ";".join([*(one.guard.marks if one.guard else ()), *loaded])}
 

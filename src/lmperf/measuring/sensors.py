@@ -107,7 +107,11 @@ class Gpus:
             clock = min(nvml.nvmlDeviceGetClockInfo(h, nvml.NVML_CLOCK_SM) for h in read)
             power = max(nvml.nvmlDeviceGetPowerUsage(h) / 1e3 for h in read)
             is_slow = clock < _CAPPED_CLOCK * self._highest_mhz
-            capped = is_slow and any(reasons & _CAPPED for reasons in why)
+            capped = is_slow and any(
+                reasons & _CAPPED
+                for h, reasons in zip(self._handles, why, strict=True)
+                if h in read
+            )
             self._samples.setdefault(name, []).append((clock, power, capped))
 
     def columns(self, name: Any) -> dict[str, Any]:

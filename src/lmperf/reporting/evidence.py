@@ -351,12 +351,12 @@ def judged(
     low = rows["low_ms"].fillna(pd.Series(low, rows.index))
     high = rows["high_ms"].fillna(pd.Series(high, rows.index))
     host = rows["host_ms"] / ms
-    late = (host >= HOST_BOUND) | (high / ms > 1 + WIDE) | (low / ms < 1 - WIDE)
-    waits = late & is_step & on_gpu
+    wide = (high / ms > 1 + WIDE) | (low / ms < 1 - WIDE)
+    waits = ((host >= HOST_BOUND) | wide) & is_step & on_gpu
     waits = (rows["bound"] == "host").where(rows["bound"].notna(), waits)
     # A rank that waits for a late one is busy in NCCL; only the spread shows that it waits.
     sends = rows.get("communication_ms", pd.Series(np.nan, rows.index)).notna()
-    waits = (waits | (sends & late)).astype(bool)
+    waits = (waits | (sends & wide)).astype(bool)
     kind = np.where(waits & is_step, WAITING, STEP if is_step else KERNEL)
     causal = rows.get("causal", pd.Series(None, rows.index, object))
     tokens = rows.get("tokens", pd.Series(np.nan, rows.index))

@@ -6,7 +6,7 @@
     {{ table("F3. Title", rows, ...) }}     tables, in the format of the page
     {{ ready(table) }}                      a table that a calculation has made
     {{ every_row("softmax") }}              tables with all rows of a benchmark
-    {{ line_chart(title, rows, ...) }}      a figure; also bar, area and span charts, stacked
+    {{ line_chart(title, rows, ...) }}      a figure; also bar and area charts, stacked
     {% call finding() %}                    a sentence in a list; left out if its rows are missing
     {% call finding("name") %}              one that the course questions repeat:
     {{ said("lrpe", "name") }}              what findings of another page say

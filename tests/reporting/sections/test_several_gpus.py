@@ -62,7 +62,7 @@ def test_largest_batch_decides_where_the_smallest_waits_for_the_cpu():
     rows += [step("ddp", 120, batch=16), step("overlapped", 90, batch=16)]
     of = evidence(*rows, step("one_rank", 180, batch=16))
     assert section("distributed", of).leader == "overlapped"
-    said = "All-reduce gradients by hooks, with 8 sequences a GPU or more: two GPUs are then 2.00"
+    said = "All-reduce gradients by hooks, with 8 sequences a GPU rather than 2: at 3.4B two GPUs"
     assert said in first_page(of).text
     same = evidence(*rows[:1], step("ddp", 80, batch=16))
     assert "4 times as many sequences take 2.00 times as long" in first_page(same).text
@@ -106,6 +106,31 @@ def peaks(name, gib):
     return [of_hooks, step(name, 50, peak_mib=gib * 1024)]
 
 
+def peaks_of_ddp(gib):
+    names = {"overlapped": 60, "ddp": gib}
+    large = [step(name, 200, batch=16, peak_mib=of * 1024) for name, of in names.items()]
+    return [*peaks("ddp", 110), *large]
+
+
+def all_reduces(us):
+    """Messages of 1 and 10 kB, 1 and 10 MB; the second one takes as long as given."""
+    sizes = {1e3: 10, 1e4: us, 1e6: 40, 1e7: 19}
+    calls = [collective("all_reduce", size, of / 1e3) for size, of in sizes.items()]
+    return [*steps(overlapped=100), *calls]
+
+
+def idle(ms):
+    """A profiled step that takes so long, 85 ms of it computation or communication alone."""
+    return [*steps(overlapped=100, fsdp2=ms), profiled("fsdp2", ms, hidden=0.9)]
+
+
+def lost(ms, exposed):
+    """A step that takes so long, 80 ms of it computation, of which one GPU needs 70."""
+    ledger = profiled("overlapped", ms, hidden=1 - exposed / 50, batch=16, compute_ms=80)
+    rows = [step("one_rank", 140, batch=16), step("overlapped", ms, batch=16)]
+    return [*rows, step("overlapped", 60), ledger]
+
+
 def moments(mib):
     rows = [step("overlapped", 50), step("sharded_optimizer", 50, peak_mib=40 * 1024)]
     for name, optimizer in (("overlapped", 200), ("sharded_optimizer", mib)):
@@ -139,22 +164,34 @@ def closed_form(gib):
         ),
         ("At batch 4 only", exposed, 0.89, 0.91),
         (
-            "under a profiler",
+            "from profiled steps",
             lambda ms: [*steps(overlapped=100), profiled("overlapped", ms)],
             102,
             100.5,
         ),
-        ("likely reason", computes_less, 79, 81),
+        ("one reason why computation", computes_less, 79, 81),
         ("needs half the memory", lambda gib: peaks("fully_sharded", gib), 57, 58),
         ("each keeps half of the moments", moments, 100.9, 102),
         ("than hooks", lambda gib: peaks("ddp", gib), 102.1, 101.9),
-        ("buckets for all gradients", buckets, 9.1, 8.9),
+        ("buckets keep room for all gradients", buckets, 9.1, 8.9),
+        ("GiB more than hooks** at batch 4, 10 at batch 16", peaks_of_ddp, 70, 59),
+        ("Up to 10 kB one takes", all_reduces, 20, 21),
+        ("waits:** its GPUs are idle for", idle, 128, 127),
+        ("is not what is lost", lambda ms: lost(ms, 4), 92, 77),
+        ("is not what is lost", lambda exposed: lost(92, exposed), 4, 12),
         ("12.8B parameters need two GPUs", closed_form, 27.0, 29.0),
     ],
 )
 def test_sentence_stands_on_one_side_of_its_threshold(words, rows, said, unsaid):
     for value in (said, unsaid):
         assert (words in first_page(evidence(*rows(value))).text) is (value == said)
+
+
+def test_a_step_that_waits_does_not_tell_that_several_gpus_are_no_faster():
+    waiting = evidence(*steps(one_rank=100), step("ddp", 90, bound="host"))
+    assert "Use one GPU" not in first_page(waiting).text
+    slower = evidence(*steps(one_rank=100), step("ddp", 110, bound="host"))
+    assert "Use one GPU" in first_page(slower).text
 
 
 def test_several_gpus_alone_are_a_whole_page():

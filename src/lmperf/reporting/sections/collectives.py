@@ -51,9 +51,9 @@ class Collectives(Section):
 
     @property
     def small(self) -> pd.Series:
-        """The longest message that takes at most twice as long as the shortest one."""
+        """The longest message up to which all take at most twice as long as the shortest one."""
         rows = self._all_reduces
-        return rows[rows["ms"] <= 2 * rows["ms"].iloc[0]].iloc[-1]
+        return rows[(rows["ms"] <= 2 * rows["ms"].iloc[0]).cummin()].iloc[-1]
 
 
 def bus_factors(rows: pd.DataFrame) -> pd.Series:

@@ -45,7 +45,8 @@ class Distributed(Section):
     hooks, ddp, sharded, state = HOOKS, DDP, SHARDED, STATE
     largest = ranks_memory.LARGEST
     # Parts of a profiled step in the figure, and their colours.
-    parts = {"computation": "blue", "both": "green", "communication": "orange", "neither": "grey"}
+    parts = {"computation alone": "blue", "both": "green", "communication alone": "orange"}
+    parts |= {"neither": "grey"}
 
     @cached_property
     def steps(self) -> Rows:
@@ -91,10 +92,10 @@ class Distributed(Section):
         ends = {end: f"{name}_{end}_ms" for end in ("low", "high")}
         return number(f"{name}_ms", header or name, unit="ms", **ends)
 
-    def hidden(self, header: str, form: str = "fixed") -> Quantity:
+    def hidden(self, form: str = "fixed", note: str = "") -> Quantity:
         """The hidden share of the ledger in %, with its interval."""
         ends = {end: f"100 * hidden_share_{end}" for end in ("low", "high")}
-        return number("100 * hidden_share", header, form, unit="%", **ends)
+        return number("100 * hidden_share", "hidden", form, unit="%", note=note, **ends)
 
     def component(self, name: str) -> Quantity:
         """A component of a rank's memory: predicted / measured."""
@@ -149,6 +150,14 @@ class Distributed(Section):
         return self._batches[-1]
 
     @property
+    def words(self) -> dict[str, str]:
+        """Names of the strategies of the first table."""
+        names = {ONE: "one GPU" if self.evidence.is_cuda else "one process"}
+        names |= {HOOKS: "all-reduce by hooks (ours)", SHARDED: "fully sharded (ours)"}
+        words = {family: names.get(family, implementation_words(family)) for family in HEAD}
+        return {family + self.suffix: said for family, said in words.items()}
+
+    @property
     def batches(self) -> list[str]:
         return [f"batch {batch}" for batch in dict.fromkeys((self.few, self.many))]
 
@@ -168,22 +177,22 @@ class Distributed(Section):
 
     @cached_property
     def drawn(self) -> Rows:
-        """The ledger of the strategies of the first table."""
+        """The ledger of the strategies of the first table, of steps that hold."""
         names = [family + self.suffix for family in HEAD]
-        return self.within(self.ledger, implementation=names)
+        return self.within(self.ledger, implementation=names, holds=True)
 
     @property
     def bars(self) -> list[dict]:
         """The bars of the figure: the parts of each profiled step."""
         made = []
-        for row in some(self.drawn.sound, "no profiled step holds").to_dict("records"):
+        for row in some(self.drawn.frame, "no profiled step holds").to_dict("records"):
             parts = {
-                "computation": row["compute_ms"] - row["hidden_ms"],
+                "computation alone": row["compute_ms"] - row["hidden_ms"],
                 "both": row["hidden_ms"],
-                "communication": row["exposed_ms"],
+                "communication alone": row["exposed_ms"],
                 "neither": row["idle"] * row["step_ms"],
             }
-            line = implementation_words(plain(row["implementation"]))
+            line = self.words[row["implementation"]]
             for name, ms in parts.items():
                 end = f"{sig(row['step_ms'])} ms" if name == "neither" else ""
                 bar = {"panel": f"batch {row['batch']:g}", "line": line, "end": end}
@@ -248,7 +257,10 @@ class Distributed(Section):
         found = self.over_one_rank
         if found.empty:
             return self._pays_on_other_gpus
-        return bool(((found["low"] > 1) & (found["ratio"] > 1 + found["floor"])).any())
+        faster = (found["low"] > 1) & (found["ratio"] > 1 + found["floor"])
+        if not faster.any() and (found["waits"] & (found["ratio"] > 1)).any():
+            raise NotMeasured("a step that waits may be faster elsewhere")
+        return bool(faster.any())
 
     def speed_up(self, batch: int) -> float:
         """How many times as fast as one rank the fastest strategy is, also on other GPUs."""
@@ -277,8 +289,8 @@ class Distributed(Section):
     @property
     def scales(self) -> bool:
         """Whether the largest batch gains more over one rank than the smallest one."""
-        if self.many == self.few:
-            raise NotMeasured("one batch only")
+        if self.many == self.few or self.few_waits:
+            raise NotMeasured("one batch only, or the GPUs waited at the smallest")
         if not self.is_compared:
             return self.speed_up(self.many) > (1 + BETWEEN_GPUS) * self.speed_up(self.few)
         return self.gain(self.many) > self.gain(self.few).rows["high"].max()
@@ -293,6 +305,18 @@ class Distributed(Section):
     def ledger_of(self, name: str, batch: int) -> pd.Series:
         """The row of the ledger of an implementation."""
         return self.within(self.ledger, implementation=name, batch=batch).one
+
+    @property
+    def lost(self) -> float:
+        """Ms of the fastest step at the largest batch beyond an equal part of one rank's step."""
+        alone = self.step(ONE, self.many)
+        return float(self.fastest(self.many)["ms"] - alone["ms"] / self.ranks)
+
+    @property
+    def idlest(self) -> pd.Series:
+        """The row of the figure whose rank is idle for the largest share of the step."""
+        rows = some(self.drawn.frame, "no profiled step holds")
+        return rows.loc[rows["idle"].idxmax()]
 
     def bucket(self, megabytes: int) -> pd.Series:
         """The row of the ledger of buckets of a size, at the smallest batch."""

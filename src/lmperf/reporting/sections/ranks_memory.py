@@ -13,6 +13,8 @@ from lmperf.transformer.sizes import SHORT, ModelSize
 MEMORY = "distributed_memory"
 LINE = ["size", "context_length", "batch", "ranks", "dtype", "implementation"]
 PARTS = (*COMPONENTS, "total")
+# At the update a weight, its gradient and two moments are alive, in float32.
+BYTES_AT_UPDATE = 16
 CLOSE = 0.05  # a predicted peak this near to the measured one agrees with it
 RESERVED = 0.08  # share of a GPU's memory for driver, libraries and gaps
 MOST_GPUS = 64
@@ -28,9 +30,11 @@ def peaks_gib(evidence: Evidence, steps: pd.DataFrame) -> pd.Series:
     """The peak of a rank in each step: the larger one of the timed step and of the memory run.
 
     The peak of a timed step of FSDP2 is left out: its process does not count the gradients of the
-    step before. NaN without either.
+    step before. So is one below what the update needs, however sharded. NaN without either.
     """
-    timed = steps["peak_gib"].mask(steps["implementation"].str.startswith("fsdp2"))
+    least = BYTES_AT_UPDATE * steps["parameters"] / steps["ranks"] / GIB
+    wrong = steps["implementation"].str.startswith("fsdp2") | (steps["peak_gib"] < least)
+    timed = steps["peak_gib"].mask(wrong)
     apart = matched(having(evidence.rows(MEMORY), moment="peak"), steps)["total_mib"]
     return np.fmax(timed, apart.astype(float) / MIB_IN_GIB)
 
