@@ -150,10 +150,11 @@ def memory(
     more: see `number`.
     """
     shown = number(value, header, form, unit, of, **more)
-    return replace(shown, make=lambda evidence, rows: shown.make(evidence, _of_memory(rows)))
+    return replace(shown, make=lambda evidence, rows: shown.make(evidence, of_memory(rows)))
 
 
-def _of_memory(rows: pd.DataFrame) -> pd.DataFrame:
+def of_memory(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows without the signs that concern times alone."""
     if "signs" not in rows:
         return rows
     stale = rows["signs"].map(lambda signs: tuple(one for one in signs or () if one == "stale"))

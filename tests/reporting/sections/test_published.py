@@ -7,9 +7,9 @@ from lmperf.reporting.sections import section
 CELL = {"batch": 8, "d_head": 16, "dtype": "float32", "causal": False, "phase": "forward"}
 
 
-def attention(seq_len, ms):
+def attention(seq_len, ms, **values):
     work = {"flops": 1e6 * seq_len**2, "seq_len": seq_len}
-    return planted.row("attention", ms, implementation="eager", **CELL, **work)
+    return planted.row("attention", ms, implementation="eager", **CELL | work | values)
 
 
 def lines(*rows):
@@ -22,6 +22,13 @@ def test_largest_published_cell_of_a_source_is_shown():
     found = lines(attention(256, 1.5), attention(1024, 6.5))["Attention"]
     ours = found[(found["source"] == "write-up 000") & (found["metric"] == "time")]
     assert ours["here"].tolist() == [6.5] and "length 1024" in ours["cell"].iloc[0]
+
+
+def test_signs_of_times_do_not_stand_beside_memory():
+    capped = {"phase": "backward", "saved_mib": 50, "marks": "capped"}
+    found = lines(attention(1024, 6.5, **capped))["Attention"]
+    signs = found.drop_duplicates("metric").set_index("metric")["signs"]
+    assert signs["time"] == ("capped",) and signs["memory before backward"] == ()
 
 
 def test_values_have_their_unit_and_seconds_become_ms():

@@ -13,6 +13,7 @@ from lmperf.reporting.evidence import having
 from lmperf.reporting.published import STEMS, cell_of, figures_of, sources
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
+from lmperf.reporting.tables import of_memory
 from lmperf.reporting.words import FILTERS, sig
 
 # Quantity of a published figure -> our column, its unit and form.
@@ -69,6 +70,8 @@ class Published(Section):
         here = [row.get(row["metric"]) for _, row in both.iterrows()]
         both = both.assign(here=pd.Series(here, both.index, dtype=float)).dropna(subset=["here"])
         names = [*FIRST, *in_order("implementation", both["implementation"])]
+        sizes = both["metric"].str.contains("memory")
+        both = pd.concat([both[~sizes], of_memory(both[sizes])]).sort_index()
         numerics = both.get("dtype", pd.Series("", both.index))
         ranks = pd.DataFrame(
             {
