@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from lmperf.benchmark import Case, Timed
+from lmperf.benchmark import Case, RankedTimed, Timed
 from lmperf.benchmarks import load, stems
 from lmperf.evidence.plan import Plan
-from lmperf.evidence.rows import row_name
+from lmperf.evidence.rows import row_name, waits
 from lmperf.evidence.store import Evidence, Row
 
 # The name of the file, and of the workflow's rule.
@@ -116,16 +116,21 @@ class Repeats:
 
 
 def _may_repeat(plan: Plan, case: Case) -> bool:
-    """Whether a case is timed by code of the project that does not compile."""
+    """Whether a case is timed by code of the project that does not compile for long.
+
+    The steps on several ranks compile one block.
+    """
     of = plan.benchmark
     one = of.implementation(case.implementation)
     is_timed = isinstance(of, Timed) and of.stem not in LEFT_OUT
-    return is_timed and one.origin == "project" and not one.compiles
+    is_quick = isinstance(of, RankedTimed) or not one.compiles
+    return is_timed and one.origin == "project" and is_quick
 
 
 def _kind(plan: Plan, row: Row) -> str:
-    is_step = plan.benchmark.clock == "step"
-    return f"step {row.get('bound') or ''}".strip() if is_step else "kernel"
+    if plan.benchmark.clock != "step":
+        return "kernel"
+    return "step host" if waits(row) else f"step {row.get('bound') or ''}".strip()
 
 
 def _rank(plan: Plan, _: Case, row: Row) -> bytes:

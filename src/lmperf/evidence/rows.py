@@ -11,6 +11,8 @@ from lmperf.gate import UNCHECKED
 from lmperf.measuring.sensors import MOST_LOAD
 from lmperf.names import STATUSES
 
+WIDE = 0.05  # a step whose interval goes further from its time may have waited
+
 
 def fault(benchmark: Benchmark, row: Mapping[str, object]) -> str:
     """Return why nothing can have measured a row that a worker sends; empty if something can.
@@ -50,13 +52,24 @@ def as_read(row: Mapping[str, str]) -> dict[str, str]:
     return {**row, "status": "unchecked", "reason": UNCHECKED.partition(": ")[2]}
 
 
+def waits(row: Mapping[str, str]) -> bool:
+    """Whether a step waited for the host.
+
+    On several GPUs one that waits for a late one looks busy, so there its interval tells.
+    """
+    if row.get("bound") == "host" or not row.get("communication_ms"):
+        return row.get("bound") == "host"
+    ms, low, high = (float(row[name]) for name in ("median_ms", "low_ms", "high_ms"))
+    return high > (1 + WIDE) * ms or low < (1 - WIDE) * ms
+
+
 def is_loaded(row: Mapping[str, str]) -> bool:
     """Whether other processes took so much of the machine that a row's time may not hold.
 
-    On a GPU only a row that waits for the host takes longer beside them.
+    On a GPU only a row that waits for the host, or for another GPU, takes longer beside them.
     """
-    waits = row.get("bound") == "host" or not row.get("gpus")
-    return waits and float(row.get("other_load") or 0) > MOST_LOAD
+    waits = row.get("bound") == "host" or row.get("communication_ms") or not row.get("gpus")
+    return bool(waits) and float(row.get("other_load") or 0) > MOST_LOAD
 
 
 def row_name(benchmark: Benchmark, row: Mapping[str, object]) -> str:

@@ -34,7 +34,7 @@ from lmperf.devices import DataSheet, sheet_of
 from lmperf.dtypes import DTYPES, dtype_of
 from lmperf.evidence import plausible
 from lmperf.evidence.review import Review
-from lmperf.evidence.rows import row_name
+from lmperf.evidence.rows import WIDE, row_name
 from lmperf.evidence.store import Row
 from lmperf.gate import FAILED
 from lmperf.names import STATUSES, in_order, size_words
@@ -47,7 +47,6 @@ from lmperf.statistics import LEAST_PAIRS, median_interval, noise_floor
 KERNEL, STEP, WAITING = "kernel", "step or phase", "step or phase that waits for the CPU"
 ASSUMED_FLOORS = {KERNEL: 0.03, STEP: 0.05, WAITING: 0.30}
 HOST_BOUND = 0.9  # a step of which the host needs more than this share waits for it
-WIDE = 0.05  # a step whose interval goes further from its time waited for the CPU
 # Columns of a row that tables and figures name, and what they are of a line without them.
 NEUTRAL = {"state": None, "words": "", "signs": None, "waits": False, "key": None}
 WITHHELD = ("failed_check", "impossible")
