@@ -329,6 +329,13 @@ class Distributed(Section):
         rows = having(self.strategies(name).valid.frame, batch=batch or self.few)
         return float(only(rows["peak"]))
 
+    @property
+    def peaks_of_ddp(self) -> tuple[float, float]:
+        """GiB of eager DistributedDataParallel in its second step, which is the one that a timed
+        process weighs, and in the third one, of the memory run."""
+        timed = having(self.strategies(DDP).valid.frame, batch=self.few)["peak_gib"]
+        return float(only(timed)), self.moment(DDP, "peak")["total_mib"] / 1024
+
     def moment(self, name: str, moment: str) -> pd.Series:
         """The memory of an eager strategy at a moment, at the smallest batch."""
         return self.within(self.memory, implementation=name, batch=self.few, moment=moment).one
