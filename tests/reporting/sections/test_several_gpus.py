@@ -195,7 +195,7 @@ def test_sentence_stands_on_one_side_of_its_threshold(words, rows, said, unsaid)
         assert (words in first_page(evidence(*rows(value))).text) is (value == said)
 
 
-def test_a_step_that_waits_does_not_tell_that_several_gpus_are_no_faster():
+def test_slow_step_that_waits_does_not_advise_one_gpu():
     waiting = evidence(*steps(one_rank=100), step("ddp", 90, bound="host"))
     assert "Use one GPU" not in first_page(waiting).text
     slower = evidence(*steps(one_rank=100), step("ddp", 110, bound="host"))

@@ -7,15 +7,14 @@ from functools import cached_property
 import pandas as pd
 
 from lmperf.names import implementation_words, in_order
-from lmperf.reporting.evidence import Evidence, having, only, some
+from lmperf.reporting.evidence import having, some
 from lmperf.reporting.gains import Gain, pairs
 from lmperf.reporting.rows import Rows
-from lmperf.reporting.sections import Section, predicate, ranks_memory
-from lmperf.reporting.sections.ranks_memory import MEMORY, matched
+from lmperf.reporting.sections import Section, predicate
+from lmperf.reporting.sections.ranks_memory import matched, peaks_gib
 from lmperf.reporting.sections.steps import BETWEEN_GPUS
 from lmperf.reporting.tables import Quantity, number
 from lmperf.reporting.words import NotMeasured, sig
-from lmperf.transformer.sizes import SHORT
 
 STEM, LEDGER = "distributed", "distributed_overlap"
 ONE, COMPILED = "one_rank", "_compiled"
@@ -24,7 +23,6 @@ HOOKS, DDP, SHARDED, STATE = "overlapped", "ddp", "fully_sharded", "sharded_opti
 HEAD = (ONE, HOOKS, DDP, SHARDED, "fsdp2")
 MOST_LONGER = 0.2  # what a step hides that is longer under the profiler is that of another step
 WIDEST = 0.2  # widest interval of a hidden share that a sentence may name
-SAME = 0.01  # parts of the memory that are this near are the same
 FROM_LEDGER = ["communication_ms", "hidden_share", "hidden_share_low", "hidden_share_high"]
 FROM_LEDGER += ["longer", "calls", "sent_bytes"]
 
@@ -43,7 +41,6 @@ class Distributed(Section):
     """Steps by strategy. The first table has one cell: see `cell`."""
 
     hooks, ddp, sharded, state = HOOKS, DDP, SHARDED, STATE
-    largest = ranks_memory.LARGEST
     # Parts of a profiled step in the figure, and their colours.
     parts = {"computation alone": "blue", "both": "green", "communication alone": "orange"}
     parts |= {"neither": "grey"}
@@ -56,7 +53,7 @@ class Distributed(Section):
         """
         steps = self.rows(STEM)
         beside = matched(self.ledger.frame, steps.frame)[FROM_LEDGER].astype(float)
-        peak = ranks_memory.peaks_gib(self.evidence, steps.frame)
+        peak = peaks_gib(self.evidence, steps.frame)
         at = steps.frame["batch"].map("batch {:g}".format)
         base = [
             None if plain(name) == ONE else {"implementation": one_rank(name), "ranks": 1}
@@ -83,10 +80,6 @@ class Distributed(Section):
         made = {"idle": idle, "longer": longer, "waits": waits, "tells": tells}
         return self.rows(LEDGER, rows.assign(**made))
 
-    @cached_property
-    def memory(self) -> Rows:
-        return self.rows(MEMORY, ranks_memory.with_predictions(self.evidence))
-
     def interval(self, name: str, header: str = "") -> Quantity:
         """A time of the ledger with its interval."""
         ends = {end: f"{name}_{end}_ms" for end in ("low", "high")}
@@ -96,10 +89,6 @@ class Distributed(Section):
         """The hidden share of the ledger in %, with its interval."""
         ends = {end: f"100 * hidden_share_{end}" for end in ("low", "high")}
         return number("100 * hidden_share", "hidden", form, unit="%", note=note, **ends)
-
-    def component(self, name: str) -> Quantity:
-        """A component of a rank's memory: predicted / measured."""
-        return number(f"predicted_{name}_mib", name, unit="MiB", second=f"{name}_mib")
 
     @cached_property
     def _several(self) -> pd.DataFrame:
@@ -307,12 +296,6 @@ class Distributed(Section):
         return self.within(self.ledger, implementation=name, batch=batch).one
 
     @property
-    def lost(self) -> float:
-        """Ms of the fastest step at the largest batch beyond an equal part of one rank's step."""
-        alone = self.step(ONE, self.many)
-        return float(self.fastest(self.many)["ms"] - alone["ms"] / self.ranks)
-
-    @property
     def idlest(self) -> pd.Series:
         """The row of the figure whose rank is idle for the largest share of the step."""
         rows = some(self.drawn.frame, "no profiled step holds")
@@ -321,95 +304,3 @@ class Distributed(Section):
     def bucket(self, megabytes: int) -> pd.Series:
         """The row of the ledger of buckets of a size, at the smallest batch."""
         return self.ledger_of(f"bucket_{megabytes}", self.few)
-
-    # Memory of a rank.
-
-    def peak(self, name: str, batch: int | None = None) -> float:
-        """GiB of a rank at the peak of a step, at the smallest batch unless another is given."""
-        rows = having(self.strategies(name).valid.frame, batch=batch or self.few)
-        return float(only(rows["peak"]))
-
-    @property
-    def peaks_of_ddp(self) -> tuple[float, float]:
-        """GiB of eager DistributedDataParallel in its second step, which is the one that a timed
-        process weighs, and in the third one, of the memory run."""
-        timed = having(self.strategies(DDP).valid.frame, batch=self.few)["peak_gib"]
-        return float(only(timed)), self.moment(DDP, "peak")["total_mib"] / 1024
-
-    def moment(self, name: str, moment: str) -> pd.Series:
-        """The memory of an eager strategy at a moment, at the smallest batch."""
-        return self.within(self.memory, implementation=name, batch=self.few, moment=moment).one
-
-    def keeps_its_part(self, name: str, *components: str) -> bool:
-        """Whether a rank keeps its part of what it keeps with hooks, after the update."""
-        columns = [f"{component}_mib" for component in components]
-        ours, whole = (self.moment(of, "after_step")[columns].sum() for of in (name, HOOKS))
-        return abs(ours / whole * self.ranks - 1) < SAME
-
-    @property
-    def buckets_gib(self) -> float:
-        """GiB of DistributedDataParallel's buckets: of all gradients, which they hold."""
-        gradients = self.moment(DDP, "before_step")["gradients_mib"]
-        if self.moment(DDP, "init")["other_mib"] < 0.9 * gradients:
-            raise NotMeasured("the buckets do not hold all gradients")
-        return gradients / 1024
-
-    def gpus_needed(self, name: str) -> int | None:
-        """The least number of GPUs for the course's largest model, with as many tokens a GPU.
-
-        None: no number is enough.
-        """
-        memory = self.evidence.environment.get("device_memory_gib")
-        if not memory or abs(self.moment(name, "peak")["off"]) > ranks_memory.CLOSE:
-            raise NotMeasured("the closed form does not hold here")
-        batch = max(1, self.few // self.ranks)
-        setting = int(self.cell["context_length"]), batch, self.cell["dtype"]
-        return ranks_memory.least_gpus(name, SHORT[self.largest], *setting, memory)
-
-    # The train step of a public leaderboard (D6).
-
-    @property
-    def board(self) -> pd.Series:
-        """Its fastest step."""
-        return self.rows("distributed_leaderboard").least("ms")
-
-    @property
-    def board_alone(self) -> pd.Series:
-        """Its fastest step on one GPU of this kind.
-
-        It may be in the evidence of another machine with the same kind of GPU and software.
-        """
-        cell = self.board[["size", "context_length", "batch", "dtype"]]
-        for evidence in (self.evidence, *self.evidence.others):
-            rows = having(evidence.rows("leaderboard"), holds=True, **cell)
-            if len(rows) and _software(evidence) == _software(self.evidence):
-                return rows.loc[rows["ms"].idxmin()]
-        raise NotMeasured("the leaderboard's step was not measured on one GPU")
-
-    # The head of the page, and what limits its numbers.
-
-    @property
-    def nccl(self) -> str:
-        found = self.evidence.environment.get("nccl") or {}
-        if not (version := found.get("NCCL_VERSION")):
-            raise NotMeasured("no version of NCCL")
-        return version.partition("-")[0]
-
-    @property
-    def has_no_multicast(self) -> bool:
-        """Whether NCCL was kept from NVLink multicast (NVLS)."""
-        return (self.evidence.environment.get("nccl") or {}).get("NCCL_NVLS_ENABLE") == "0"
-
-    @property
-    def nvlinks(self) -> int:
-        """The number of NVLinks between each two GPUs."""
-        links = {str(one) for one in (self.evidence.environment.get("links") or {}).values()}
-        numbers = {one.removeprefix("NV") for one in links}
-        if len(numbers) != 1 or not (number := numbers.pop()).isdecimal():
-            raise NotMeasured("no NVLinks, or different ones")
-        return int(number)
-
-
-def _software(evidence: Evidence) -> list:
-    """What decides whether two machines can be compared: the kind of GPU and the versions."""
-    return [evidence.environment.get(name) for name in ("device", "torch", "cuda", "triton")]

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 import pandas as pd
 
 from lmperf.distributed.memory import COMPONENTS, predicted_bytes
-from lmperf.reporting.evidence import Evidence, having, matching
-from lmperf.reporting.words import GIB, MIB, MIB_IN_GIB
+from lmperf.reporting.evidence import Evidence, having, matching, only
+from lmperf.reporting.rows import Rows
+from lmperf.reporting.sections import Section
+from lmperf.reporting.tables import Quantity, number
+from lmperf.reporting.words import GIB, MIB, MIB_IN_GIB, NotMeasured
 from lmperf.transformer.sizes import SHORT, ModelSize
 
 MEMORY = "distributed_memory"
@@ -19,6 +24,88 @@ CLOSE = 0.05  # a predicted peak this near to the measured one agrees with it
 RESERVED = 0.08  # share of a GPU's memory for driver, libraries and gaps
 MOST_GPUS = 64
 LARGEST = "12.8B"  # of the course
+SAME = 0.01  # parts of the memory that are this near are the same
+
+
+class RanksMemory(Section):
+    """The memory run (D5), and peaks of the steps in the cell of the first table.
+
+    Sentences are about its smallest batch, unless another one is given.
+    """
+
+    largest = LARGEST
+
+    @property
+    def several(self) -> Section:
+        """The section of the steps."""
+        return self.of("distributed")
+
+    @cached_property
+    def every(self) -> Rows:
+        """The rows of the memory run with `predicted_<component>_mib`, and `off`: by which fraction
+        the measured sum exceeds the predicted one. NaN for a user's strategy."""
+        rows = self.evidence.rows(MEMORY)
+        device = self.evidence.environment.get("kind") or "cpu"
+        found = [_predicted(row, device) for row in rows.to_dict("records")]
+        parts = {
+            f"predicted_{part}_mib": [one.get(part, np.nan) / MIB for one in found]
+            for part in PARTS
+        }
+        off = rows["total_mib"] / parts["predicted_total_mib"] - 1
+        return self.rows(MEMORY, rows.assign(**parts, off=off))
+
+    def component(self, name: str) -> Quantity:
+        """A component: predicted / measured."""
+        return number(f"predicted_{name}_mib", name, unit="MiB", second=f"{name}_mib")
+
+    def peak(self, name: str, batch: int | None = None) -> float:
+        """GiB of a rank at the peak of a step."""
+        return self._of_step(name, "peak", batch)
+
+    def _of_step(self, name: str, column: str, batch: int | None = None) -> float:
+        rows = self.several.strategies(name).valid.frame
+        return float(only(having(rows, batch=batch or self.several.few)[column]))
+
+    @property
+    def peaks_of_ddp(self) -> tuple[float, float]:
+        """GiB of eager DistributedDataParallel in its second step, which is the one that a timed
+        process weighs, and in the third one, of the memory run."""
+        ddp = self.several.ddp
+        return self._of_step(ddp, "peak_gib"), self.moment(ddp, "peak")["total_mib"] / MIB_IN_GIB
+
+    def moment(self, name: str, moment: str) -> pd.Series:
+        """The memory of an eager strategy at a moment."""
+        where = {"implementation": name, "batch": self.several.few, "moment": moment}
+        return self.several.within(self.every, **where).one
+
+    def keeps_its_part(self, name: str, *components: str) -> bool:
+        """Whether a rank keeps its part of what it keeps with hooks, after the update."""
+        columns = [f"{component}_mib" for component in components]
+        names = name, self.several.hooks
+        ours, whole = (self.moment(of, "after_step")[columns].sum() for of in names)
+        return abs(ours / whole * self.several.ranks - 1) < SAME
+
+    @property
+    def buckets_gib(self) -> float:
+        """GiB of DistributedDataParallel's buckets: of all gradients, which they hold."""
+        ddp = self.several.ddp
+        gradients = self.moment(ddp, "before_step")["gradients_mib"]
+        if self.moment(ddp, "init")["other_mib"] < 0.9 * gradients:
+            raise NotMeasured("the buckets do not hold all gradients")
+        return gradients / MIB_IN_GIB
+
+    def gpus_needed(self, name: str) -> int | None:
+        """The least number of GPUs for the course's largest model, with as many tokens a GPU.
+
+        None: no number is enough.
+        """
+        memory = self.evidence.environment.get("device_memory_gib")
+        if not memory or abs(self.moment(name, "peak")["off"]) > CLOSE:
+            raise NotMeasured("the closed form does not hold here")
+        several = self.several
+        batch = max(1, several.few // several.ranks)
+        setting = int(several.cell["context_length"]), batch, several.cell["dtype"]
+        return least_gpus(name, SHORT[LARGEST], *setting, memory)
 
 
 def matched(rows: pd.DataFrame, lines: pd.DataFrame) -> pd.DataFrame:
@@ -37,23 +124,6 @@ def peaks_gib(evidence: Evidence, steps: pd.DataFrame) -> pd.Series:
     timed = steps["peak_gib"].mask(wrong)
     apart = matched(having(evidence.rows(MEMORY), moment="peak"), steps)["total_mib"]
     return np.fmax(timed, apart.astype(float) / MIB_IN_GIB)
-
-
-def with_predictions(evidence: Evidence) -> pd.DataFrame:
-    """The rows of the memory run with `predicted_<component>_mib` in today's closed form, and off.
-
-    off: by which fraction the measured sum exceeds the predicted one. NaN for a user's strategy.
-    """
-    rows = evidence.rows(MEMORY)
-    device = evidence.environment.get("kind") or "cpu"
-    found = [_predicted(row, device) for row in rows.to_dict("records")]
-    rows = rows.assign(
-        **{
-            f"predicted_{part}_mib": [one.get(part, np.nan) / MIB for one in found]
-            for part in PARTS
-        }
-    )
-    return rows.assign(off=rows["total_mib"] / rows["predicted_total_mib"] - 1)
 
 
 def _predicted(row: dict, device: str) -> dict[str, float]:

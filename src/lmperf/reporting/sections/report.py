@@ -13,7 +13,7 @@ from lmperf.benchmarks import stems
 from lmperf.reporting.evidence import WITHHELD, Evidence, having, some
 from lmperf.reporting.sections import Section
 from lmperf.reporting.sections.steps import BETWEEN_GPUS, GRAPH, GRAPH_NARROW, usual
-from lmperf.reporting.words import Count, listed
+from lmperf.reporting.words import Count, NotMeasured, listed
 
 # The benchmarks of a machine that has several GPUs, and nothing else.
 SEVERAL = {
@@ -73,6 +73,27 @@ class Report(Section):
         values = [facts.get("cudnn") for facts in self.evidence.environments.values()]
         known = dict.fromkeys(f"{of // 10_000}.{of % 10_000 // 100}" for of in values if of)
         return listed(known) if known else ""
+
+    @property
+    def nccl(self) -> str:
+        found = self.evidence.environment.get("nccl") or {}
+        if not (version := found.get("NCCL_VERSION")):
+            raise NotMeasured("no version of NCCL")
+        return version.partition("-")[0]
+
+    @property
+    def has_no_multicast(self) -> bool:
+        """Whether NCCL was kept from NVLink multicast (NVLS)."""
+        return (self.evidence.environment.get("nccl") or {}).get("NCCL_NVLS_ENABLE") == "0"
+
+    @property
+    def nvlinks(self) -> int:
+        """The number of NVLinks between each two GPUs."""
+        links = {str(one) for one in (self.evidence.environment.get("links") or {}).values()}
+        numbers = {one.removeprefix("NV") for one in links}
+        if len(numbers) != 1 or not (number := numbers.pop()).isdecimal():
+            raise NotMeasured("no NVLinks, or different ones")
+        return int(number)
 
     @property
     def dates(self) -> str:
