@@ -9,7 +9,6 @@ from lmperf import cli
 from lmperf.evidence.record import record, repeat
 from lmperf.evidence.repeatability import ROWS, STEM
 from lmperf.evidence.review import causes, review
-from lmperf.evidence.rows import waits
 from lmperf.evidence.store import read
 
 CONFIG = """
@@ -56,21 +55,6 @@ def test_kinds_of_steps_are_those_that_host_and_device_bound(folder, monkeypatch
     drawn = project_of(folder).repeats.drawn
     found = [row.get("bound") if plan.stem == "end_to_end" else "" for plan, _, row in drawn]
     assert {kind: found.count(kind) for kind in found} == {"": 4, "host": 4, "device": 4}
-
-
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        ({"bound": "device", "high_ms": "20"}, False),
-        ({"bound": "host"}, True),
-        ({"bound": "device", "communication_ms": "3"}, False),
-        ({"bound": "device", "communication_ms": "3", "high_ms": "10.6"}, True),
-        ({"bound": "device", "communication_ms": "3", "low_ms": "9.4"}, True),
-    ],
-)
-def test_step_on_several_gpus_waits_if_its_interval_is_wide(values, expected):
-    times = {"median_ms": "10", "low_ms": "9.9", "high_ms": "10.1"}
-    assert waits(times | values) is expected
 
 
 def test_second_times_have_the_keys_of_the_first(folder, monkeypatch):

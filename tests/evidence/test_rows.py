@@ -3,7 +3,7 @@
 import pytest
 
 from lmperf.benchmarks import load
-from lmperf.evidence.rows import as_read, fault, is_loaded
+from lmperf.evidence.rows import as_read, fault, is_loaded, waits
 from lmperf.gate import UNCHECKED
 
 FAILED = {"status": "failed_check", "reason": "it differs"}
@@ -41,10 +41,26 @@ def test_row_that_nothing_can_measure_is_told(change, words):
         ({"other_load": "0.2", "gpus": "GPU-1"}, False),
         ({"other_load": "0.2", "gpus": "GPU-1", "bound": "device"}, False),
         ({"other_load": "0.2", "gpus": "GPU-1", "bound": "host"}, True),
+        ({"other_load": "0.2", "gpus": "GPU-1", "communication_ms": "3"}, True),
     ],
 )
 def test_load_counts_where_a_row_waits_for_the_host(columns, loaded):
     assert is_loaded(columns) == loaded
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"bound": "device", "high_ms": "20"}, False),
+        ({"bound": "host"}, True),
+        ({"bound": "device", "communication_ms": "3"}, False),
+        ({"bound": "device", "communication_ms": "3", "high_ms": "10.6"}, True),
+        ({"bound": "device", "communication_ms": "3", "low_ms": "9.4"}, True),
+    ],
+)
+def test_step_on_several_gpus_waits_if_its_interval_is_wide(values, expected):
+    times = {"median_ms": "10", "low_ms": "9.9", "high_ms": "10.1"}
+    assert waits(times | values) is expected
 
 
 def test_row_whose_check_lacks_memory_is_unchecked():

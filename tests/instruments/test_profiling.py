@@ -13,6 +13,7 @@ from lmperf.instruments.profiling import (
     range_times,
     ranged_attention,
 )
+from lmperf.transformer.model import plain_attention
 
 
 def event(name, ts, dur, cat="cpu_op", tid=1):
@@ -101,3 +102,13 @@ def test_range_rows_give_each_parts_share_of_flops():
     shares = {row["name"]: row["flops_share"] for row in rows}
     assert shares == pytest.approx({"scores": 128 / 261, "softmax": 5 / 261, "values": 128 / 261})
     assert [row["total_ms"] for row in rows] == [0.004, 0.006, 0.003]
+
+
+def test_ranged_attention_runs_the_operators_of_the_model():
+    q, k, v = torch.randn(3, 1, 2, 8, 4)
+
+    def operators(attention):
+        calls = durations(events_of(lambda: attention(q, k, v), "cpu", None), "cpu")
+        return {name: len(times) for name, times in calls.items()}
+
+    assert operators(ranged_attention) == operators(plain_attention)

@@ -57,8 +57,10 @@ def waits(row: Mapping[str, str]) -> bool:
 
     On several GPUs one that waits for a late one looks busy, so there its interval tells.
     """
-    if row.get("bound") == "host" or not row.get("communication_ms"):
-        return row.get("bound") == "host"
+    if row.get("bound") == "host":
+        return True
+    if not row.get("communication_ms"):
+        return False
     ms, low, high = (float(row[name]) for name in ("median_ms", "low_ms", "high_ms"))
     return high > (1 + WIDE) * ms or low < (1 - WIDE) * ms
 
@@ -68,8 +70,8 @@ def is_loaded(row: Mapping[str, str]) -> bool:
 
     On a GPU only a row that waits for the host, or for another GPU, takes longer beside them.
     """
-    waits = row.get("bound") == "host" or row.get("communication_ms") or not row.get("gpus")
-    return bool(waits) and float(row.get("other_load") or 0) > MOST_LOAD
+    may_wait = row.get("bound") == "host" or row.get("communication_ms") or not row.get("gpus")
+    return bool(may_wait) and float(row.get("other_load") or 0) > MOST_LOAD
 
 
 def row_name(benchmark: Benchmark, row: Mapping[str, object]) -> str:
