@@ -21,8 +21,6 @@ ONE, COMPILED = "one_rank", "_compiled"
 HOOKS, DDP, SHARDED, STATE = "overlapped", "ddp", "fully_sharded", "sharded_optimizer"
 # The strategies of the first table.
 HEAD = (ONE, HOOKS, DDP, SHARDED, "fsdp2")
-MOST_LONGER = 0.2  # what a step hides that is longer under the profiler is that of another step
-WIDEST = 0.2  # widest interval of a hidden share that a sentence may name
 FROM_LEDGER = ["communication_ms", "hidden_share", "hidden_share_low", "hidden_share_high"]
 FROM_LEDGER += ["longer", "calls", "sent_bytes"]
 
@@ -66,19 +64,14 @@ class Distributed(Section):
         """The overlap ledger (D3), and how far its profiled steps are from the timed ones.
 
         idle: share of the profiled step in which a rank neither computes nor communicates.
-        longer: by which fraction it is longer than the timed step. tells: whether it tells what the
-        timed step hides. It does not if that waits for the CPU, if the profiler makes it much
-        longer, or if the hidden share varies from step to step.
+        longer: by which fraction it is longer than the timed step.
         """
         rows = self.rows(LEDGER).frame
         timed = matched(self.rows(STEM).frame, rows)
         longer = rows["step_ms"] / timed["ms"].astype(float) - 1
         waits = timed["waits"].eq(True)
-        width = rows["hidden_share_high"] - rows["hidden_share_low"]
-        tells = rows["holds"] & (longer <= MOST_LONGER) & (width <= WIDEST) & ~waits
         idle = 1 - (rows["compute_ms"] + rows["exposed_ms"]) / rows["step_ms"]
-        made = {"idle": idle, "longer": longer, "waits": waits, "tells": tells}
-        return self.rows(LEDGER, rows.assign(**made))
+        return self.rows(LEDGER, rows.assign(idle=idle, longer=longer, waits=waits))
 
     def interval(self, name: str, header: str = "") -> Quantity:
         """A time of the ledger with its interval."""
@@ -285,11 +278,6 @@ class Distributed(Section):
         return self.gain(self.many) > self.gain(self.few).rows["high"].max()
 
     # What the profiler says.
-
-    def profiled(self, family: str, batch: int) -> pd.Series:
-        """The row of the ledger of a strategy, if it tells of the timed step."""
-        name = family + self.suffix
-        return self.within(self.ledger, implementation=name, batch=batch, tells=True).one
 
     def ledger_of(self, name: str, batch: int) -> pd.Series:
         """The row of the ledger of an implementation."""
