@@ -96,16 +96,21 @@ class Memory(Section):
     def component_columns(self) -> list[Quantity]:
         return [known(f"{name}_mib", name.replace("_", " ")) for name in self.components]
 
+    @cached_property
+    def peers(self) -> Rows:
+        """The rows of custom models and peers."""
+        rows = self.every.frame
+        return self.every.kept(rows[rows["implementation"] != OURS])
+
     @property
     def beside_peers(self) -> list[Quantity]:
         """The peaks of custom models and peers, and their differences from ours."""
         return [
             one
-            for name in self.every.values("implementation")
-            if name != OURS
+            for name in self.peers.values("implementation")
             for one in across(
                 "dtype",
-                self.every.where(implementation=name).values("dtype"),
+                self.peers.where(implementation=name).values("dtype"),
                 memory("peak_mib", name, of=name),
                 memory("over_ours", f"{name} over ours", "", "signed_percent", of=name),
             )
