@@ -42,12 +42,11 @@ def part(*made):
         (everything(triton=0.5), "kernel (Triton) runs at 190 % of the speed of a copy; only"),
         (everything(triton=2.0), "runs at 48 % of the speed of a copy, so bytes do not"),
         (everything(triton=1 / 1.05), "runs at 100 % of the speed of a copy; only"),
-        (everything(triton=None) + rows("triton", spread=150), None),
         (everything(triton=None, triton_cached=None), "Compiled code runs at 25 % of the speed"),
         (everything(copy=None), None),
         ([], None),
     ],
-    ids=["fast", "slow", "equal", "noisy", "missing", "no copy", "nothing"],
+    ids=["fast", "slow", "equal", "missing", "no copy", "nothing"],
 )
 def test_first_page_follows_the_data(made, said):
     text = part(*made).text
@@ -65,3 +64,11 @@ def test_first_page_follows_the_data(made, said):
 def test_page_says_what_bounds_it(factor, said):
     first = planted.page(STEM, planted.evidence(*everything(triton=factor))).said[0]
     assert first.startswith(f"md_lrpe_cosine, Triton (bf16, from 8,192 positions): {said}")
+
+
+def test_a_slow_copy_is_not_the_baseline():
+    made = everything(copy=None)
+    for tokens, ms in (("0", 1.2), ("10", 1.0)):  # the one without extra tokens was compiled badly
+        made += [one for one in rows("copy", ms) if one["extra_tokens"] == tokens]
+    text = part(*made).text
+    assert "runs at 95 % of the speed of a copy" in text

@@ -8,8 +8,16 @@ from functools import cached_property
 import pandas as pd
 
 from lmperf.names import in_order, value_words
-from lmperf.reporting.evidence import LAUNCH_BOUND, WITHHELD, parts, some, sorted_for_reading
-from lmperf.reporting.gains import Gain, pairs
+from lmperf.reporting.evidence import (
+    LAUNCH_BOUND,
+    WITHHELD,
+    having,
+    matching,
+    parts,
+    some,
+    sorted_for_reading,
+)
+from lmperf.reporting.gains import Gain
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
 from lmperf.reporting.tables import Quantity, number, over, text, time
@@ -21,6 +29,8 @@ COPY, OURS, CACHED = "copy", "triton", "triton_cached"
 LEADS = (OURS, "compiled", "eager")
 ORDER = (COPY, OURS, CACHED, "eager", "compiled")  # of the columns
 PHASES = ("forward", "backward")
+# Copies of the same rate: their bytes differ by the extra tokens only.
+LIKE = ["positions", "batch", "heads", "d_head", "dtype", "phase", "gpus"]
 LARGE = 0.25  # shapes of fewer positions, as a part of the most, may be launch-bound
 BOUND_BY_BYTES = 0.5  # below this share of a copy's speed, bytes do not bind
 ERRORS = {
@@ -43,31 +53,24 @@ class Lrpe(Section):
         """All rows with further columns.
 
         axes, positions (without extra tokens), large; gbps: rate of the bytes that must be moved;
-        copy_percent, copy_low, copy_high: percent of the speed of the copy of the same bytes, with
-        its interval; closed_mib: predicted peak.
+        copy_gbps: of the fastest copy of as many positions, since PyTorch's compiler makes slow
+        copies, too; copy_percent: percent of it; closed_mib: predicted peak.
         """
         rows = self.evidence.rows(STEM)
         lengths = rows["shape"].str.split("x")
         positions = lengths.map(lambda each: math.prod(map(int, each))).astype(float)
-        others = [n for n in in_order("implementation", rows["implementation"]) if n != COPY]
-        shares = [self._over(name, COPY)[["ratio", "low", "high"]] for name in others]
-        share = 100 * pd.concat([pd.DataFrame(columns=["ratio"], dtype=float), *shares])
-        share = share.rename(columns={"ratio": "percent"}).add_prefix("copy_")
         forward = rows["phase"] == "forward"
-        closed = rows["predicted_forward_mib"].where(forward, rows["predicted_backward_mib"])
-        return self.rows(
-            STEM,
-            rows.assign(
-                axes=lengths.map(len),
-                positions=positions,
-                large=positions >= LARGE * positions.max(),
-                gbps=rows["bytes"] / rows["ms"] / 1e6,
-                closed_mib=closed,
-            ).join(share),
+        rows = rows.assign(
+            axes=lengths.map(len),
+            positions=positions,
+            large=positions >= LARGE * positions.max(),
+            gbps=rows["bytes"] / rows["ms"] / 1e6,
+            closed_mib=rows["predicted_forward_mib"].where(forward, rows["predicted_backward_mib"]),
         )
-
-    def _over(self, name: str, base: str) -> pd.DataFrame:
-        return pairs(self.evidence, STEM, {"implementation": name}, {"implementation": base})
+        copies = having(rows[rows["state"].isna()], implementation=COPY)
+        fastest = matching(rows, copies.sort_values("gbps", ascending=False), LIKE)["gbps"]
+        share = 100 * rows["gbps"] / fastest
+        return self.rows(STEM, rows.assign(copy_gbps=fastest, copy_percent=share))
 
     @cached_property
     def leads(self) -> list[str]:
@@ -118,16 +121,20 @@ class Lrpe(Section):
         """The speed-ups of one implementation over another in some rows."""
         return rows.where(implementation=ours).over(base)
 
+    def of_copy(self, rows: Rows, name: str) -> Range:
+        """The speed of an implementation relative to a copy in some rows."""
+        return rows.where(implementation=name).range("copy_percent / 100")
+
     @cached_property
     def share(self) -> Range:
         """The speed of the lead relative to a copy in the rows of the first page."""
-        return self.over(self.largest, self.lead, COPY).range
+        return self.of_copy(self.largest, self.lead)
 
     @predicate
     def compiled_is_compute_bound(self) -> bool:
         """Whether arithmetic limits the compiled forward: it is far from the speed of a copy."""
         forward = self.largest.where(phase="forward")
-        return self.over(forward, "compiled", COPY).mean < BOUND_BY_BYTES
+        return self.of_copy(forward, "compiled").high < BOUND_BY_BYTES
 
     @cached_property
     def caching_memory(self) -> Range:
@@ -171,11 +178,15 @@ class Lrpe(Section):
     @property
     def share_columns(self) -> list[Quantity]:
         """Each implementation beside the copy, and the lead beside its peers (L1)."""
-        words = {name: value_words("implementation", name) for name in ORDER}
-        shares = [share_of_copy(name, words[name]) for name in ORDER if name != COPY]
-        peers = [(peer, value_words("implementation", peer)) for peer in self.leads[1:]]
-        lead = value_words("implementation", self.lead)
-        return [*shares, *(over(self.lead, peer, f"{lead} over {said}") for peer, said in peers)]
+        words = {name: value_words("implementation", name) for name in ORDER if name != COPY}
+        shares = [
+            number("copy_percent", said, "fixed", "% of copy", of=name)
+            for name, said in words.items()
+        ]
+        lead = words[self.lead]
+        peers = [over(self.lead, peer, f"{lead} over {words[peer]}") for peer in self.leads[1:]]
+        copy = number("copy_gbps", "fastest copy", unit="GB/s", of=self.lead)
+        return [copy, *shares, *peers]
 
     def errors(self, rows: Rows) -> Rows:
         """A line for each implementation and dtype: the largest errors of some rows."""
@@ -199,11 +210,3 @@ class Lrpe(Section):
             number("bound", "largest share of its bound", "percent"),
             text("passed"),
         ]
-
-
-def share_of_copy(name: str, words: str) -> Quantity:
-    """A column ``95.3 % (95.2-95.5)``: the speed relative to a copy of the same bytes."""
-    shown = {"of": name, "words": "{value} % ({low}-{high})"}
-    shown["note"] = "% of copy: the median of the ratios of rounds."
-    ends = {"low": "copy_low", "high": "copy_high"}
-    return number("copy_percent", words, "fixed", "% of copy", **shown, **ends)

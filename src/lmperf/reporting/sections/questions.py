@@ -15,6 +15,7 @@ from lmperf.names import in_order
 from lmperf.reporting.evidence import having, matching, some
 from lmperf.reporting.html import anchor
 from lmperf.reporting.published import figures_of
+from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.sections.accumulation import BITS, spacing
 from lmperf.reporting.sections.attention import PHASES as PASSES
@@ -301,27 +302,36 @@ class Questions(Section):
 
     # md_lrpe_cosine.
 
-    def along(self, axis: str, base: str) -> pd.DataFrame:
-        """Value of an axis -> speed-ups of the lead over another, a column for each phase.
+    def along(self, axis: str) -> pd.DataFrame:
+        """Value of an axis -> speed of the lead relative to a copy, a column for each phase."""
+        rows = self._largest_along(axis).where(implementation=self.of("lrpe").lead)
+        return self._by_phase(axis, rows.frame["copy_percent"] / 100, rows.frame)
 
-        Of the largest shape for each value; of axes and extra tokens the other one is least.
-        """
+    def varying(self, axis: str) -> list[tuple[str, pd.Series]]:
+        """(phase, value -> time of the next implementation over the lead's), where it varies."""
+        lrpe = self.of("lrpe")
+        rows = self._largest_along(axis)
+        found = lrpe.over(rows, lrpe.lead, lrpe.peer).rows["ratio"]
+        found = self._by_phase(axis, found, rows.frame)
+        return [(n, of) for n, of in found.items() if of.max() / of.min() > 1 + VARIES]
+
+    def _largest_along(self, axis: str) -> Rows:
+        """The rows of the largest shape for each value; of axes and extra tokens the other one is
+        least."""
         lrpe = self.of("lrpe")
         rows = lrpe.shown.valid.frame
         for other in {"axes", "extra_tokens"} - {axis}:
             rows = rows[rows[other] == rows[other].min()]
         rows = rows[rows["positions"] == rows.groupby(axis)["positions"].transform("max")]
-        found = lrpe.over(lrpe.shown.kept(rows), lrpe.lead, base).rows
-        found = found[["ratio", "phase"]].assign(value=rows[axis])
-        found = found.pivot_table("ratio", "value", "phase").reindex(columns=[*PASSES]).dropna()
+        return lrpe.shown.kept(rows)
+
+    @staticmethod
+    def _by_phase(axis: str, found: pd.Series, rows: pd.DataFrame) -> pd.DataFrame:
+        found = rows.loc[found.index, [axis, "phase"]].assign(found=found)
+        found = found.pivot_table("found", axis, "phase").reindex(columns=[*PASSES]).dropna()
         if len(found) < 2:
             raise NotMeasured(f"only one value of {axis}")
         return found
-
-    def varying(self, axis: str) -> list[tuple[str, pd.Series]]:
-        """(phase, value -> time of the next implementation over the lead's), where it varies."""
-        found = self.along(axis, self.of("lrpe").peer)
-        return [(n, of) for n, of in found.items() if of.max() / of.min() > 1 + VARIES]
 
     @property
     def lrpe_peaks(self) -> pd.DataFrame:
