@@ -26,8 +26,8 @@ def test_start_of_the_command_line_imports_nothing_large():
         (["frob"], "No such command 'frob'"),
         (["measure"], "Missing argument 'STEM'. See: lmperf measure --help"),
         (["list", "--frob"], "No such option"),
-        (["-C", "nowhere", "list"], "-C nowhere: No such file or directory"),
-        (["try", "a:b", "--as", "modl"], "Did you mean model? See: lmperf try --help"),
+        (["-C", "nowhere", "list"], "'-C': Directory 'nowhere' does not exist. See: lmperf --help"),
+        (["try", "a:b", "--as", "modl"], "'modl' is not one of 'attention', 'lrpe', 'model'"),
         (["run", "atention"], "unknown benchmark atention; did you mean attention?"),
         (["run", "attention", "--only", "seqlen=1"], "no axis seqlen; did you mean seq_len?"),
         (

@@ -5,7 +5,7 @@ import importlib
 import pytest
 
 from lmperf.config import slug
-from lmperf.errors import UserError, described, nearest, shown
+from lmperf.errors import UserError, described, meant, shown
 
 
 def test_unprintable_characters_are_escaped():
@@ -42,4 +42,6 @@ def test_location_is_in_user_code_rather_than_in_libraries(tmp_path, monkeypatch
     ],
 )
 def test_misspelt_name_has_one_suggestion(name, near):
-    assert nearest(name, ["attention", "bfloat16", "seq_len", 4096, "F2"]) == near
+    words = meant(name, ["attention", "bfloat16", "seq_len", 4096, "F2"], "all:")
+    every = "all: attention, bfloat16, seq_len, 4096, F2"
+    assert words == (f"did you mean {near}?" if near else every)

@@ -59,7 +59,7 @@ class _InOrder(click.Group):
 @click.option(
     "-C",
     "directory",
-    type=click.Path(path_type=Path),
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="Change to this directory first.",
 )
 @click.option("--configfile", type=click.Path(path_type=Path), default=CONFIG, show_default=True)
@@ -71,7 +71,7 @@ def lmperf(context: click.Context, directory: Path | None, configfile: Path, ove
     `lmperf COMMAND --help` shows an example.
     """
     if directory is not None:
-        _change_to(directory)
+        os.chdir(directory)
     # The module of a custom implementation may lie in the current directory.
     if (here := os.getcwd()) not in sys.path:
         sys.path.insert(0, here)
@@ -120,13 +120,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     except (KeyboardInterrupt, click.Abort):
         return 128 + signal.SIGINT
-
-
-def _change_to(directory: Path) -> None:
-    try:
-        os.chdir(directory)
-    except OSError as error:
-        raise UserError(f"-C {directory}: {error.strerror}; give an existing directory") from None
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ from pydantic import (
 
 from lmperf.benchmark import STRICT, Axis, Implementation, Value
 from lmperf.benchmarks import in_order, load, stems
-from lmperf.errors import UserError, meant, nearest, shown
+from lmperf.errors import UserError, meant, shown
 from lmperf.peers.table import PEERS, installed, peers_of
 
 NAME = r"^[a-z][a-z0-9_]*$"
@@ -91,9 +91,7 @@ def canonical(axis: Axis, name: str) -> str:
         raise ValueError(f"is {shown(name)}, which is ambiguous; write {' or '.join(several)}")
     aliases = {one: [a for a, of in axis.aliases.items() if of == one] for one in axis.choices}
     names = [f"{one} ({', '.join(found)})" if found else one for one, found in aliases.items()]
-    near = nearest(name, [*axis.choices, *axis.aliases])
-    hint = f"; did you mean {near}?" if near else ""
-    raise ValueError(f"is {shown(name)}; it must be one of {', '.join(names)}{hint}")
+    raise ValueError(f"is {shown(name)}; it must be one of {', '.join(names)}")
 
 
 def value_of(axis: Axis, given: object) -> Value:
@@ -457,9 +455,7 @@ def _wanted(fault: Mapping[str, Any], keys: list[str]) -> str:
         case "list_type":
             return f"be a list: [{shown(fault['input'])}]"
         case "literal_error":
-            expected = fault["ctx"]["expected"]
-            near = nearest(fault["input"], re.findall("'([^']*)'", expected))
-            return f"be {expected}; did you mean {near}?" if near else f"be {expected}"
+            return f"be {fault['ctx']['expected']}"
     return fault["msg"].partition(" should ")[2]  # "Input should be a valid string"
 
 

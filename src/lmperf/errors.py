@@ -26,21 +26,16 @@ class UserError(Exception):
         super().__init__("".join(c if c.isprintable() else ascii(c)[1:-1] for c in message))
 
 
-def nearest(name: object, known: Iterable[object]) -> str | None:
-    """Return the known name that a misspelt one was probably meant to be; None if none is close.
-
-    A name with fewer than three letters, as 4096 or F2, is close to none.
-    """
-    spelled = {str(one).lower(): str(one) for one in known}
-    close = difflib.get_close_matches(str(name).lower(), spelled, n=1, cutoff=0.7)
-    return spelled[close[0]] if close and sum(map(str.isalpha, str(name))) >= 3 else None
-
-
 def meant(name: object, known: Iterable[object], label: str = "choose one of:") -> str:
-    """Return `did you mean X?` if a known name X is near, else `label` and all known names."""
-    names = [str(one) for one in known]
-    near = nearest(name, names)
-    return f"did you mean {near}?" if near else f"{label} {', '.join(names)}"
+    """Return `did you mean X?` if a known name X is near, else `label` and all known names.
+
+    No name is near to one with fewer than three letters, as 4096 or F2.
+    """
+    names = {str(one).lower(): str(one) for one in known}
+    near = difflib.get_close_matches(str(name).lower(), names, n=1, cutoff=0.7)
+    if near and sum(map(str.isalpha, str(name))) >= 3:
+        return f"did you mean {names[near[0]]}?"
+    return f"{label} {', '.join(names.values())}"
 
 
 def shown(value: object) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lmperf.commands.options import PERCENT, Choice, only_option, print_tables
+from lmperf.commands.options import PERCENT, only_option, print_tables
 from lmperf.errors import UserError
 
 if TYPE_CHECKING:  # pandas is slow to import
@@ -22,7 +22,7 @@ def comparison_options(command: Callable) -> Callable:
     for option in (
         click.option(
             "--format",
-            type=Choice(FORMATS),
+            type=click.Choice(FORMATS),
             default="text",
             show_default=True,
         ),

@@ -15,7 +15,7 @@ import click
 
 from lmperf.benchmarks import stems
 from lmperf.config import config_of, load_config, overrides_of, slug
-from lmperf.errors import UserError, meant, nearest
+from lmperf.errors import UserError, meant
 from lmperf.evidence.machine import commit_problem
 from lmperf.evidence.project import Project
 from lmperf.workflow import TEMPLATES
@@ -77,18 +77,6 @@ class _Read(click.ParamType):
 
     def convert(self, value, param, context):
         return value if not isinstance(value, str) else self._read(value)
-
-
-class Choice(click.Choice):
-    """A choice whose message for a wrong value names the one that was probably meant."""
-
-    def convert(self, value, param, context):
-        try:
-            return super().convert(value, param, context)
-        except click.BadParameter as error:
-            if near := nearest(value, self.choices):
-                self.fail(f"{error.message} Did you mean {near}?", param, context)
-            raise
 
 
 def _pairs(text: str) -> list[tuple[str, str]]:

@@ -16,7 +16,6 @@ from lmperf.benchmark import Case
 from lmperf.benchmarks import load
 from lmperf.commands.options import (
     MACHINE,
-    Choice,
     Settings,
     config_option,
     implementations_option,
@@ -148,7 +147,7 @@ def _entry(context: click.Context, parameter: click.Parameter, text: str) -> str
     "--as",
     "kind",
     required=True,
-    type=Choice([*_TRIED]),
+    type=click.Choice([*_TRIED]),
     help="What the function or class is.",
 )
 @click.option("--tolerance", help="The rounding that it declares, as in a configuration.")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from lmperf.benchmarks import load, stems
-from lmperf.commands.options import MACHINE, Choice, of_project, print_tables, say, stem_argument
+from lmperf.commands.options import MACHINE, of_project, print_tables, say, stem_argument
 from lmperf.errors import UserError, meant
 from lmperf.evidence.project import Project
 
@@ -29,7 +29,7 @@ SUFFIXES = {
 @stem_argument(type=None, required=False)  # a page without a benchmark is valid, too
 @click.option("--table", "wanted", metavar="NAME", help="Only this table: F2, or its title.")
 @click.option("--machine", type=MACHINE, help="Another machine that has evidence in report/.")
-@click.option("--format", type=Choice(list(SUFFIXES)), default="text", show_default=True)
+@click.option("--format", type=click.Choice(list(SUFFIXES)), default="text", show_default=True)
 @click.option(
     "--output",
     type=click.Path(file_okay=False, path_type=Path),
