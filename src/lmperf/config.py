@@ -22,7 +22,8 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
-    StrictBool,
+    Field,
+    StringConstraints,
     ValidationError,
     WithJsonSchema,
     field_validator,
@@ -125,8 +126,6 @@ def _from_text(value: Any) -> Any:
 
 
 def _distinct(values: list) -> list:
-    if not values:
-        raise ValueError("is an empty list; it must name at least one value, or be left out")
     if twice := [value for value, count in Counter(values).items() if count > 1]:
         raise ValueError(f"names {shown(twice[0])} twice; it must name each value once")
     return values
@@ -138,18 +137,6 @@ def _known_stem(stem: str) -> str:
             f"is {shown(stem)}, which is not a benchmark; {meant(stem, stems(), 'benchmarks:')}"
         )
     return stem
-
-
-def _text(pattern: str, longest: int, words: str) -> Any:
-    """Return the pydantic type of a text that matches a pattern; `words` describe it."""
-
-    def check(text: str) -> str:
-        if len(text) > longest or not re.fullmatch(pattern, text):
-            raise ValueError(f"is {shown(text)}; it must be {words}")
-        return text
-
-    schema = {"type": "string", "pattern": pattern, "maxLength": longest}
-    return Annotated[str, AfterValidator(check), WithJsonSchema(schema)]
 
 
 def require_no_path(value: Any) -> Any:
@@ -166,19 +153,18 @@ def require_no_path(value: Any) -> Any:
     return value
 
 
-_Name = _text(NAME, _LONGEST, "a word of a-z, 0-9 and _ that begins with a letter, not too long")
+_Name = Annotated[str, StringConstraints(pattern=NAME, max_length=_LONGEST)]
 _Entry = Annotated[
-    _text(ENTRY, 255, "a function as package.module:function"), BeforeValidator(require_no_path)
+    str, StringConstraints(pattern=ENTRY, max_length=255), BeforeValidator(require_no_path)
 ]
 _Machine = Annotated[
     str,
     AfterValidator(_check_slug),
     WithJsonSchema({"type": "string", "pattern": _MACHINE, "maxLength": _LONGEST}),
 ]
-_Flag = Annotated[StrictBool, BeforeValidator(_from_text)]
 _Stem = Annotated[str, AfterValidator(_known_stem)]
-_Stems = Annotated[list[_Stem], AfterValidator(_distinct)]
-_Peers = Annotated[list[Literal[tuple(PEERS)]], AfterValidator(lambda of: of and _distinct(of))]
+_Stems = Annotated[list[_Stem], Field(min_length=1), AfterValidator(_distinct)]
+_Peers = Annotated[list[Literal[tuple(PEERS)]], AfterValidator(_distinct)]
 
 
 class _Strict(BaseModel):
@@ -210,12 +196,12 @@ class Config(_Strict):
 
     preset: Literal["auto", "cpu", "gpu", "full", "quick"] = "auto"
     machine: _Machine = "auto"
-    retry_failed: _Flag = False
+    retry_failed: bool = False
     benchmarks: Literal["all"] | _Stems = "all"
     benchmarks_by_machine: dict[_Machine, _Stems] = {}
-    grid: dict[_Stem, dict[str, list[Any]]] = {}
+    grid: dict[_Stem, dict[str, Annotated[list[Any], Field(min_length=1)]]] = {}
     implementations: dict[_Stem, dict[_Name, Custom]] = {}
-    peers: StrictBool | _Peers = True
+    peers: bool | _Peers = True
 
     @field_validator("grid")
     @classmethod
@@ -313,30 +299,14 @@ def _grid_of(stem: str, given: Mapping[str, list]) -> dict[str, list]:
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader, which refuses repeated keys and keys that are not texts."""
+    """PyYAML's safe loader, which refuses a repeated key."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
-        seen = set()
-        for key, _ in node.value:
-            fault = ""
-            if not isinstance(self.construct_object(key, deep=True), str):
-                fault = "a key is not a name; put it into quotes"
-            elif key.value in seen:
-                fault = f"{key.value[:40]}: the key is there twice; it must be there once"
-            if fault:
+        for number, (key, _) in enumerate(node.value):
+            if any(key.value == before.value for before, _ in node.value[:number]):
+                fault = f"{key.value}: the key is there twice; it must be there once"
                 raise yaml.constructor.ConstructorError(None, None, fault, key.start_mark)
-            seen.add(key.value)
         return super().construct_mapping(node, deep)
-
-
-# YAML 1.1 reads 010 as 8, 12:30 as 750 and no as false; these stay texts here, as in YAML 1.2.
-_CHANGED = ("tag:yaml.org,2002:bool", "tag:yaml.org,2002:int")
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in of if tag not in _CHANGED]
-    for first, of in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-_Loader.add_implicit_resolver(_CHANGED[0], re.compile("(?i:true|false)$"), [*"tTfF"])
-_Loader.add_implicit_resolver(_CHANGED[1], re.compile("[-+]?(0|[1-9][0-9_]*)$"), [*"-+0123456789"])
 
 
 def _parsed(text: str | bytes, source: object) -> Any:
@@ -350,12 +320,10 @@ def _parsed(text: str | bytes, source: object) -> Any:
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         problem = error.problem or error.context
-        raise UserError(f"{source}:{line}: not valid YAML: {problem[:200]}") from None
-    except RecursionError:
-        raise UserError(f"{source}: not valid YAML: its values are nested too deeply") from None
+        raise UserError(f"{source}:{line}: not valid YAML: {problem}") from None
     except (yaml.YAMLError, ValueError) as error:  # not UTF-8; a number or a date that is none
         problem = " ".join(str(error).split())
-        raise UserError(f"{source}: not valid YAML: {problem[:200]}") from None
+        raise UserError(f"{source}: not valid YAML: {problem}") from None
 
 
 def load_config(path: Path, overrides: Mapping[str, Any] | None = None) -> Config:
@@ -390,9 +358,8 @@ def config_of(content: dict, path: Path, overrides: Mapping[str, Any]) -> Config
         keys, words = _first_fault(error)
         # A fault above or below a key that the command line sets also comes from the command line.
         overridden = any(place[: len(keys)] == keys[: len(place)] for place in places)
-        names = [key if key.isprintable() and len(key) <= 40 else shown(key) for key in keys]
         source = "command line" if overridden else path
-        raise UserError(f"{source}: {'.'.join(names)} {words}") from None
+        raise UserError(f"{source}: {'.'.join(keys)} {words}") from None
 
 
 def _set(content: dict, place: list[str], value: Any) -> None:
@@ -416,7 +383,7 @@ def overrides_of(given: Iterable[str]) -> dict[str, Any]:
         key, equals, text = option.partition("=")
         if not equals or not key:
             raise UserError(f"--config: must be KEY=VALUE, is {shown(option)}")
-        found[key] = _parsed(text, f"--config {key[:80]}")
+        found[key] = _parsed(text, f"--config {key}")
     return found
 
 
@@ -448,6 +415,8 @@ def _wanted(fault: Mapping[str, Any], keys: list[str]) -> str:
     if keys == ["peers"]:
         return f"be true, false, or a list: [{', '.join(PEERS)}]"
     match fault["type"]:
+        case "string_pattern_mismatch" if keys[-1] == "use":
+            return "be a function as package.module:function"
         case "model_type" | "dict_type" if keys[0] == "implementations" and len(keys) == 3:
             return "be a function as package.module:function, or a mapping with the key use"
         case "model_type" | "dict_type":
