@@ -12,8 +12,6 @@ from lmperf.config import slug
 from lmperf.evidence import machine
 from lmperf.evidence.machine import commit_facts
 
-UNKNOWN = {"commit": None, "dirty": None}
-
 
 @pytest.fixture
 def checkout(tmp_path, monkeypatch):
@@ -47,7 +45,8 @@ def test_changed_or_untracked_code_makes_commit_dirty(checkout, name, dirty):
     path = checkout / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("x = 2\n")
-    assert commit_facts(checkout) == {"commit": git(checkout, "rev-parse", "HEAD"), "dirty": dirty}
+    known = git(checkout, "rev-parse", "HEAD")
+    assert commit_facts(checkout) == ({"commit": known, "dirty": dirty}, "")
 
 
 @pytest.fixture
@@ -64,7 +63,7 @@ def repository(checkout, tmp_path_factory):
 def test_commit_is_that_of_the_users_repository(checkout, repository):
     (checkout / "src/lmperf/clock.py").write_text("x = 2\n")
     known = git(repository, "rev-parse", "HEAD")
-    assert commit_facts(repository) == {"commit": known, "dirty": False}
+    assert commit_facts(repository) == ({"commit": known, "dirty": False}, "")
 
 
 def test_folder_of_a_larger_repository_counts_alone(repository):
@@ -79,14 +78,15 @@ def test_folder_of_a_larger_repository_counts_alone(repository):
         folder / "report/report.md",
     ):
         path.write_text("x = 2\n")
-    assert commit_facts(folder) == clean
+    assert commit_facts(folder) == (clean, "")
     (folder / "mine.py").write_text("x = 2\n")
-    assert commit_facts(folder)["dirty"] is True
+    assert commit_facts(folder) == ({**clean, "dirty": True}, "")
 
 
 def test_commit_outside_git_is_that_of_lmperf(checkout, tmp_path_factory):
     folder = tmp_path_factory.mktemp("folder")
-    assert commit_facts(folder) == {"commit": git(checkout, "rev-parse", "HEAD"), "dirty": False}
+    known = git(checkout, "rev-parse", "HEAD")
+    assert commit_facts(folder) == ({"commit": known, "dirty": False}, "")
 
 
 def test_version_names_the_commit_of_another_checkout(checkout, repository, monkeypatch):
@@ -103,10 +103,10 @@ def test_version_names_the_commit_of_another_checkout(checkout, repository, monk
 
 def test_commit_is_unknown_if_git_fails_and_its_message_says_why(checkout, monkeypatch):
     def why():
-        assert commit_facts(checkout) == UNKNOWN
-        return machine.commit_problem(checkout)
+        facts, problem = commit_facts(checkout)
+        assert facts == {"commit": None, "dirty": None}
+        return problem
 
-    assert machine.commit_problem(checkout) == ""
     with monkeypatch.context() as patch:
         patch.setenv("PATH", str(checkout))
         assert why() == "git cannot be run: No such file or directory"
@@ -123,7 +123,7 @@ def test_commit_is_unknown_if_git_fails_and_its_message_says_why(checkout, monke
 
 def test_lmperf_commit_variable_overrides_git(checkout, monkeypatch):
     monkeypatch.setenv("LMPERF_COMMIT", "a" * 40)
-    assert commit_facts(checkout) == {"commit": "a" * 40, "dirty": None}
+    assert commit_facts(checkout) == ({"commit": "a" * 40, "dirty": None}, "")
 
 
 @pytest.mark.parametrize("kind", ["cpu", "cuda"])

@@ -16,7 +16,7 @@ import click
 from lmperf.benchmarks import stems
 from lmperf.config import config_of, load_config, overrides_of, slug
 from lmperf.errors import UserError, meant
-from lmperf.evidence.machine import commit_problem
+from lmperf.evidence.machine import commit_facts
 from lmperf.evidence.project import Project
 from lmperf.workflow import TEMPLATES
 
@@ -129,8 +129,9 @@ def scaffold(name: str) -> Template:
 
 def say_without_commit(project: Project) -> None:
     """Print why rows that are measured now record no commit, if they do not."""
-    if why := commit_problem(project.root):
-        say(f"the commit is not recorded: {why}; or name it in LMPERF_COMMIT")
+    _, problem = commit_facts(project.root)
+    if problem:
+        say(f"the commit is not recorded: {problem}; or name it in LMPERF_COMMIT")
 
 
 NAMES = _Read("NAME,...", _names)

@@ -15,7 +15,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from lmperf.benchmark import Implementation
 from lmperf.benchmarks import load, stems
 from lmperf.errors import UserError
 from lmperf.evidence.keys import METHOD_VERSION, code_of
-from lmperf.evidence.machine import git
+from lmperf.evidence.machine import git_text
 from lmperf.evidence.syntax import digest
 from lmperf.evidence.wanted import Chosen
 from lmperf.measuring.worker import PROTOCOL
@@ -42,6 +42,7 @@ found = versions.codes(asked) if hasattr(versions, "codes") else {}
 method = keys.METHOD_VERSION, getattr(worker, "PROTOCOL", None)
 print(json.dumps({"file": lmperf.__file__, "method": method, "codes": found}))
 """
+_git = partial(git_text, Path())
 # Stem of a benchmark -> implementation -> digest of the implementation's code; None if absent.
 Codes = dict[str, dict[str, str | None]]
 
@@ -181,12 +182,3 @@ def _checked_out(commit: str) -> Iterator[Path]:
         finally:
             with contextlib.suppress(UserError):
                 _git("worktree", "remove", "--force", "--force", str(tree))
-
-
-def _git(*arguments: str) -> str:
-    """The output of a Git command.
-
-    Raises:
-        UserError: Git failed, or is not installed.
-    """
-    return git(Path(), *arguments).decode(errors="replace").strip()

@@ -295,46 +295,39 @@ def git(folder: Path, *arguments: str) -> bytes:
     return done.stdout
 
 
-def _git(folder: Path, *arguments: str) -> str | None:
-    with contextlib.suppress(UserError):
-        return git(folder, *arguments).decode(errors="replace").strip()
-    return None
+def git_text(folder: Path, *arguments: str) -> str:
+    """Return the output of a Git command as a text; errors as for `git`."""
+    return git(folder, *arguments).decode(errors="replace").strip()
 
 
-def commit_facts(root: Path = Path()) -> dict[str, Any]:
-    """Return the commit of the code that measures (`commit`) and whether it differs (`dirty`).
+def commit_facts(root: Path = Path()) -> tuple[dict[str, Any], str]:
+    """Return the commit of the code that measures (`commit`) and whether it differs (`dirty`); both
+    are None if Git fails, and then its message is the second result.
 
     It is the commit of the repository at `root`, and outside Git that of lmperf's own checkout. The
     code differs if a tracked file there, but outside its config/ and report/, was changed, or if a
     Python file is untracked and not ignored. Without a Git repository (an exported tree, a
-    container) the variable LMPERF_COMMIT names the commit; then `dirty` is None. If Git fails, both
-    are None.
+    container) the variable LMPERF_COMMIT names the commit; then `dirty` is None.
     """
     if named := os.environ.get("LMPERF_COMMIT"):
-        return {"commit": named, "dirty": None}
+        return {"commit": named, "dirty": None}, ""
     return _commit(root if is_in_git(root) else _PACKAGE)
 
 
-def commit_problem(root: Path = Path()) -> str:
-    """Return why Git names no commit of the code that measures; empty if it does."""
-    if commit_facts(root)["commit"]:
-        return ""
+def commit_words(facts: Mapping[str, Any]) -> str:
+    """Return a commit as rows name it: twelve digits, and `-dirty` if the code differs from it."""
+    return (facts["commit"] or "unknown")[:12] + "-dirty" * bool(facts["dirty"])
+
+
+def _commit(place: Path) -> tuple[dict[str, Any], str]:
     try:
-        git(root, "log", "-1")
-        git(root, "status", "--porcelain")
+        commit = git_text(place, "log", "-1", "--no-show-signature", "--format=%H")
+        status = git_text(place, "status", "--porcelain", "--untracked-files=all", "--", *_CODE)
     except UserError as error:
-        return str(error)
-    return "Git gives no answer"
-
-
-def _commit(place: Path) -> dict[str, Any]:
-    commit = _git(place, "rev-parse", "HEAD")
-    status = _git(place, "status", "--porcelain", "--untracked-files=all", "--", *_CODE)
-    if commit is None or status is None:
-        return {"commit": None, "dirty": None}
+        return {"commit": None, "dirty": None}, str(error)
     lines = status.splitlines()
     changed = [one for one in lines if not one.startswith("??") or one.strip('"').endswith(".py")]
-    return {"commit": commit, "dirty": bool(changed)}
+    return {"commit": commit, "dirty": bool(changed)}, ""
 
 
 def lmperf_version(root: Path = Path()) -> str | None:
@@ -344,13 +337,12 @@ def lmperf_version(root: Path = Path()) -> str | None:
     more than the version.
     """
     version = version_of("lmperf")
-    top = "rev-parse", "--show-toplevel"
-    # Not if it was installed in a folder that Git ignores.
-    is_tracked = is_in_git(_PACKAGE) and _git(_PACKAGE, "ls-files", "--", ".")
-    if version is None or not is_tracked or _git(root, *top) == _git(_PACKAGE, *top):
-        return version
-    commit = _commit(_PACKAGE)
-    return f"{version} ({(commit['commit'] or 'unknown')[:12]}{'-dirty' * bool(commit['dirty'])})"
+    with contextlib.suppress(UserError):
+        tops = {git_text(place, "rev-parse", "--show-toplevel") for place in (_PACKAGE, root)}
+        # Not if it was installed in a folder that Git ignores.
+        if version and len(tops) == 2 and git_text(_PACKAGE, "ls-files", "--", "."):
+            return f"{version} ({commit_words(_commit(_PACKAGE)[0])})"
+    return version
 
 
 def is_in_git(folder: Path) -> bool:
@@ -480,7 +472,5 @@ def _empty(machine: str) -> Facts:
 
 
 def write_facts(directory: Path, facts: Facts) -> None:
-    """Write these facts to `machine.json`, unless the file already has exactly these facts."""
-    path, content = directory / FILE, (json.dumps(facts, indent=2) + "\n").encode()
-    if not path.is_file() or path.read_bytes() != content:
-        write_atomically(path, content)
+    """Write these facts to `machine.json`."""
+    write_atomically(directory / FILE, (json.dumps(facts, indent=2) + "\n").encode())

@@ -16,7 +16,7 @@ from typing import Any
 from lmperf.benchmark import Case
 from lmperf.errors import UserError
 from lmperf.evidence import changes
-from lmperf.evidence.machine import commit_facts, lmperf_version, write_facts
+from lmperf.evidence.machine import commit_facts, commit_words, lmperf_version, write_facts
 from lmperf.evidence.plan import Plan
 from lmperf.evidence.project import Project
 from lmperf.evidence.repeatability import BENCHMARK, Repeated, Repeats
@@ -112,7 +112,8 @@ class _Job:
         self._project, self._stem, self._number, self._among = project, stem, gpus, among
         self._say = saying_to(log)
         self._cost = Evidence(project.directory, COST, COST_COLUMNS)
-        self._commit, self._version = commit_facts(project.root), lmperf_version(project.root)
+        self._commit, _ = commit_facts(project.root)
+        self._version = lmperf_version(project.root)
         self._stack, self._groups = ExitStack(), 0
         self.statuses: Counter[str] = Counter()
 
@@ -160,12 +161,11 @@ class _Job:
             row = {name: row.get(name) for name in (*plan.benchmark.identity, "seed")}
             reason = f"its worker reported what cannot be measured: {words}"
             row |= {"status": "failed_check", "reason": reason}
-        commit = (self._commit["commit"] or "unknown")[:12] + "-dirty" * bool(self._commit["dirty"])
         return {
             **row,
             "environment": plan.environment,
             "gpus": ";".join(self._gpus),
-            "commit": commit,
+            "commit": commit_words(self._commit),
             "measured_at": at,
             "key": plan.key(row),
         }

@@ -160,13 +160,16 @@ def as_written(content: bytes) -> bytes:
 
 def write_view(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     """Replace a CSV by these rows; a reader sees the old file or the new one."""
-    content = _lines([*rows])
-    if not path.is_file() or path.read_bytes() != content:
-        write_atomically(path, content)
+    write_atomically(path, _lines([*rows]))
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that a reader sees either its old content or its new content."""
+    """Write a file so that a reader sees either its old content or its new content.
+
+    A file that has this content already stays as it is.
+    """
+    if path.is_file() and path.read_bytes() == content:
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from lmperf.evidence.machine import commit_facts
+from lmperf.evidence.machine import commit_facts, commit_words
 from lmperf.evidence.project import Project
 from lmperf.evidence.store import text_of, write_atomically
 from lmperf.reporting import written
@@ -45,11 +45,11 @@ def page(directory: Path, own: Path | None = None) -> str:
 
 
 def _frame(project: Project, results: Iterable[Result]) -> pd.DataFrame:
-    facts = {**project.machine.facts, **commit_facts(project.root)}
+    facts, (commit, _) = project.machine.facts, commit_facts(project.root)
     about = {
         "device": facts["device"],
         "torch": facts["torch"],
-        "commit": (facts["commit"] or "unknown")[:12] + ("-dirty" if facts["dirty"] else ""),
+        "commit": commit_words(commit),
         "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     return pd.DataFrame([{**_line(result), **about} for result in results]).map(text_of)
