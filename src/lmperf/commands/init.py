@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -71,39 +71,28 @@ def init(templates: bool, **given: str | None):
     is_top = Path(".git").exists()
     files = {
         Path("Snakefile"): scaffold("Snakefile.txt").template,
-        Path("config/config.yaml"): "",
+        Path("config/config.yaml"): _config({kind: of for kind, of in given.items() if of}),
         PROFILE: (workflow.FOLDER / PROFILE).read_text(encoding="utf-8"),
         **({CI: _ci()} if is_top else {}),
     }
-    _require_absent(files)
-    entries = {kind: entry for kind, entry in given.items() if entry}
-    for entry in entries.values():
-        _require_module(entry)
-    files[Path("config/config.yaml")] = _config(entries)
+    new = {path: "\n".join(lines) + "\n" for path, lines in _FOR_GIT.items() if not path.exists()}
+    _write(files | new)
     for path, lines in _FOR_GIT.items():
-        if not path.exists():
-            files[path] = "\n".join(lines) + "\n"
-            continue
         there = path.read_text(encoding="utf-8").splitlines()
         if lacking := [line for line in lines if line not in there]:
             say(f"{path} exists and stays as it is; add these lines to it: {' '.join(lacking)}")
-    _write(files)
     if not is_top:
         say(f"not written: {CI}, which works at the top of a repository only")
     say("next: snakemake --cores 1 report/report.md --config preset=quick")
 
 
 def _write(files: Mapping[Path, str]) -> None:
-    _require_absent(files)
+    if there := [str(path) for path in files if path.exists()]:
+        raise UserError(f"{', '.join(there)} exists already, and init overwrites nothing")
     for path, text in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
         print(path)
-
-
-def _require_absent(paths: Iterable[Path]) -> None:
-    if there := [str(path) for path in paths if path.exists()]:
-        raise UserError(f"{', '.join(there)} exists already, and init overwrites nothing")
 
 
 def _require_module(entry: str) -> None:
@@ -117,6 +106,7 @@ def _require_module(entry: str) -> None:
 def _config(entries: Mapping[str, str]) -> str:
     lines = {}
     for kind, entry in entries.items():
+        _require_module(entry)
         taking = [stem for stem in stems() if load(stem).takes == KINDS[kind]]
         for stem in [_OF_STEPS] if kind == "train_step" else taking:
             name = "my_step" if kind == "train_step" else "mine"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import click
@@ -11,6 +10,7 @@ from lmperf.commands.options import of_project, say
 from lmperf.commands.report import render
 from lmperf.commands.verify import print_causes
 from lmperf.errors import UserError
+from lmperf.evidence.machine import git
 from lmperf.evidence.project import Project
 from lmperf.evidence.store import EVIDENCE
 
@@ -49,11 +49,8 @@ def publish(project: Project, anyway: str | None) -> int:
         return 1
     files = [f"{machine}/{name}" for name in _published(project.directory)]
     files += sorted(path.name for path in project.report_directory.glob("*.md"))
-    for what in (["--force", "--", *files], ["--update", "--", machine]):  # new; deleted
-        command = ["git", "-C", str(project.report_directory), "add", *what]
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode and "--force" in what:
-            raise UserError(f"git add failed: {done.stderr.strip().partition(chr(10))[0]}")
+    git(project.report_directory, "add", "--force", "--", *files)
+    git(project.report_directory, "add", "--update", "--", machine)  # what was deleted
     print(
         f"{project.report_directory}: {len(files)} files are in Git's index; commit them with"
         f' git commit -m "Publish the report of {machine}"'
