@@ -136,8 +136,6 @@ STATUSES = {
     "failed_check": "gate failed",
     "unchecked": "not checked",
 }
-# Mark of a row whose time may not hold -> its words after a number of rows.
-MARKS = {"capped": "capped", "loaded": "beside other load"}
 # Every name of a model size -> the short name of the size.
 _SHORT_SIZES = {
     **{name: size.short for name, size in SIZES.items()},
@@ -151,8 +149,6 @@ ORDERS: dict[str, tuple[str, ...]] = {
     "dtype": tuple(DTYPES),
     "implementation": tuple(IMPLEMENTATIONS),
     "phase": tuple(PHASES),
-    "status": tuple(STATUSES),
-    "marks": tuple(MARKS),
     "operation": tuple(OPERATIONS),
     "load": tuple(LOADS),
     "moment": tuple(MOMENTS),
@@ -206,8 +202,8 @@ def implementation_words(implementation: str, axes: Collection[str] = ()) -> str
 
 
 def mark_words(mark: str) -> str:
-    """The words for a mark that follow a number of rows: "beside other load"."""
-    return MARKS.get(mark, mark.replace("_", " "))
+    """The words for a mark of a row: "reused output"."""
+    return "beside other load" if mark == "loaded" else mark.replace("_", " ")
 
 
 def bytes_words(size: float) -> str:

@@ -11,7 +11,6 @@ import pandas as pd
 from lmperf.evidence.machine import commit_facts, commit_words
 from lmperf.evidence.project import Project
 from lmperf.evidence.store import text_of, write_atomically
-from lmperf.reporting import written
 from lmperf.reporting.evidence import Evidence
 from lmperf.reporting.render import Page
 from lmperf.reporting.selftest import SELFTEST, read_selftest
@@ -21,17 +20,11 @@ PAGE = "selftest.md"
 
 
 def write(project: Project, results: Sequence[Result]) -> Path:
-    """Write the CSV and the page into `report/<machine>`, and return the path of the page.
-
-    A write-up that was up to date stays so: the record of its rendered files is updated.
-    """
-    slug, directory = project.machine.slug, project.directory
-    current = [machine for machine in (slug, None) if written.is_current(project, machine)]
+    """Write the CSV and the page into `report/<machine>`, and return the path of the page."""
+    directory = project.directory
     content = _frame(project, results).to_csv(index=False, lineterminator="\n")
     write_atomically(directory / SELFTEST, content.encode())
     write_atomically(directory / PAGE, page(directory, project.own_templates).encode())
-    for machine in current:
-        written.record(project, machine)
     return directory / PAGE
 
 
