@@ -56,8 +56,6 @@ except UserError as error:
     refuse(error)
 except OSError as error:
     refuse(f"{error.filename}: {error.strerror}; a run writes there, a dry run to .snakemake/")
-except TypeError as error:
-    refuse(f"--configfile: {error}; a configuration has words, numbers, lists and mappings")
 
 # Snakemake sets these to the threads of a job. A measurement runs with the user's own settings.
 THREADS = ["OMP_NUM_THREADS", "GOTO_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"]

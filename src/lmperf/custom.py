@@ -63,7 +63,8 @@ def problem_of(entry: str, takes: str, kind: str = "") -> str:
     Processes that the import has started are ended, even in other sessions: this process adopts
     them if their parent ends.
 
-    kind: the kind of strategy that is meant, as of `signatures.kind_of`; empty: any.
+    kind: the kind of strategy that is meant, as of `signatures.kind_of`; empty: any. Of no effect
+        unless the benchmark takes strategies.
     """
     path = [str(folder) for folder in sys.path]
     child = _CHILD.format(path=path, entry=entry, takes=takes, kind=kind, limit_s=_LIMIT_S)

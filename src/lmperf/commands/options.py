@@ -142,8 +142,7 @@ PERCENT = click.FloatRange(1, 100, max_open=True)
 
 def stem_argument(type: click.ParamType | None = BENCHMARK, **how) -> Callable:
     """A decorator that adds an argument for a benchmark's stem (name), with shell completion."""
-    metavar = "STEM" if how.get("required", True) else "[STEM]"
-    return click.argument("stem", metavar=metavar, type=type, shell_complete=_stem, **how)
+    return click.argument("stem", type=type, shell_complete=_stem, **how)
 
 
 def only_option(command: Callable) -> Callable:

@@ -27,7 +27,7 @@ from lmperf.commands.options import (
     stem_argument,
 )
 from lmperf.config import require_no_path
-from lmperf.custom import check_names, problem_of
+from lmperf.custom import problem_of
 from lmperf.errors import UserError, meant
 from lmperf.evidence.plan import Plan
 from lmperf.evidence.project import Project
@@ -193,10 +193,8 @@ def try_(
     declared = json.dumps({"use": use, **({"tolerance": tolerance} if tolerance else {})})
     overrides = [*overrides, f"implementations.{stem}.{MINE}={declared}"]
     project = settings.project(overrides, needs_file=False)
-    benchmark = load(stem, project.config.external(stem))
-    check_names(benchmark)
-    is_strategy = benchmark.takes == load("distributed").takes
-    if problem := problem_of(use, benchmark.takes, kind if is_strategy else ""):
+    plan = _plan(project, stem)
+    if problem := problem_of(use, plan.benchmark.takes, kind):
         raise UserError(problem)
     smaller = [] if project.preset == "cpu" else [*tried.on_gpu]
     peer = [("implementation", tried.peer)] if tried.peer and not implementations else []
@@ -204,7 +202,7 @@ def try_(
     if cells:
         narrowed = [f"grid.{stem}.{axis}=[{value}]" for axis, value in cells]
         project = settings.project([*narrowed, *overrides], needs_file=False)
-    plan = _plan(project, stem)
+        plan = _plan(project, stem)
     only = [*only, *_smallest(plan, only)]
     names = implementations or _beside(plan, tried.peer)
     print(_measures(use, stem, names, only), flush=True)

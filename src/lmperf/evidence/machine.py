@@ -241,36 +241,21 @@ def _nvlinks(nvml: Any, one: Any, other: Any) -> int:
 
 @cache
 def _cpu_model() -> str:
-    """Return the name of the CPU; if it has no number, with the widest instruction set.
+    """Return the name of the CPU; if it has no number, with the widest instruction set for matmuls.
 
     Virtual machines may hide the model: then one of two CPUs of the same name may have instructions
     for bf16 that the other lacks.
     """
-    name = _cpu_name()
-    widest = None if re.search(r"\d", name) else _instruction_set()
-    return f"{name}, {widest}" if widest else name
-
-
-def _instruction_set() -> str | None:
-    """Return the widest instruction set for matmuls that Linux reports; None if it names none."""
-    try:
-        found = set(re.findall(r"\w+", Path("/proc/cpuinfo").read_text()))
-    except OSError:
-        return None
-    return next((words for flag, words in _INSTRUCTION_SETS.items() if flag in found), None)
-
-
-def _cpu_name() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
     if sys.platform == "darwin":
         command = ["sysctl", "-n", "machdep.cpu.brand_string"]
         return subprocess.run(command, capture_output=True, text=True).stdout.strip()
-    return platform.processor() or platform.machine()
+    path = Path("/proc/cpuinfo")
+    text = path.read_text() if path.exists() else ""
+    model = re.search(r"^model name\s*: (.*)$", text, re.MULTILINE)
+    name = model[1].strip() if model else platform.processor() or platform.machine()
+    flags = set(re.findall(r"\w+", text))
+    widest = next((words for flag, words in _INSTRUCTION_SETS.items() if flag in flags), None)
+    return f"{name}, {widest}" if widest and not re.search(r"\d", name) else name
 
 
 def cores() -> int:
