@@ -84,7 +84,7 @@ def test_version_with_another_method_or_without_code_is_refused(repository, monk
     benchmark = load("attention")
     chosen = [Chosen(benchmark, benchmark.cases("cpu")[:1])]
     for name, words in (("HEAD^", "cannot be timed in turn"), ("HEAD", "it has no src/lmperf")):
-        with version(name) as old, pytest.raises(UserError, match=words):
+        with pytest.raises(UserError, match=words), version(name) as old:
             old.codes(chosen)
 
 

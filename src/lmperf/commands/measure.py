@@ -83,8 +83,7 @@ def plan_of(project: Project, stem: str) -> Plan:
     Raises:
         UserError: torch is missing, or the configuration or the preset leaves the benchmark out.
     """
-    if not project.can_measure:
-        raise UserError("cannot measure: torch is not installed; run lmperf doctor")
+    project.require_torch()
     if stem not in project.plans:
         raise UserError(
             f"{stem} is not measured on this machine: the configuration's benchmarks or the preset"

@@ -214,8 +214,7 @@ def try_(
 
 
 def _plan(project: Project, stem: str) -> Plan:
-    if not project.can_measure:
-        raise UserError("cannot measure: torch is not installed; run lmperf doctor")
+    project.require_torch()
     plan = project.plan(stem)
     if not plan.cases:
         raise UserError(f"{stem} has no cells for the preset {project.preset}")

@@ -8,7 +8,6 @@ from collections import Counter
 import click
 
 from lmperf.commands.options import of_project
-from lmperf.errors import UserError
 from lmperf.evidence.project import Project
 
 
@@ -25,8 +24,7 @@ def selftest(project: Project) -> int:
     from lmperf.selftest.run import run
     from lmperf.selftest.write import write
 
-    if not project.can_measure:
-        raise UserError("cannot measure: torch is not installed; run lmperf doctor")
+    project.require_torch()
     results = [*run(project)]
     answers = Counter(result.held for result in results)
     for result in results:

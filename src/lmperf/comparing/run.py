@@ -14,7 +14,6 @@ from dataclasses import replace
 from lmperf.benchmark import Case
 from lmperf.comparing.timing import NEW, OLD, Row, time_versions
 from lmperf.comparing.versions import Codes, Version, version, working_tree
-from lmperf.errors import UserError
 from lmperf.evidence.project import Project
 from lmperf.evidence.rows import as_read
 from lmperf.evidence.store import text_of
@@ -51,8 +50,7 @@ def compare_versions(
     Raises:
         UserError: a version, benchmark or cell does not exist or cannot be compared.
     """
-    if not project.can_measure:
-        raise UserError("nothing can be timed here, since torch is not installed")
+    project.require_torch()
     found = timed_benchmarks(project, wanted.benchmarks)
     require_known_axes(found, wanted.only)
     if len(wanted.benchmarks) == 1:

@@ -34,13 +34,12 @@ from lmperf.measuring.worker import PROTOCOL
 _QUESTION = """
 import json, sys
 sys.path[:], asked = json.load(sys.stdin)
-import lmperf
 from lmperf.comparing import versions
 from lmperf.evidence import keys
 from lmperf.measuring import worker
 found = versions.codes(asked) if hasattr(versions, "codes") else {}
 method = keys.METHOD_VERSION, getattr(worker, "PROTOCOL", None)
-print(json.dumps({"file": lmperf.__file__, "method": method, "codes": found}))
+print(json.dumps({"method": method, "codes": found}))
 """
 _git = partial(git_text, Path())
 # Stem of a benchmark -> implementation -> digest of the implementation's code; None if absent.
@@ -72,11 +71,9 @@ class Version:
         """Digests of the code that the chosen benchmarks' implementations have in this version.
 
         Raises:
-            UserError: the version has no lmperf, or measures by another method than this process.
+            UserError: the version measures by another method than this process.
         """
         found = self._asked(chosen)
-        if _is_checkout(Path()) and not Path(found["file"]).is_relative_to(self.tree.resolve()):
-            raise UserError(f"{self.name}: it has no src/lmperf")
         if found["method"] != [METHOD_VERSION, PROTOCOL]:
             theirs, ours = _method(*found["method"]), _method(METHOD_VERSION, PROTOCOL)
             raise UserError(
@@ -148,7 +145,7 @@ def version(name: str) -> Iterator[Version]:
     The checkout is removed at the end.
 
     Raises:
-        UserError: `name` is neither such a directory nor a Git revision.
+        UserError: `name` is neither such a directory nor a Git revision, or one without src/lmperf.
     """
     own = not _is_checkout(Path())  # a user's own repository
     if _is_checkout(Path(name)) or (own and (Path(name) / "config/config.yaml").is_file()):
@@ -164,6 +161,8 @@ def version(name: str) -> Iterator[Version]:
     short = _git("rev-parse", "--short", commit)
     inside = _git("rev-parse", "--show-prefix")
     with _checked_out(commit) as tree:
+        if not own and not _is_checkout(tree / inside):
+            raise UserError(f"{name}: it has no src/lmperf")
         yield Version(name if name == short else f"{name} ({short})", tree / inside, short)
 
 

@@ -84,6 +84,11 @@ class Project:
     def can_measure(self) -> bool:
         return torch_version() is not None
 
+    def require_torch(self) -> None:
+        """Raise UserError unless torch is installed."""
+        if not self.can_measure:
+            raise UserError("cannot measure: torch is not installed; run lmperf doctor")
+
     @property
     def emulates_bf16(self) -> bool:
         """Whether this machine is a CPU that is slow in bf16: its grids have no matmuls in bf16."""

@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 from lmperf.benchmark import CPU_DEVICES, Benchmark, Case, Implementation
@@ -154,7 +154,7 @@ class _Machine:
         self.project, self.name = project, machine
         self.directory = project.report_directory / machine
         self.is_here = project.is_here(machine)
-        self._benchmarks: dict[tuple[str, str | None], Benchmark] = {}
+        self.benchmark = cache(self._benchmark)
         if machine not in project.machines_with_evidence():
             known = ", ".join(project.machines_with_evidence()) or "none"
             raise UserError(
@@ -164,7 +164,7 @@ class _Machine:
         self.facts, damage = read_facts(self.directory, machine)
         self.damage = damage if path.exists() else f"{path} is missing"
 
-    def benchmark(self, stem: str, environment: str | None = None) -> Benchmark:
+    def _benchmark(self, stem: str, environment: str | None = None) -> Benchmark:
         """A benchmark with its custom implementations and its peers (other projects' code).
 
         On this machine the peers have the installed versions, on another machine the recorded ones.
@@ -172,11 +172,6 @@ class _Machine:
 
         environment: the environment whose recorded versions count; None: those of all environments.
         """
-        if (key := (stem, environment)) not in self._benchmarks:
-            self._benchmarks[key] = self._loaded(stem, environment)
-        return self._benchmarks[key]
-
-    def _loaded(self, stem: str, environment: str | None) -> Benchmark:
         config = self.project.config
         if self.is_here:
             return load(stem, config.external(stem))
