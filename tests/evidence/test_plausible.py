@@ -99,8 +99,8 @@ def test_impossible_ceiling_does_not_raise_limits():
     assert impossible(limits, rows[0])
 
 
-@pytest.mark.parametrize("doubt", [{"marks": "loaded"}, {"marks": "capped"}, {"other_load": 0.2}])
-def test_ceiling_beside_other_load_is_ignored(doubt):
+@pytest.mark.parametrize("doubt", [{"marks": "loaded"}, {"marks": "capped"}])
+def test_marked_ceiling_is_ignored(doubt):
     limits = limits_of([matmul("float32", 0.1, **doubt)], {"e": CPU})
     assert not impossible(limits, rated("float32", 0.2))
     quiet = limits_of([matmul("float32", 0.1, marks=""), matmul("float32", 0.05, **doubt)], {})

@@ -47,7 +47,7 @@ def test_machine_without_evidence_has_not_been_measured(tmp_path, capfd):
         ({"status": "timeout"}, "failed"),
         ({"status": "failed_check"}, "red gate"),
         ({"status": "nan"}, "red gate"),
-        ({**OK, "other_load": 0.3}, LOADED),
+        ({**OK, "marks": "loaded"}, LOADED),
     ],
 )
 def test_rows_that_are_not_right_are_named(measure, columns, kind):
@@ -147,7 +147,7 @@ def test_commands_of_a_loaded_machine(measure, tmp_path, monkeypatch, capfd):
     """`verify` names loaded rows, `measure --loaded` measures them again."""
     (tmp_path / "config").mkdir()
     (tmp_path / "config/config.yaml").write_text(project_config("[32, 64]"))
-    measure(lambda case, phase: {**OK, "other_load": 0.3}, project_config("[32, 64]"))
+    measure(lambda case, phase: {**OK, "marks": "loaded"}, project_config("[32, 64]"))
     monkeypatch.chdir(tmp_path)
     assert cli.main(["verify"]) == 1
     assert f"here/attention: {LOADED}: 4 rows" in capfd.readouterr().err

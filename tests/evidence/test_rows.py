@@ -3,7 +3,7 @@
 import pytest
 
 from lmperf.benchmarks import load
-from lmperf.evidence.rows import as_read, fault, is_loaded, waits
+from lmperf.evidence.rows import as_read, fault, waits
 from lmperf.gate import UNCHECKED
 
 FAILED = {"status": "failed_check", "reason": "it differs"}
@@ -30,22 +30,6 @@ OK = {"status": "ok", "median_ms": 1.5, "max_error": float("nan")}
 )
 def test_row_that_nothing_can_measure_is_told(change, words):
     assert fault(load("attention"), OK | change).replace("'", "") == words
-
-
-@pytest.mark.parametrize(
-    ("columns", "loaded"),
-    [
-        ({"other_load": "0.2"}, True),
-        ({"other_load": "0.09"}, False),
-        ({"other_load": ""}, False),
-        ({"other_load": "0.2", "gpus": "GPU-1"}, False),
-        ({"other_load": "0.2", "gpus": "GPU-1", "bound": "device"}, False),
-        ({"other_load": "0.2", "gpus": "GPU-1", "bound": "host"}, True),
-        ({"other_load": "0.2", "gpus": "GPU-1", "communication_ms": "3"}, True),
-    ],
-)
-def test_load_counts_where_a_row_waits_for_the_host(columns, loaded):
-    assert is_loaded(columns) == loaded
 
 
 @pytest.mark.parametrize(

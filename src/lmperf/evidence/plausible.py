@@ -22,7 +22,6 @@ from dataclasses import dataclass, field
 
 from lmperf.devices import CACHE_BYTES, DataSheet, sheet_of
 from lmperf.dtypes import dtype_of
-from lmperf.evidence.rows import is_loaded
 
 KIND = "faster than possible"
 GPU_MARGIN, CPU_MARGIN, SHEET_MARGIN = 0.03, 0.15, 0.05
@@ -131,7 +130,7 @@ def _limits(rows: Iterable[Row], facts: Mapping[str, object]) -> Limits:
 def _fastest(rows: Iterable[Row]) -> dict[tuple[str, str], float]:
     """Return (operation, dtype of a matmul or "") -> its most FLOPs, bytes or launches per ms.
 
-    If other programs ran beside the fastest row, its operation is left out: a quiet machine is
+    If the fastest row is marked, as loaded or capped, its operation is left out: a quiet machine is
     faster.
     """
     best: dict[tuple[str, str], tuple[float, Row]] = {}
@@ -141,12 +140,7 @@ def _fastest(rows: Iterable[Row]) -> dict[tuple[str, str], float]:
         key = str(row["operation"]), str(row["dtype"]) if work == "flops" else ""
         if key not in best or per_ms > best[key][0]:
             best[key] = per_ms, row
-    return {key: per_ms for key, (per_ms, row) in best.items() if not _is_doubtful(row)}
-
-
-def _is_doubtful(row: Row) -> bool:
-    marks = row.get("marks")  # of rows of earlier methods
-    return (isinstance(marks, str) and bool(marks)) or is_loaded(row)
+    return {key: per_ms for key, (per_ms, row) in best.items() if not row.get("marks")}
 
 
 def _promised(sheet: DataSheet, clock_mhz: float | None) -> dict[str, float]:

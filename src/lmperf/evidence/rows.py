@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from lmperf.benchmark import Benchmark, Timed
 from lmperf.errors import shown
 from lmperf.gate import UNCHECKED
-from lmperf.measuring.sensors import MOST_LOAD
 from lmperf.names import STATUSES
 
 WIDE = 0.05  # a step whose interval goes further from its time may have waited
@@ -68,10 +67,9 @@ def waits(row: Mapping[str, str]) -> bool:
 def is_loaded(row: Mapping[str, str]) -> bool:
     """Whether other processes took so much of the machine that a row's time may not hold.
 
-    On a GPU only a row that waits for the host, or for another GPU, takes longer beside them.
+    The worker that timed it has marked it.
     """
-    may_wait = row.get("bound") == "host" or row.get("communication_ms") or not row.get("gpus")
-    return bool(may_wait) and float(row.get("other_load") or 0) > MOST_LOAD
+    return "loaded" in row.get("marks", "").split(";")
 
 
 def row_name(benchmark: Benchmark, row: Mapping[str, object]) -> str:
