@@ -93,11 +93,10 @@ def test_file_of_no_benchmark_is_named(measure):
     [
         ("{", "does not hold the facts of a machine"),
         ("[" * 100_000, "does not hold the facts of a machine"),
-        ('{"n": ' + "9" * 5000 + "}", "does not hold the facts of a machine"),
         ('{"machine": "x", "preset": "cpu", "environments": {}}', "belongs to the machine x"),
-        ('{"machine": "here", "preset": "cpu", "environments": {"e": {"kind": 1}}}', "kind"),
+        ('{"machine": "here", "preset": "cpu", "environments": {"e": 1}}', "e: Input should"),
     ],
-    ids=["cut", "deep", "long", "another", "type"],
+    ids=["cut", "deep", "another", "type"],
 )
 def test_damaged_machine_json_is_named(measure, text, words):
     project = measure()

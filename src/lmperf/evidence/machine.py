@@ -27,7 +27,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, StrictBool, StrictStr, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from lmperf.benchmark import CPU_DEVICES, Benchmark, Case, ranks_of
 from lmperf.errors import UserError
@@ -403,22 +403,11 @@ def preset_of(preset: str, kind: str) -> str:
 Facts = dict[str, Any]
 
 
-class _Environment(BaseModel):
-    kind: StrictStr | None = None
-    device: StrictStr | None = None
-    lmperf: StrictStr | None = None
-    commit: StrictStr | None = None
-    dirty: StrictBool | None = None
-    measured_at: StrictStr | None = None
-    peers: dict[str, StrictStr] = {}
-    implementations: dict[str, StrictStr] = {}
-
-
 class _Facts(BaseModel):
-    machine: StrictStr
-    preset: StrictStr
-    environments: dict[str, _Environment]
-    anyway: dict[str, StrictStr] | None = None
+    machine: str
+    preset: str
+    environments: dict[str, dict[str, Any]]
+    anyway: dict[str, str] | None = None
 
 
 def read_facts(directory: Path, machine: str = "") -> tuple[Facts, str]:
@@ -435,19 +424,14 @@ def read_facts(directory: Path, machine: str = "") -> tuple[Facts, str]:
     if line := conflict_in(content):
         return nothing, f"{path}: line {line} is a conflict marker of a merge; take one side"
     try:
-        _Facts.model_validate_json(content)
-        facts = json.loads(content)
+        facts = _Facts.model_validate_json(content).model_dump(exclude_unset=True)
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        problem = f"{place}: {first['msg']}" if place else first["msg"]
-    except (ValueError, RecursionError) as error:  # a number of too many digits
-        problem = str(error)
-    else:
-        if facts["machine"] == (machine or facts["machine"]):
-            return facts, ""
+        problem = ": ".join(map(str, (*first["loc"], first["msg"])))
+        return nothing, f"{path} does not hold the facts of a machine: {problem}"
+    if facts["machine"] != (machine or facts["machine"]):
         return nothing, f"{path} belongs to the machine {facts['machine']}"
-    return nothing, f"{path} does not hold the facts of a machine: {problem}"
+    return facts, ""
 
 
 def _empty(machine: str) -> Facts:
