@@ -24,6 +24,7 @@ from pydantic import (
     ConfigDict,
     Field,
     StringConstraints,
+    TypeAdapter,
     ValidationError,
     WithJsonSchema,
     field_validator,
@@ -39,7 +40,6 @@ NAME = r"^[a-z][a-z0-9_]*$"
 ENTRY = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$"
 _MACHINE = r"^[a-z0-9][a-z0-9_-]*(\.[a-z0-9_-]+)*$"
 _LONGEST = 64
-_KINDS = {int: "an integer", bool: "true or false", str: "a word, in quotes if it is a number"}
 
 
 class _Fault(ValueError):
@@ -101,28 +101,24 @@ def value_of(axis: Axis, given: object) -> Value:
     Raises:
         ValueError: the axis cannot have this value, in the grid of a preset or outside it.
     """
-    value = given if axis.kind is str else _from_text(given)
-    wanted = ""
-    if type(value) is not axis.kind:
-        wanted = f"be {_KINDS[axis.kind]}"
-    elif axis.choices:
-        return canonical(axis, value)
-    elif axis.kind is int and not axis.least <= value <= axis.most:
-        wanted = f"be from {axis.least:,} to {axis.most:,}"
-    elif axis.pattern and not re.fullmatch(axis.pattern, value):
-        wanted = f"match {axis.pattern}"
-    if wanted:
-        raise ValueError(f"is {shown(value)}; it must {wanted}")
-    return value
+    try:
+        value = _type_of(axis).validate_python(given)
+    except ValidationError as error:
+        (fault,) = error.errors()
+        raise ValueError(f"is {shown(given)}; it must {_wanted_of(fault)}") from None
+    return canonical(axis, value) if axis.choices else value
 
 
-def _from_text(value: Any) -> Any:
-    """Convert texts such as "64" and "true" to 64 and True; return other values unchanged.
+def _type_of(axis: Axis) -> TypeAdapter:
+    """Return the pydantic type of the values of an axis, also of those given as texts."""
+    if axis.kind is int:
+        return TypeAdapter(Annotated[int, Field(ge=axis.least, le=axis.most)])
+    return TypeAdapter(Annotated[axis.kind, Field(pattern=axis.pattern)])
 
-    Snakemake's `--config` passes "true" and nested values as strings.
-    """
-    is_plain = isinstance(value, str) and re.fullmatch("-?[1-9][0-9]{,18}|0|(?i:true|false)", value)
-    return json.loads(value.lower()) if is_plain else value
+
+def _wanted_of(fault: Mapping[str, Any]) -> str:
+    """Return what pydantic asks of a value, in words that follow "it must"."""
+    return fault["msg"].partition(" should ")[2]  # "Input should be a valid string"
 
 
 def _distinct(values: list) -> list:
@@ -425,7 +421,7 @@ def _wanted(fault: Mapping[str, Any], keys: list[str]) -> str:
             return f"be a list: [{shown(fault['input'])}]"
         case "literal_error":
             return f"be {fault['ctx']['expected']}"
-    return fault["msg"].partition(" should ")[2]  # "Input should be a valid string"
+    return _wanted_of(fault)
 
 
 def json_schema() -> str:
@@ -450,13 +446,9 @@ def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
 
 def _schema_of(axis: Axis) -> dict[str, Any]:
     """Return the schema of the list of values of an axis."""
-    value: dict[str, Any] = {"type": {int: "integer", bool: "boolean", str: "string"}[axis.kind]}
+    value = _type_of(axis).json_schema()
     if axis.choices:
         value["enum"] = [*axis.choices, *axis.aliases]
-    elif axis.kind is int:
-        value |= {"minimum": axis.least, "maximum": axis.most}
-    elif axis.pattern:
-        value["pattern"] = axis.pattern
     return {"type": "array", "items": value, "minItems": 1, "uniqueItems": True}
 
 
