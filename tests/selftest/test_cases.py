@@ -17,7 +17,7 @@ from lmperf.measuring import rounds
 from lmperf.measuring.group import Group
 from lmperf.measuring.ranks import Alone
 from lmperf.measuring.supervisor import seed_of
-from lmperf.selftest.cases import CASES, SESSIONS, STEM
+from lmperf.selftest.cases import SESSIONS, STEM
 from lmperf.selftest.run import run
 
 ATTENTION, *_, OVERLAP = SESSIONS
@@ -25,7 +25,8 @@ ATTENTION, *_, OVERLAP = SESSIONS
 IN_A_WORKER = ("leaves_a_busy_thread", "slows_the_clock", "replaces_the_clock")
 HERE = [
     case
-    for case in CASES
+    for session in SESSIONS
+    for case in session.cases
     if case.module == "attention" and not case.needs and case.name not in IN_A_WORKER
 ]
 

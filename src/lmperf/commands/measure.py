@@ -8,15 +8,9 @@ from pathlib import Path
 
 import click
 
-from lmperf.commands.options import (
-    Settings,
-    config_option,
-    only_option,
-    say,
-    say_without_commit,
-    stem_argument,
-)
+from lmperf.commands.options import of_project, only_option, say, stem_argument
 from lmperf.errors import UserError
+from lmperf.evidence.machine import commit_facts
 from lmperf.evidence.plan import LOADED, Plan
 from lmperf.evidence.project import Project
 
@@ -28,17 +22,15 @@ from lmperf.evidence.project import Project
 @click.option("--loaded", is_flag=True, help="Also rows that were timed beside other load.")
 @click.option("--log", type=click.Path(path_type=Path), help="Append a line for each group.")
 @click.option("--parent", type=int, metavar="PID", help="Stop when this process ends.")
-@config_option()
-@click.pass_obj
+@of_project
 def measure(
-    settings: Settings,
+    project: Project,
     stem: str,
     only: Sequence[tuple[str, str]],
     force: bool,
     loaded: bool,
     log: Path | None,
     parent: int | None,
-    overrides,
 ):
     """Measure the missing and stale cases of a benchmark, and write its evidence. With the name
     `repeatability`, measure some rows of all benchmarks a second time, in a new process.
@@ -57,8 +49,8 @@ def measure(
 
     if parent is not None:
         die_with(parent)
-    project = settings.project(overrides)
-    say_without_commit(project)
+    if problem := commit_facts(project.root)[1]:
+        say(f"the commit is not recorded: {problem}; or name it in LMPERF_COMMIT")
     try:
         if stem == project.repeats.stem:
             repeat(project, log)

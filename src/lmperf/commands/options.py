@@ -16,7 +16,6 @@ import click
 from lmperf.benchmarks import stems
 from lmperf.config import config_of, load_config, overrides_of, slug
 from lmperf.errors import UserError, meant
-from lmperf.evidence.machine import commit_facts
 from lmperf.evidence.project import Project
 from lmperf.workflow import TEMPLATES
 
@@ -125,13 +124,6 @@ def print_tables(text: str) -> None:
 def scaffold(name: str) -> Template:
     """Return the text of a file from which `init` and `new` make one."""
     return Template((TEMPLATES / "scaffold" / name).read_text(encoding="utf-8"))
-
-
-def say_without_commit(project: Project) -> None:
-    """Print why rows that are measured now record no commit, if they do not."""
-    _, problem = commit_facts(project.root)
-    if problem:
-        say(f"the commit is not recorded: {problem}; or name it in LMPERF_COMMIT")
 
 
 NAMES = _Read("NAME,...", _names)

@@ -235,4 +235,3 @@ SESSIONS = (
     Session(RANKED_STEM, "one_by_one", _RANKED, _REDUCTION, cuda={}, devices=2),
     Session(LEDGER_STEM, "overlapped", _RANKED, _OVERLAP, cuda={}, devices=2),
 )
-CASES = tuple(case for session in SESSIONS for case in session.cases)
