@@ -45,19 +45,9 @@ def check_names(benchmark: Benchmark) -> None:
             )
 
 
-def broken_ones(benchmark: Benchmark) -> dict[str, str]:
-    """Return name -> reason of the peers and custom implementations that cannot be used.
-
-    A reason is one line.
-    """
-    found = {
-        name: problem_of(one.entry, benchmark.takes) for name, one in benchmark.external.items()
-    }
-    return {name: problem for name, problem in found.items() if problem}
-
-
 def problem_of(entry: str, takes: str, kind: str = "") -> str:
-    """Return why a function or class cannot be used as what a benchmark takes; "" if it can.
+    """Return why a function or class cannot be used as what a benchmark takes, in one line; "" if
+    it can.
 
     A child process imports it, so that the import cannot print, exit or hang in this process.
     Processes that the import has started are ended, even in other sessions: this process adopts

@@ -5,27 +5,20 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib.util import find_spec
 
 import click
 
 from lmperf.benchmarks import load, stems
 from lmperf.commands.options import of_project
-from lmperf.custom import broken_ones
+from lmperf.custom import problem_of
 from lmperf.errors import UserError
 from lmperf.evidence.machine import torch_version, version_of
 from lmperf.evidence.project import Project
 
 HERE, ABSENT, WRONG = "ok", "absent", "wrong"
-
-
-@dataclass(frozen=True)
-class Found:
-    """A requirement that `doctor` checked: its state, and what was found or how to install it."""
-
-    state: str
-    words: str
+# The state of a requirement, and what was found or how to install it.
+Found = tuple[str, str]
 
 
 @click.command(short_help="Show what is missing to measure, and how to install it.")
@@ -39,38 +32,36 @@ def doctor(project: Project) -> int:
       lmperf doctor
     """
     found = [*_software(project), *_sections(project)]
-    for one in found:
-        print(f"{one.state:<7} {one.words}")
-    return 1 if any(one.state == WRONG for one in found) else 0
+    for state, words in found:
+        print(f"{state:<7} {words}")
+    return 1 if any(state == WRONG for state, _ in found) else 0
 
 
 def _software(project: Project) -> Iterator[Found]:
     version, kind = torch_version(), project.machine.kind
     if version is None:
-        yield Found(WRONG, "torch: measuring needs it; pip install -e '.[measure]'")
+        yield WRONG, "torch: measuring needs it; pip install -e '.[measure]'"
         return
     device = project.machine.facts["device"]
-    yield Found(HERE, f"torch {version} on {kind}: {device}")
+    yield HERE, f"torch {version} on {kind}: {device}"
     if kind != "cuda":
-        yield Found(
-            ABSENT, "CUDA device: the preset gpu needs one, its driver and a CUDA build of torch"
-        )
+        yield ABSENT, "CUDA device: the preset gpu needs one, its driver and a CUDA build of torch"
     if triton := version_of("triton"):
-        yield Found(HERE, f"Triton {triton}" + (", interpreted (no GPU)" if kind != "cuda" else ""))
+        yield HERE, f"Triton {triton}" + (", interpreted (no GPU)" if kind != "cuda" else "")
     else:
-        yield Found(ABSENT, "Triton: the kernels and their tests need it; pip install triton")
+        yield ABSENT, "Triton: the kernels and their tests need it; pip install triton"
     compilers = [os.environ.get("CXX"), "g++", "clang++", "c++"]
     compiler = next((path for name in compilers if name and (path := shutil.which(name))), None)
     if compiler:
-        yield Found(HERE, f"C++ compiler {compiler}")
+        yield HERE, f"C++ compiler {compiler}"
     elif kind == "cpu":
-        yield Found(ABSENT, "C++ compiler: torch.compile needs one on a CPU; install g++")
+        yield ABSENT, "C++ compiler: torch.compile needs one on a CPU; install g++"
     if shutil.which("git"):
-        yield Found(HERE, "git")
+        yield HERE, "git"
     else:
-        yield Found(ABSENT, "git: rows record no commit; install git, or set LMPERF_COMMIT")
+        yield ABSENT, "git: rows record no commit; install git, or set LMPERF_COMMIT"
     if find_spec("snakemake") is None:
-        yield Found(WRONG, "Snakemake: `make report` needs it; pip install snakemake")
+        yield WRONG, "Snakemake: `make report` needs it; pip install snakemake"
 
 
 def _sections(project: Project) -> Iterator[Found]:
@@ -80,12 +71,12 @@ def _sections(project: Project) -> Iterator[Found]:
         if stem in asked and project.can_measure:
             yield from _planned(project, stem)
         elif stem in asked:
-            yield Found(ABSENT, f"{stem}: needs torch")
+            yield ABSENT, f"{stem}: needs torch"
         elif benchmark.grids_of(project.preset):
-            yield Found(ABSENT, f"{stem}: not in the configuration; add it to benchmarks")
+            yield ABSENT, f"{stem}: not in the configuration; add it to benchmarks"
         else:
             presets = " or ".join(benchmark.grids)
-            yield Found(ABSENT, f"{stem}: has cells only for the preset {presets}")
+            yield ABSENT, f"{stem}: has cells only for the preset {presets}"
 
 
 def _planned(project: Project, stem: str) -> Iterator[Found]:
@@ -93,10 +84,9 @@ def _planned(project: Project, stem: str) -> Iterator[Found]:
     try:
         plan = project.plan(stem)
     except UserError as error:
-        yield Found(WRONG, str(error))
+        yield WRONG, str(error)
         return
-    yield Found(HERE, f"{stem}: {len(plan.cases)} case{'s' * (len(plan.cases) != 1)}")
-    broken = broken_ones(plan.benchmark)
+    yield HERE, f"{stem}: {len(plan.cases)} case{'s' * (len(plan.cases) != 1)}"
     for name, one in plan.benchmark.external.items():
-        words = broken.get(name) or one.entry
-        yield Found(WRONG if name in broken else HERE, f"{stem}, {name}: {words}")
+        problem = problem_of(one.entry, plan.benchmark.takes)
+        yield WRONG if problem else HERE, f"{stem}, {name}: {problem or one.entry}"
