@@ -135,7 +135,7 @@ def _known_stem(stem: str) -> str:
     return stem
 
 
-def require_no_path(value: Any) -> Any:
+def _require_no_path(value: Any) -> Any:
     """Return the entry of an implementation unless it names a file, or the method of a class.
 
     Raises:
@@ -151,7 +151,7 @@ def require_no_path(value: Any) -> Any:
 
 _Name = Annotated[str, StringConstraints(pattern=NAME, max_length=_LONGEST)]
 _Entry = Annotated[
-    str, StringConstraints(pattern=ENTRY, max_length=255), BeforeValidator(require_no_path)
+    str, StringConstraints(pattern=ENTRY, max_length=255), BeforeValidator(_require_no_path)
 ]
 _Machine = Annotated[
     str,

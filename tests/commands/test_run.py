@@ -48,7 +48,7 @@ def test_try_shows_errors_and_exits_with_1_if_a_function_is_wrong(folder, lmperf
             "there is no module my_absent",
         ),
         (["try", "no function", "--as", "attention"], "it must be a function as package.module"),
-        (["try", "my/styles.py:Flash"], "MODULE:NAME is 'my/styles.py:Flash'; write my.styles:F"),
+        (["try", "my/styles.py:Flash", "--as", "attention"], "Flash'; write my.styles:Flash"),
         (["try", "a:Flash.apply", "--as", "attention"], "is 'a:Flash.apply'; write a:Flash"),
         (["try", "my_functions:no_flag", "--as", "attention"], "it has no argument causal or is_"),
         (["run", "flash_attention", "--only", "seq_len=0"], "--only: seq_len is '0'; it must be"),

@@ -26,7 +26,6 @@ from lmperf.commands.options import (
     say,
     stem_argument,
 )
-from lmperf.config import require_no_path
 from lmperf.custom import problem_of
 from lmperf.errors import UserError, meant
 from lmperf.evidence.plan import Plan
@@ -133,16 +132,8 @@ def run(
     return 1 if wrong else 0
 
 
-def _entry(context: click.Context, parameter: click.Parameter, text: str) -> str:
-    """Check what is tried before click misses an option: the name of a file says more."""
-    try:
-        return require_no_path(text)
-    except ValueError as error:
-        raise UserError(f"MODULE:NAME {error}") from None
-
-
 @click.command("try", short_help="Check and time one custom function or class, in seconds.")
-@click.argument("use", metavar="MODULE:NAME", is_eager=True, callback=_entry)
+@click.argument("use", metavar="MODULE:NAME")
 @click.option(
     "--as",
     "kind",
