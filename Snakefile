@@ -25,10 +25,6 @@ configfile: str(CONFIGFILE)
 report: "rules/captions/workflow.rst"
 
 
-wildcard_constraints:
-    machine="[a-z0-9._-]+",
-
-
 rule all:
     """The write-up of this machine."""
     default_target: True
