@@ -212,7 +212,7 @@ def _plan(project: Project, stem: str) -> Plan:
     return plan
 
 
-def _smallest(plan: Plan, only: Sequence[tuple[str, str]] = ()) -> list[tuple[str, str]]:
+def _smallest(plan: Plan, only: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     """The other (axis, value) pairs of the custom implementation's smallest cell with `only`.
 
     The smallest cell has the smallest product of the values of its integer axes, and of the

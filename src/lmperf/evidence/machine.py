@@ -285,7 +285,7 @@ def git_text(folder: Path, *arguments: str) -> str:
     return git(folder, *arguments).decode(errors="replace").strip()
 
 
-def commit_facts(root: Path = Path()) -> tuple[dict[str, Any], str]:
+def commit_facts(root: Path) -> tuple[dict[str, Any], str]:
     """Return the commit of the code that measures (`commit`) and whether it differs (`dirty`); both
     are None if Git fails, and then its message is the second result.
 
@@ -315,7 +315,7 @@ def _commit(place: Path) -> tuple[dict[str, Any], str]:
     return {"commit": commit, "dirty": bool(changed)}, ""
 
 
-def lmperf_version(root: Path = Path()) -> str | None:
+def lmperf_version(root: Path) -> str | None:
     """Return the version of lmperf that runs, with its commit if it runs from another checkout.
 
     None if lmperf is not installed. In a checkout of lmperf at `root`, the commit of the rows says

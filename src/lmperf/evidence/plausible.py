@@ -18,7 +18,7 @@ A time may be below its floor by these margins:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from lmperf.devices import CACHE_BYTES, DataSheet, sheet_of
 from lmperf.dtypes import dtype_of
@@ -44,7 +44,7 @@ class Limits:
         launch_ms: time of an empty launch in ms, the least time of any row.
     """
 
-    tflops: Mapping[str, float] = field(default_factory=dict)
+    tflops: Mapping[str, float]
     bandwidth_gbps: float | None = None
     launch_ms: float = 0.0
 

@@ -10,8 +10,7 @@ that a repository without a checkout of lmperf can include the workflow:
 from pathlib import Path
 
 _HERE = Path(__file__).resolve().parent
-# Whether lmperf was installed from a wheel: no checkout surrounds the package.
-IS_PACKAGED = (_HERE / "Snakefile").exists()
-FOLDER = _HERE if IS_PACKAGED else _HERE.parents[2]
+# No checkout surrounds a package that was installed from a wheel.
+FOLDER = _HERE if (_HERE / "Snakefile").exists() else _HERE.parents[2]
 SNAKEFILE = str(FOLDER / "Snakefile")
 TEMPLATES = FOLDER / "templates"
