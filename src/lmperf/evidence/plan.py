@@ -96,12 +96,12 @@ class Plan:
     def _by_case(self) -> dict[tuple[str, ...], list[Row]]:
         found: dict[tuple[str, ...], list[Row]] = {}
         for row in self.rows:
-            found.setdefault(_case_of_row(self.benchmark, row), []).append(row)
+            found.setdefault(case_of_row(self.benchmark, row), []).append(row)
         return found
 
     def rows_of(self, case: Case) -> list[Row]:
         """Return the latest rows of a case."""
-        return self._by_case.get(_texts_of(case), [])
+        return self._by_case.get(texts_of(case), [])
 
     @cached_property
     def due(self) -> dict[Case, str]:
@@ -161,19 +161,20 @@ def _filled(row: Row) -> Row:
     return {name: text for name, text in row.items() if text}
 
 
-def _texts_of(case: Case) -> tuple[str, ...]:
+def texts_of(case: Case) -> tuple[str, ...]:
     """The axis values and the implementation of a case, as the texts of a CSV row."""
     return (*(text_of(value) for _, value in case.cell), case.implementation)
 
 
-def _case_of_row(benchmark: Benchmark, row: Row) -> tuple[str, ...]:
+def case_of_row(benchmark: Benchmark, row: Row) -> tuple[str, ...]:
+    """The same texts of the case that a row belongs to."""
     return (*(row[axis.name] for axis in benchmark.axes), row["implementation"])
 
 
 def asked(benchmark: Benchmark, cases: Iterable[Case], rows: Iterable[Row]) -> list[Row]:
     """Return the rows of these cases and of the phases that each has today; drop the others."""
-    phases = {_texts_of(case): benchmark.phases_of(case) for case in cases}
-    return [row for row in rows if row["phase"] in phases.get(_case_of_row(benchmark, row), ())]
+    phases = {texts_of(case): benchmark.phases_of(case) for case in cases}
+    return [row for row in rows if row["phase"] in phases.get(case_of_row(benchmark, row), ())]
 
 
 def evidence_of(benchmark: Benchmark, directory: Path) -> Evidence:

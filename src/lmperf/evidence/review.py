@@ -6,7 +6,7 @@ Imports no torch, so that a machine without torch can render and verify a report
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache, cached_property
@@ -26,18 +26,12 @@ from lmperf.evidence.machine import (
     topology_of,
     write_facts,
 )
-from lmperf.evidence.plan import asked, evidence_of
+from lmperf.evidence.plan import asked, case_of_row, evidence_of, texts_of
 from lmperf.evidence.project import Project
 from lmperf.evidence.repeatability import BENCHMARK, Repeated
 from lmperf.evidence.repeatability import STEM as REPEATED
 from lmperf.evidence.rows import as_read, is_loaded, row_name
-from lmperf.evidence.store import (
-    COST,
-    COST_COLUMNS,
-    Evidence,
-    Row,
-    text_of,
-)
+from lmperf.evidence.store import COST, COST_COLUMNS, Evidence, Row
 from lmperf.evidence.syntax import digest
 from lmperf.gate import FAILED
 from lmperf.measuring import emulated
@@ -291,18 +285,15 @@ def _review_benchmark(machine: _Machine, reviewed: Review, stem: str) -> None:
         reviewed.add(kind, stem, (row_name(benchmark, row) for row in by_kind[kind]))
 
 
-def _lacking(
-    benchmark: Benchmark, cases: Sequence[Case], rows: Sequence[Mapping[str, str]]
-) -> list[dict]:
+def _lacking(benchmark: Benchmark, cases: Iterable[Case], rows: Iterable[Row]) -> list[dict]:
     """Axis values, implementation and phase of each row that these cases lack."""
-    names = [*(axis.name for axis in benchmark.axes), "implementation", "phase"]
-    there = {tuple(row[name] for name in names) for row in rows}
-    wanted = [
+    there = {(case_of_row(benchmark, row), row["phase"]) for row in rows}
+    return [
         {**case.axes, "implementation": case.implementation, "phase": phase}
         for case in cases
         for phase in benchmark.phases_of(case)
+        if (texts_of(case), phase) not in there
     ]
-    return [row for row in wanted if tuple(map(text_of, row.values())) not in there]
 
 
 def causes(project: Project, reviewed: Review) -> list[Cause]:
