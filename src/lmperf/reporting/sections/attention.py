@@ -13,10 +13,10 @@ from lmperf.names import STATUSES, in_order
 from lmperf.reporting.evidence import having, matching, some
 from lmperf.reporting.gains import Gain
 from lmperf.reporting.rows import Rows
-from lmperf.reporting.sections import Section, predicate
-from lmperf.reporting.sections.bounds import COMPUTE, MEMORY, NEITHER, bounds
+from lmperf.reporting.sections import Section
+from lmperf.reporting.sections.bounds import bounds
 from lmperf.reporting.tables import Quantity, across, known, memory, number, over, time
-from lmperf.reporting.words import MIB, MIB_IN_GIB, NotMeasured, Range, range_
+from lmperf.reporting.words import MIB, MIB_IN_GIB, NotMeasured, Range
 
 STEM, LIMIT = "attention", "attention_limit"
 PLAIN, COMPILED, SINGLE = "eager", "compiled", "float32"
@@ -26,7 +26,6 @@ STEP, MOST_LENGTHS = 4, 3  # the first page shows lengths that are STEP times as
 # Passes over matrices of the size of the scores. Forward: q k^T writes it, scaling and softmax read
 # and write it, the product with v reads it. A mask reads and writes it once more.
 PASSES, PASSES_OF_MASK = 6, 2
-MOST = 0.9  # of the cells: nearly all of them
 CELL = ["batch", "seq_len", "d_head", "dtype", "causal"]
 TENSORS = ("inputs", "scores", "scaled", "softmax", "output")
 OUT_OF_MEMORY = STATUSES["oom"]
@@ -34,27 +33,6 @@ OUT_OF_MEMORY = STATUSES["oom"]
 GRADIENTS_PER_INPUT = 3 / 4
 # Tensors of the size of the output at the peak: the output; in the backward also dV.
 OUTPUTS = {"forward": 1, "backward": 2}
-WHOLE = 0.03  # a number of matrices within it of a whole number is that number
-SQUARE = (14, 17)  # growth of the peak for STEP times the length, ideally 16
-HALF = (0.45, 0.55)
-ORDINALS = ("first", "second", "third")
-
-
-class Matrices(Range):
-    """A number of matrices of batch x length x length scores."""
-
-    @property
-    def is_whole(self) -> bool:
-        near = round(self.middle)
-        return near > 0 and max(abs(self.low / near - 1), abs(self.high / near - 1)) <= WHOLE
-
-    @property
-    def number(self) -> float:
-        """The number by which one matrix is multiplied."""
-        return round(self.middle, None if self.is_whole else 1)
-
-    def __str__(self) -> str:
-        return f"{round(self.middle)}" if self.is_whole else range_(self, "fixed")
 
 
 class Attention(Section):
@@ -113,11 +91,6 @@ class Attention(Section):
         """The speed-ups of compiled over plain attention in float32."""
         return self.every.where(implementation=COMPILED, dtype=SINGLE).over(PLAIN)
 
-    @predicate
-    def compiling_pays(self) -> bool:
-        """Whether compiled attention is faster in nearly all cells."""
-        return self.compiled.faster.k > MOST * len(self.compiled.timed)
-
     def numerics(self, phase: str) -> list[tuple[str, Gain]]:
         """(dtype, speed-ups over float32) of plain attention at the longest length."""
         rows = self.eager.where(phase=phase)
@@ -134,18 +107,6 @@ class Attention(Section):
     def longest(self) -> int:
         return int(self.eager.valid.sound["seq_len"].max())
 
-    @property
-    def lower_precision_pays(self) -> bool:
-        """Whether plain attention is faster in all other numerics, in both phases."""
-        return all(gain.is_faster for phase in PHASES for _, gain in self.numerics(phase))
-
-    @property
-    def widest_gains_most(self) -> bool:
-        """Whether in both phases and all numerics the widest heads gain more than the narrowest."""
-        gains = [gain for phase in PHASES for _, gain in self.numerics(phase)]
-        by_width = [gain.rows.set_index("d_head")["ratio"].sort_index() for gain in gains]
-        return all(len(of) > 1 and of.iloc[-1] > of.iloc[0] for of in by_width)
-
     @cached_property
     def bounds(self) -> Rows:
         """The forwards of plain attention with moved (bytes), compute_ms, memory_ms and bound."""
@@ -155,25 +116,11 @@ class Attention(Section):
         return self.every.kept(rows.dropna(subset=["compute_ms", "memory_ms"]))
 
     @property
-    def longest_bounds(self) -> pd.DataFrame:
-        """What bounds the longest forward, by width: the usual one first.
-
-        compute, memory: the shares of its time that its FLOPs and bytes need at the least.
-        """
+    def longest_bounds(self) -> Rows:
+        """What bounds the longest forward of the usual cell, by width."""
         same = {name: value for name, value in self.cell.items() if name != "d_head"}
         rows = having(self.bounds.sound, **same)
-        rows = some(having(rows, seq_len=rows["seq_len"].max()), "no forward has a bound")
-        shares = {name: rows[f"{name}_ms"] / rows["ms"] for name in (COMPUTE, MEMORY)}
-        rows = rows.assign(**shares, is_other=rows["d_head"] != self.cell["d_head"])
-        return rows.sort_values("is_other", kind="stable")
-
-    @property
-    def other_bounds(self) -> list[tuple[str, list[int]]]:
-        """(bound, widths) of the longest forwards that something else bounds than the usual one."""
-        rows = self.longest_bounds
-        found = [(kind, having(rows, bound=kind)["d_head"]) for kind in (COMPUTE, MEMORY, NEITHER)]
-        usual = rows["bound"].iloc[0]
-        return [(kind, [*widths]) for kind, widths in found if kind != usual and len(widths)]
+        return self.every.kept(having(rows, seq_len=rows["seq_len"].max()))
 
     # Memory, and the first length without room.
 
@@ -189,35 +136,27 @@ class Attention(Section):
 
     @cached_property
     def ended(self) -> pd.Series:
-        """Where the usual dtype runs out of memory: asked and free, GiB in the allocator's message.
-
-        matrix: which matrix of scores was asked for, as ``second``; empty if not known.
-        """
+        """Where the usual dtype runs out of memory; asked, free: GiB in the allocator's message."""
         rows = having(self.limits.valid.frame, dtype=self.cell["dtype"])
-        rows = some(rows[rows["requested_mib"].notna()], "no length was run that does not fit")
-        row = rows.iloc[0]
-        used = row["free_before_mib"] - row["inputs_mib"] - row["free_mib"]
-        before = round(used / row["predicted_requested_mib"])
-        asked_for_scores = abs(row["predicted_requested_mib"] / row["requested_mib"] - 1) <= WHOLE
-        is_known = asked_for_scores and 0 <= before < len(ORDINALS)
-        sizes = {"asked": row["requested_mib"] / MIB_IN_GIB, "free": row["free_mib"] / MIB_IN_GIB}
-        about = {"matrix": ORDINALS[before] if is_known else "", **sizes}
-        return pd.concat([row[["dtype", "seq_len"]], pd.Series(about)])
+        asked, free = (rows[f"{name}_mib"] / MIB_IN_GIB for name in ("requested", "free"))
+        rows = rows.assign(asked=asked, free=free)
+        return some(rows.dropna(subset=["asked"]), "no length was run that does not fit").iloc[0]
 
-    def held(self, phase: str) -> Matrices:
-        """Matrices at the peak of a phase, without inputs and outputs (two longest lengths)."""
+    def held(self, phase: str) -> float:
+        """Matrices of scores at the peak of a phase, without inputs and outputs."""
         rows = self._longest(phase)
         held = rows["peak_mib"] - rows["resident_mib"] - OUTPUTS[phase] * _output_mib(rows)
-        return Matrices(*Range.of(held / _matrix_mib(rows)))
+        return _number(held / _matrix_mib(rows))
 
     @property
-    def kept(self) -> Matrices:
-        """Matrices that the forward keeps for the backward."""
+    def kept(self) -> float:
+        """Matrices of scores that the forward keeps for the backward."""
         rows = self._longest("backward")
         kept = rows["saved_mib"] - rows["resident_mib"] - _output_mib(rows)
-        return Matrices(*Range.of(kept / _matrix_mib(rows)))
+        return _number(kept / _matrix_mib(rows))
 
     def _longest(self, phase: str) -> pd.DataFrame:
+        """The float32 rows of the two longest lengths."""
         rows = self.eager.where(dtype=SINGLE, phase=phase).valid.frame
         rows = rows.dropna(subset=["peak_mib", "resident_mib"])
         return having(rows, seq_len=sorted(rows["seq_len"].unique())[-2:])
@@ -233,21 +172,11 @@ class Attention(Section):
         return peaks[longest] / peaks[longest // STEP]
 
     @property
-    def grows_with_the_square(self) -> bool:
-        low, high = SQUARE
-        return low <= self.grows <= high
-
-    @property
     def compiled_peak(self) -> Range:
         """The backward's peak, compiled over plain, in float32 at the longest length."""
         rows = self.every_backward(SINGLE)
         rows = having(rows, seq_len=rows["seq_len"].max())
         return Range.of(rows["compiled_peak_mib"] / rows["peak_mib"])
-
-    @predicate
-    def compiling_halves(self) -> bool:
-        """Whether compiling halves the peak of the backward."""
-        return HALF[0] <= self.compiled_peak.low and self.compiled_peak.high <= HALF[1]
 
     def every_backward(self, *dtypes: str) -> pd.DataFrame:
         """The backward rows of plain attention with the peaks of the forward and compiled."""
@@ -281,7 +210,7 @@ class Attention(Section):
         """
         rows = having(self.usual.frame, seq_len=self.lengths)
         rows = pd.concat([rows, self._beyond])
-        matrices = self.held("backward").number * _matrix_mib(rows)
+        matrices = self.held("backward") * _matrix_mib(rows)
         return self.rows(STEM, rows.assign(matrices_mib=matrices))
 
     def short_columns(self, matrices: str) -> list[Quantity]:
@@ -321,6 +250,11 @@ def moved_bytes(rows: pd.DataFrame) -> pd.Series:
     logsumexp = rows["batch"] * rows["seq_len"] * dtype_of(SINGLE).bytes
     passes = PASSES + rows["causal"].astype(int) * PASSES_OF_MASK
     return rows["bytes"] - logsumexp + passes * scores
+
+
+def _number(matrices: pd.Series) -> float:
+    """The median number of matrices, with one decimal."""
+    return round(Range.of(matrices).middle, 1)
 
 
 def _matrix_mib(rows: pd.DataFrame) -> pd.Series:

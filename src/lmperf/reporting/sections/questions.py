@@ -19,7 +19,6 @@ from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.sections.accumulation import BITS, spacing
 from lmperf.reporting.sections.attention import PHASES as PASSES
-from lmperf.reporting.sections.attention import SQUARE
 from lmperf.reporting.sections.attention import STEP as FURTHER
 from lmperf.reporting.sections.kernels import MATMUL
 from lmperf.reporting.sections.lrpe import COPY
@@ -277,11 +276,6 @@ class Questions(Section):
         pairs = [(n, FURTHER * n) for n in times.index if FURTHER * n in times.index]
         pairs = some(pairs, "no length that is four times another")
         return [(a, b, Range.of(times.loc[b] / times.loc[a])) for a, b in pairs]
-
-    @property
-    def time_is_square(self) -> bool:
-        low, _, high = self.growths[-1][2]
-        return SQUARE[0] <= low and high <= SQUARE[1]
 
     @cached_property
     def slower(self) -> pd.DataFrame:
