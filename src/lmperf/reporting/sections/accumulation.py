@@ -123,9 +123,3 @@ class Accumulation:
         """The error of all additions outside the two worst binades."""
         exact = (len(self.sums) - 1) * self.addend
         return self.result - exact - sum(one.error for one in self.worst)
-
-    @property
-    def nearly_cancels(self) -> bool:
-        """Whether the two largest errors add up to less than 20 % of the larger one."""
-        errors = [one.error for one in self.worst]
-        return abs(sum(errors)) < 0.2 * max(map(abs, errors))

@@ -11,7 +11,6 @@ from lmperf.reporting.evidence import having, some
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.sections.accumulation import Accumulation
-from lmperf.reporting.words import NotMeasured
 
 STEM = "mixed_precision"
 SINGLE, HALF = "float32", "bfloat16"
@@ -88,25 +87,16 @@ class MixedPrecision(Section):
         return {words: {*rows.loc[chosen, "observed_dtype"]} for words, chosen in groups.items()}
 
     @property
-    def block_is_usual(self) -> bool:
-        """Whether linear layers return bf16 and all other tensors are float32."""
-        usual = {words: {SINGLE} for words in self.block} | {"linear layers": {HALF}}
-        return self.block == usual
-
-    @property
     def training_is_float32(self) -> bool:
         """Whether parameters, gradients and losses are float32 in every run."""
         rows = self.dtypes.sound
         return bool((having(rows, kind=TRAINED)["observed_dtype"] == SINGLE).all())
 
-    @property
-    def outputs_in_float32(self) -> list[str]:
-        """The outputs that are float32 in every run."""
-        rows = having(self.dtypes.sound, kind=("output", "logits"))
+    def outputs(self, in_float32: bool, **where) -> list[str]:
+        """The outputs that every run has in float32, or the others."""
+        rows = self.dtypes.where(kind=["output", "logits"], **where).sound
         kept = (rows["observed_dtype"] == SINGLE).groupby(rows["tensor"], observed=True).all()
-        if not kept.any():
-            raise NotMeasured("no output stays in float32")
-        return [str(tensor) for tensor in kept.index[kept]]
+        return [*kept.index[kept == in_float32]]
 
     def kept_in(self, dtype: str) -> list[str]:
         """The tensors of a block that have a dtype in every run."""

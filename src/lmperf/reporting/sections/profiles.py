@@ -169,27 +169,19 @@ class Profiles(Section):
         return self.single[MATMUL] / self.eager[MATMUL]
 
     @property
-    def matmuls_are_faster(self) -> bool:
-        falls = self.eager["matmul_share"] < self.single["matmul_share"]
-        return self.matmul_gain > 1.5 and falls
-
-    @property
     def adamw_bytes(self) -> int:
         """Bytes that AdamW moves for each weight."""
         return ADAMW_VALUES * dtype_of(self.last["dtype"]).bytes
 
     @property
     def adamw_over_copy(self) -> float:
-        """The speed of AdamW as a fraction of a copy's, where memory limits it: 30 to 105 %."""
+        """The speed of AdamW as a fraction of a copy's; above 1 where weights fit into a cache."""
         last = self.last
         kernels = having(self.kernels.frame, kernel_class=OPTIMIZER, **last[CASE])
         if not kernels["total_ms"].max() >= 0.99 * last[OPTIMIZER]:
             raise NotMeasured("AdamW is not one fused kernel")
         gbps = SHORT[last["size"]].parameters() * self.adamw_bytes / last[OPTIMIZER] / 1e6
-        speed = gbps / self.evidence.copy_gbps()
-        if not 0.30 <= speed <= 1.05:
-            raise NotMeasured(f"AdamW at {speed:.2f} of the speed of a copy")
-        return speed
+        return gbps / self.evidence.copy_gbps()
 
     @cached_property
     def attention(self) -> Rows:

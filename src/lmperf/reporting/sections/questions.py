@@ -200,22 +200,6 @@ class Questions(Section):
     half_vanishes = math.sqrt(half_least)
     half_is_finer = 2 ** (BITS["float16"] - BITS["bfloat16"])
 
-    @property
-    def casts_agree(self) -> bool:
-        """Whether a float32 sum is the same if its float16 numbers are cast by hand."""
-        sums = self.of("mixed_precision").all_sums
-        casts = ("float32 + float16", "float32 + float32(float16)")
-        by_promotion, by_hand = (sums.where(subject=of).one["value"] for of in casts)
-        return by_promotion == by_hand
-
-    @property
-    def toy(self) -> dict[bool, list[str]]:
-        """The outputs of the toy model by whether every run has them in float32."""
-        rows = having(self.of("mixed_precision").dtypes.sound, subject="toy")
-        rows = having(rows, kind=["output", "logits"])
-        single = (rows["observed_dtype"] == FLOAT32).groupby(rows["tensor"], observed=True).all()
-        return {one: [*single.index[single == one]] for one in (True, False)}
-
     # Memory.
 
     @cached_property
