@@ -22,15 +22,9 @@ def test_graph_gains_beyond_ten_percent_where_a_step_waits(ms, waits, gains):
     assert len(host(rung("bf16_weights", 20.0, waits=waits), rung("bf16_graph", ms)).gains) == gains
 
 
-def test_graph_with_float32_weights_is_owed_until_measured():
-    owed = "With float32 weights: to measure."
-    assert owed in text(sdpa(20.0, waits=True))
-    assert owed not in text(sdpa(20.0, waits=True), rung("graph", 10.0))
-
-
 def test_graph_of_the_largest_size_is_beside_sdpa():
     graph = step("0.97B", AUTOCAST, "sdpa_graph", 19.8)
-    said = "so a graph changes nothing in time (SDPA, compiled: 19.8 ms)."
+    said = "the GPU is the limit: 19.8 ms in a graph, 20.0 without (SDPA, compiled)."
     assert said in text(sdpa(15.0, "0.13B", waits=True), sdpa(20.0), graph)
 
 

@@ -34,16 +34,6 @@ def test_loss_harms_from_one_percent_above_the_range_on(value, outside, harms):
         assert made.harmless == ["large"] and made.bound == pytest.approx(max(outside, 0), abs=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("exact", "autocast", "half", "hurts"),
-    [(1.8, 2.1, 2.2, True), (1.8, 1.81, 2.2, False), (1.8, 2.1, 1.7, False)],
-)
-def test_bf16_hurts_if_every_run_ends_higher(exact, autocast, half, hurts):
-    made = losses(*runs(half, exact=(exact, autocast), size=SMALL))
-    assert made.hurt == (["small"] if hurts else [])
-    assert bool(len(made.above)) is not (half == 1.7)
-
-
 def test_page_says_which_losses_are_above_the_range():
     rows = [*runs(2.1, size=SMALL), *runs(4.2, size=MEDIUM), *runs(1.0)]
     page = planted.page("mixed_precision", planted.evidence(*rows, mixed()))
@@ -73,10 +63,3 @@ def test_steps_trained_several_times_are_compared_by_their_means():
 
 def mixed():
     return planted.row("mixed_precision", experiment="dtypes", status="crash")
-
-
-def test_learning_rate_is_said_of_losses_of_todays_code_alone():
-    row = loss("float32", 2.0)
-    assert losses(row).warm_up == 30
-    old = planted.evidence(row, stale=frozenset([row["key"]]))
-    assert section("losses", old).warm_up is None

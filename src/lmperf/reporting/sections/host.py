@@ -10,7 +10,6 @@ from lmperf.reporting.evidence import having, some, sorted_for_reading
 from lmperf.reporting.sections import Section
 from lmperf.reporting.sections.steps import (
     FUSED_NARROW,
-    GRAPH,
     GRAPH_NARROW,
     SDPA,
     SDPA_GRAPH,
@@ -54,17 +53,11 @@ class Host(Section):
 
     # A graph beside the same kernels without it, with bf16 weights.
 
-    @cached_property
-    def graphs(self) -> pd.DataFrame:
-        return some(
-            self._beside(GRAPH_NARROW, FUSED_NARROW),
-            "no CUDA graph with bf16 weights was measured",
-        )
-
     @property
     def gains(self) -> pd.DataFrame:
         """The smallest sizes at which the step without a graph waits, and takes longer."""
-        return self.graphs[self.graphs["waits"] & (self.graphs["ratio"] > GAINS)].head(SHOWN)
+        graphs = self._beside(GRAPH_NARROW, FUSED_NARROW)
+        return graphs[graphs["waits"] & (graphs["ratio"] > GAINS)].head(SHOWN)
 
     @property
     def largest(self) -> pd.Series:
@@ -75,11 +68,6 @@ class Host(Section):
             if len(found) and not found["waits"].iloc[0]:
                 return found.assign(words=words).iloc[0]
         raise NotMeasured("the largest size waits for the CPU, or was not measured")
-
-    @property
-    def is_owed(self) -> bool:
-        """Whether a graph with float32 weights is to be measured."""
-        return {GRAPH, SDPA_GRAPH}.isdisjoint(self.run.valid["way"])
 
     def _beside(self, ours: Way, base: Way) -> pd.DataFrame:
         found = compared(self.evidence, ours, base)

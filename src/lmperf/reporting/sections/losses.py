@@ -10,16 +10,14 @@ from functools import cached_property
 import pandas as pd
 
 from lmperf.benchmarks import load
-from lmperf.names import in_order
 from lmperf.reporting.evidence import having, some
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
-from lmperf.reporting.sections.steps import AUTOCAST, CELL, FLOAT32, NARROW, TF32, WAYS
+from lmperf.reporting.sections.steps import CELL, FLOAT32, NARROW, WAYS
 from lmperf.reporting.words import NotMeasured, Range, rounded_up, signed_percent
 from lmperf.transformer.rungs import RUNGS
 
 STEM = "ladder_loss"
-WORSE = 0.05  # losses of one dtype differ by less where rounding does no harm
 NEAR = 0.01  # a loss within this fraction of the range with float32 weights is near it
 SHOWN = 0.0005  # less of it reads as 0.0 %
 
@@ -97,12 +95,6 @@ class Losses(Section):
         return load(STEM).stated if self.step else {}
 
     @property
-    def warm_up(self) -> int | None:
-        """Steps over which the learning rate rises; None if some losses are older than this."""
-        is_old = self.every.frame["signs"].map(lambda signs: "stale" in signs).any()
-        return None if is_old else self.stated["warm_up"]
-
-    @property
     def runs(self) -> Range:
         """How many runs a loss is the mean of."""
         if not {*self.every.frame["implementation"]} - {FLOAT32}:
@@ -144,28 +136,6 @@ class Losses(Section):
         """Size -> by which fraction runs of a rung with other seeds differ at most."""
         rows = self.every.frame.dropna(subset=["apart"])
         return rows.groupby("size")["apart"].first().to_dict()
-
-    # Sizes at which every run that multiplies in bf16 ends higher.
-
-    def ends(self, size: str, *dtypes: str) -> Range:
-        """The range of the losses of rungs with these dtypes."""
-        return Range.of(having(self.every.frame, size=size, dtype=[*dtypes])["loss"])
-
-    @cached_property
-    def hurt(self) -> list[str]:
-        """The sizes at which every run in bf16 ends above float32 and TF32 by more than NEAR."""
-        sizes = in_order("size", having(self.every.frame, dtype=AUTOCAST)["size"])
-        exact = having(self.every.frame, dtype=[FLOAT32, TF32])["size"].unique()
-        return [size for size in sizes if size in exact and self._hurts(size)]
-
-    def _hurts(self, size: str) -> bool:
-        bf16, exact = self.ends(size, AUTOCAST, NARROW), self.ends(size, FLOAT32, TF32)
-        return bf16.low > (1 + NEAR) * exact.high
-
-    @property
-    def worse(self) -> pd.Series:
-        """Size -> by how much bf16 weights end above the range, where by more than WORSE."""
-        return self.outside[self.outside > WORSE]
 
     @staticmethod
     def outside_words(value: float) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cached_property
 from itertools import product
 
@@ -66,10 +65,6 @@ class WhatToRun(Section):
     def sizes(self) -> list[str]:
         """The sizes that have a result, the smallest first."""
         return in_order("size", self.valid["size"])
-
-    def is_rest(self, sizes: Sequence[str]) -> bool:
-        """Whether these are the sizes from one of them on."""
-        return len(sizes) > 1 and self.sizes[-len(sizes) :] == [*sizes]
 
     # How to read the page.
 
@@ -226,19 +221,18 @@ class WhatToRun(Section):
 
     @property
     def copies(self) -> pd.Series:
-        """The largest size at which the fused graph is faster, and where its gain comes from.
+        """The largest size at which the fused graph is faster, with times of the GPU.
 
-        sdpa_ms, fused_ms: the GPU's time of SDPA in a graph, and fused without a graph, whose AdamW
-        writes no bf16 copies. share: what the copies save of the GPU's time, of all that is saved.
+        sdpa_ms: of SDPA in a graph. fused_ms: fused without a graph, whose AdamW writes no bf16
+        copies.
         """
         found = having(self.fused_over_sdpa, verdict=[FASTER])
         fused = having(self.valid, way=[FUSED])
         fused = matching(found, fused, ["size", "gpus"])["device_ms"]
         found = found.assign(sdpa_ms=found["device_ms_base"], fused_ms=fused)
         found = found[["size", "sdpa_ms", "fused_ms", "device_ms"]].dropna()
-        found = sorted_for_reading(some(found, "no size has all three, on one GPU"), ["size"])
-        share = (found["fused_ms"] - found["device_ms"]) / (found["sdpa_ms"] - found["device_ms"])
-        return found.assign(share=share.clip(0, 1)).iloc[-1]
+        found = some(found, "no size has all three, on one GPU")
+        return sorted_for_reading(found, ["size"]).iloc[-1]
 
     @property
     def columns(self) -> list[Way]:
