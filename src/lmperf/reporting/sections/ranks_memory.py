@@ -24,7 +24,6 @@ CLOSE = 0.05  # a predicted peak this near to the measured one agrees with it
 RESERVED = 0.08  # share of a GPU's memory for driver, libraries and gaps
 MOST_GPUS = 64
 LARGEST = "12.8B"  # of the course
-SAME = 0.01  # parts of the memory that are this near are the same
 
 
 class RanksMemory(Section):
@@ -78,21 +77,10 @@ class RanksMemory(Section):
         where = {"implementation": name, "batch": self.several.few, "moment": moment}
         return self.several.within(self.every, **where).one
 
-    def keeps_its_part(self, name: str, *components: str) -> bool:
-        """Whether a rank keeps its part of what it keeps with hooks, after the update."""
-        columns = [f"{component}_mib" for component in components]
-        names = name, self.several.hooks
-        ours, whole = (self.moment(of, "after_step")[columns].sum() for of in names)
-        return abs(ours / whole * self.several.ranks - 1) < SAME
-
     @property
     def buckets_gib(self) -> float:
-        """GiB of DistributedDataParallel's buckets: of all gradients, which they hold."""
-        ddp = self.several.ddp
-        gradients = self.moment(ddp, "before_step")["gradients_mib"]
-        if self.moment(ddp, "init")["other_mib"] < 0.9 * gradients:
-            raise NotMeasured("the buckets do not hold all gradients")
-        return gradients / MIB_IN_GIB
+        """GiB of DistributedDataParallel's buckets, which hold all gradients."""
+        return self.moment(self.several.ddp, "before_step")["gradients_mib"] / MIB_IN_GIB
 
     def gpus_needed(self, name: str) -> int | None:
         """The least number of GPUs for the course's largest model, with as many tokens a GPU.

@@ -12,7 +12,7 @@ import pandas as pd
 from lmperf.benchmarks import stems
 from lmperf.reporting.evidence import WITHHELD, Evidence, having, some
 from lmperf.reporting.sections import Section
-from lmperf.reporting.sections.steps import BETWEEN_GPUS, GRAPH, GRAPH_NARROW, usual
+from lmperf.reporting.sections.steps import GRAPH, GRAPH_NARROW, usual
 from lmperf.reporting.words import Count, NotMeasured, listed
 
 # The benchmarks of a machine that has several GPUs, and nothing else.
@@ -36,8 +36,6 @@ AT_LIMIT, THROTTLED = 0.95, 0.95
 
 class Report(Section):
     """Facts about the machine and about all rows."""
-
-    between_gpus = BETWEEN_GPUS
 
     @property
     def only_several(self) -> bool:
