@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 
@@ -91,20 +90,9 @@ class Attention(Section):
         """The speed-ups of compiled over plain attention in float32."""
         return self.every.where(implementation=COMPILED, dtype=SINGLE).over(PLAIN)
 
-    def numerics(self, phase: str) -> list[tuple[str, Gain]]:
-        """(dtype, speed-ups over float32) of plain attention at the longest length."""
-        rows = self.eager.where(phase=phase)
-        longest = rows.valid.sound["seq_len"].max()
-        found = []
-        for dtype in rows.values("dtype"):
-            with suppress(NotMeasured):
-                if dtype != SINGLE:
-                    part = rows.where(dtype=dtype, seq_len=longest)
-                    found.append((dtype, part.over(dtype=SINGLE)))
-        return some(found, "no other numerics")
-
     @property
     def longest(self) -> int:
+        """The longest length that ran."""
         return int(self.eager.valid.sound["seq_len"].max())
 
     @cached_property

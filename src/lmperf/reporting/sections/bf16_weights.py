@@ -85,15 +85,14 @@ class Bf16Weights(Section):
 
     @cached_property
     def over_sdpa(self) -> pd.DataFrame:
-        """bf16 weights beside SDPA, compiled, at the sizes from which on neither step waits.
+        """bf16 weights beside SDPA, compiled, at the sizes at which neither step waits.
 
         In a CUDA graph, if it was measured in one.
         """
         found = self._over(SDPA_GRAPH if self.is_over_graph else SDPA, self.run.sizes)
-        late = found.loc[found["waits"], "size"]
-        last = max([self.run.sizes.index(size) for size in late], default=-1)
-        found = found[found["size"].isin(self.run.sizes[last + 1 :])]
-        found = some(found, "bf16 weights and SDPA wait for the CPU, or were not measured")
+        found = some(
+            found[~found["waits"]], "bf16 weights and SDPA wait for the CPU, or were not measured"
+        )
         return sorted_for_reading(found, ["size"])
 
     @property

@@ -36,10 +36,6 @@ class Checkpointing(Section):
         rows = rows.assign(predicted_mib=pd.Series(predicted, rows.index, dtype=float))
         return self.rows(STEM, rows.assign(difference=rows["peak_mib"] / rows["predicted_mib"] - 1))
 
-    @property
-    def device(self) -> str:
-        return self.evidence.environment.get("kind") or "cpu"
-
     def _predicted(self, row: pd.Series) -> int:
         options = load(STEM).implementation(row["implementation"]).options
         return predicted_memory(
@@ -48,7 +44,7 @@ class Checkpointing(Section):
             int(row["batch"]),
             row["dtype"],
             STEP,
-            self.device,
+            self.evidence.environment.get("kind") or "cpu",
             segment=options["layers"],
             nested=options.get("nested", False),
         )["peak"]

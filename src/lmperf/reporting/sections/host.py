@@ -32,19 +32,6 @@ class Host(Section):
         return self.of("what_to_run")
 
     @cached_property
-    def smallest(self) -> pd.Series:
-        """The compiled step of the smallest size."""
-        rows = having(self.run.valid, way=[SDPA], size=self.run.sizes[0], waits=True, holds=True)
-        return some(rows, "the compiled step of the smallest size does not wait").iloc[0]
-
-    @property
-    def most_idle(self) -> pd.Series:
-        """Of `busy` the step in which the GPU is busy for the smallest share; `launch_us`."""
-        step = self.busy.loc[(self.busy["device_ms"] / self.busy["ms"]).idxmin()].copy()
-        step["launch_us"] = 1e3 * step["ms"] / step["launches"]  # µs for each kernel
-        return step
-
-    @cached_property
     def busy(self) -> pd.DataFrame:
         """The compiled steps that wait, where it is known how long the GPU is busy."""
         rows = having(self.run.valid, way=[SDPA], waits=True, holds=True)
