@@ -17,7 +17,6 @@ from lmperf.reporting.evidence import Evidence, having, once
 from lmperf.reporting.gains import pairs
 from lmperf.reporting.results import EMPTY, NOT_RECORDED, Cell
 from lmperf.reporting.tables import Quantity
-from lmperf.statistics import FASTER, SLOWER, UNRESOLVED
 from lmperf.transformer.rungs import FLOAT8, RUNGS
 
 STEM, STEP = "end_to_end", "train_step"
@@ -47,8 +46,6 @@ class Way(NamedTuple):
         return self._asdict()
 
 
-# Two GPUs of one kind differ by less than this at the power limit (R1: 6.1 %).
-BETWEEN_GPUS = 0.08
 GRAPH, GRAPH_NARROW = Way("graph", AUTOCAST), Way("graph", NARROW)
 FUSED, FUSED_NARROW = Way("fused_blocks", AUTOCAST), Way("fused_blocks", NARROW)
 SDPA, SDPA_GRAPH = Way("sdpa_compiled_blocks", AUTOCAST), Way("sdpa_graph", AUTOCAST)
@@ -92,23 +89,13 @@ def usual(evidence: Evidence) -> pd.DataFrame:
 
 
 def compared(evidence: Evidence, ours: Way, base: Way) -> pd.DataFrame:
-    """The steps of a way beside those of another one in the same cell, where both hold.
+    """The steps of a way with their speed-ups over another one in the same cell, where both hold.
 
-    Columns as of `gains.pairs`. Steps of two GPUs of one kind are compared, too: they are resolved
-    if their ratio exceeds how far such GPUs differ.
+    Columns as of `gains.pairs`. Steps that cannot be compared are left out.
     """
     both = pairs(evidence, STEM, ours.axes, base.axes)
     both = both[both.index.isin(steps(evidence).index)]
-    both = both[both["holds"]]
-    ratio = both["ms_base"] / both["ms"]
-    apart = pd.Series(UNRESOLVED, both.index, dtype=object)
-    apart[ratio > 1 + BETWEEN_GPUS] = FASTER
-    apart[ratio < 1 / (1 + BETWEEN_GPUS)] = SLOWER
-    apart[both["waits"]] = UNRESOLVED
-    one_gpu = both["ratio"].notna()
-    return both.assign(
-        ratio=both["ratio"].where(one_gpu, ratio), verdict=both["verdict"].where(one_gpu, apart)
-    )
+    return both[both["holds"] & both["ratio"].notna()]
 
 
 def of_steps(columns: Iterable[Quantity], italic: bool = False) -> list[Quantity]:
