@@ -11,7 +11,7 @@ import pandas as pd
 from lmperf.benchmarks import load
 from lmperf.names import in_order
 from lmperf.reporting.evidence import having, parts, some
-from lmperf.reporting.gains import Gain, pairs
+from lmperf.reporting.gains import Gain
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.sections.external import another_model
@@ -25,7 +25,6 @@ from lmperf.reporting.sections.steps import (
     STEP,
     WHOLE,
     WORDS,
-    Way,
     of_steps,
 )
 from lmperf.reporting.words import NotMeasured, Range
@@ -56,9 +55,9 @@ class EndToEnd(Section):
         return self.every.frame[~another_model(self.every.frame)]
 
     @cached_property
-    def steps(self) -> pd.DataFrame:
+    def steps(self) -> Rows:
         """The train steps of our model."""
-        return having(self.ours, phase=STEP)
+        return self.every.kept(having(self.ours, phase=STEP))
 
     def beside(self, axis: str, base: str, *others: str) -> Rows:
         """The rows with a base and other values of an axis, in the cells and phases of both."""
@@ -85,16 +84,10 @@ class EndToEnd(Section):
 
     # What the sentences say.
 
-    def compared(self, ours: dict, base: dict) -> pd.DataFrame:
-        """The train steps with some values, with their speed-ups over a base; our model's.
-
-        Both hold.
-        """
-        found = pairs(self.evidence, STEM, ours, base)
-        return found[found.index.isin(self.steps.index) & found["holds"]]
-
     def _run_as(self, implementation: str, base: str) -> pd.DataFrame:
-        return self.compared({"implementation": implementation}, {"implementation": base})
+        """The train steps of an implementation beside those of another one, where both hold."""
+        found = self.steps.where(implementation=implementation).pairs(base)
+        return found[found["holds"]]
 
     def over(self, implementation: str, base: str) -> Gain:
         """The speed-ups of an implementation."""
@@ -102,13 +95,12 @@ class EndToEnd(Section):
 
     def in_dtype(self, dtype: str, base: str, **where) -> Gain:
         """The speed-ups of a dtype in eager steps."""
-        steps = self.every.kept(self.steps)
-        return steps.where(implementation=EAGER, dtype=dtype, **where).over(EAGER, dtype=base)
+        return self.steps.where(implementation=EAGER, dtype=dtype, **where).over(EAGER, dtype=base)
 
     @cached_property
     def context(self) -> int:
         """The context at which most sizes have a step; of equals the nearest to USUAL_CONTEXT."""
-        timed = some(self.steps[self.steps["state"].isna()], "no train step")
+        timed = some(self.steps.valid.frame, "no train step")
         sizes = timed.groupby("context_length")["size"].nunique()
         most = sizes[sizes == sizes.max()].index
         return int(min(most, key=lambda context: (abs(context - USUAL_CONTEXT), context)))
@@ -116,8 +108,7 @@ class EndToEnd(Section):
     @cached_property
     def compiling(self) -> str:
         """How the sentences compile: by block; the whole model if no other was timed."""
-        timed = self.steps["implementation"][self.steps["state"].isna()]
-        return BLOCKS if BLOCKS in timed.values else WHOLE
+        return BLOCKS if BLOCKS in self.steps.valid.values("implementation") else WHOLE
 
     @cached_property
     def _repaid(self) -> pd.DataFrame:
@@ -153,7 +144,7 @@ class EndToEnd(Section):
         exceeds the noise floor. None: at no size.
         """
         found = []
-        for (context,), part in parts(self._autocast, "context_length"):
+        for (context,), part in parts(self.autocast, "context_length"):
             sizes = in_order("size", part["size"])
             faster = self._pays(part).groupby(part["size"]).all()
             from_on = [s for i, s in enumerate(sizes) if faster[sizes[i:]].all()]
@@ -164,7 +155,7 @@ class EndToEnd(Section):
     @property
     def rest_waits(self) -> bool:
         """Whether every step that autocast does not make faster waits for the CPU."""
-        rest = self._autocast[~self._pays(self._autocast)]
+        rest = self.autocast[~self._pays(self.autocast)]
         return not rest.empty and bool(rest["waits"].all())
 
     @staticmethod
@@ -172,10 +163,11 @@ class EndToEnd(Section):
         return steps["low"] > np.where(steps["waits"], 1 + steps["floor"], 1)
 
     @cached_property
-    def _autocast(self) -> pd.DataFrame:
+    def autocast(self) -> pd.DataFrame:
         """Eager steps under autocast with their speed-ups over float32."""
-        found = self.compared(Way(EAGER, AUTOCAST).axes, Way(EAGER, FLOAT32).axes)
-        return some(found[found["ratio"].notna()], "autocast is not compared with float32")
+        found = self.steps.where(implementation=EAGER, dtype=AUTOCAST).pairs(dtype=FLOAT32)
+        found = found[found["holds"] & found["ratio"].notna()]
+        return some(found, "autocast is not compared with float32")
 
     def grows(self, gain: Gain) -> bool:
         """Whether each of three or more sizes gains more than the smaller one."""
@@ -207,7 +199,7 @@ class EndToEnd(Section):
 
         Its name, the speed-ups and the fraction by which it lowers the peak.
         """
-        timed = set(self.steps["implementation"][self.steps["state"].isna()])
+        timed = self.steps.valid.values("implementation")
         names = zip(ATTENTIONS[EAGER][1:], ATTENTIONS[BLOCKS][1:], strict=True)
         found = [
             (name, self.over(way, BLOCKS), self.memory_saved(way, BLOCKS))

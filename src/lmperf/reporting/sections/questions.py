@@ -23,7 +23,7 @@ from lmperf.reporting.sections.attention import STEP as FURTHER
 from lmperf.reporting.sections.kernels import MATMUL
 from lmperf.reporting.sections.lrpe import COPY
 from lmperf.reporting.sections.profiles import CASE, usual_size
-from lmperf.reporting.sections.steps import AUTOCAST, CELL, EAGER, FLOAT32, STEM, STEP, Way
+from lmperf.reporting.sections.steps import AUTOCAST, CELL, EAGER, FLOAT32, STEM, STEP
 from lmperf.reporting.words import NotMeasured, Range
 from lmperf.statistics import SLOWER
 from lmperf.transformer.sizes import SHORT
@@ -103,8 +103,8 @@ class Questions(Section):
     @cached_property
     def slowed(self) -> pd.Series:
         """The smallest step that waits and that autocast makes longer than float32 (`ms_base`)."""
-        found = self.of(STEM).compared(Way(EAGER, AUTOCAST).axes, Way(EAGER, FLOAT32).axes)
-        waits = self.of(STEM).steps["waits"].reindex(found.index)
+        found = self.of(STEM).autocast
+        waits = self.of(STEM).steps.frame["waits"].reindex(found.index)
         found = found[waits & (found["high"] < 1)]
         return some(found, "autocast makes no step longer that waits").iloc[0]
 
