@@ -121,7 +121,7 @@ class Memory(Section):
         steps = having(self.steps.valid.frame, context_length=context)
         change = Range.of(steps["over_float32"])
         # At the end of a backward, where some steps peak, no copies are left.
-        half = having(steps, dtype=HALF)
+        half = steps[steps["over_float32"].notna()]
         sizes = half["size"][half["weight_copies_mib"] > LEAST_COPIES * half["predicted_mib"]]
         of_parts = ["activations_mib", "weight_copies_mib"]
         wide = having(steps, size=[*sizes]).pivot_table(of_parts, "size", "dtype", sort=False)

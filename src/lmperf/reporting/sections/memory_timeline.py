@@ -172,6 +172,7 @@ class MemoryTimeline(Section):
             first = curve.iloc[0]
             panel = f"{first['size']}, context {first['context_length']:g}, {dtype_words(dtype)}"
             parts = spans(having(self.kind("phase"), **first[CELL]))
+            parts = some(parts, "the phases of the step were not recorded")
             start = parts[0][1]
             curve = thinned(curve[curve["position"] >= start])
             level = levels(curve)

@@ -101,14 +101,18 @@ class Method(Section):
 
     @cached_property
     def floors(self) -> Rows:
-        """The noise floor of each kind of row, and of how many rows measured twice it comes."""
-        pairs = self.evidence.twice["noise_kind"].value_counts()
+        """The noise floor of each kind of row, and how far apart its rows measured twice are."""
+        twice = self.evidence.twice
+        apart = (twice["ms_again"] / twice["ms"] - 1).abs().astype(float)
+        of_kind = {kind: apart[twice["noise_kind"] == kind] for kind in self.evidence.floors}
         return self.table_rows(
             {
                 "kind": kind,
-                "pairs": pairs.get(kind, 0),
                 "floor": max(floor, LEAST_FLOOR),
-                "source": "R1" if pairs.get(kind, 0) >= LEAST_PAIRS else "assumed",
+                "source": "R1" if len(of_kind[kind]) >= LEAST_PAIRS else "assumed",
+                "pairs": len(of_kind[kind]),
+                "median": of_kind[kind].median(),
+                "worst": of_kind[kind].max(),
             }
             for kind, floor in self.evidence.floors.items()
         )

@@ -29,43 +29,19 @@ class Repeatability(Section):
 
     @cached_property
     def pairs(self) -> pd.DataFrame:
-        """A line for each row with two results.
+        """The rows with two results (`Evidence.twice`).
 
-        Columns: stem, cell (the name of the row), first and second (ms; of one call of a matmul
-        under load), ratio (second / first), apart (|ratio - 1|), noise_kind (of KINDS), waits (for
-        the CPU in either run), phase, other_gpu, power_w, and the axes of its benchmark.
+        apart: how far the second time is from the first, a fraction. waits: for the CPU, in either
+        process.
         """
         both = some(self.evidence.twice, "no row was measured twice")
-        apart = both["ms_again"] / both["ms"]
-        return both.assign(
-            first=both["ms"],
-            second=both["ms_again"],
-            ratio=apart,
-            apart=(apart - 1).abs(),
-            waits=both["noise_kind"] == WAITING,
-            other_gpu=both["gpus"] != both["gpus_again"],
-            power_w=both["power_w_again"],
-        )
+        apart = (both["ms_again"] / both["ms"] - 1).abs()
+        return both.assign(apart=apart, waits=both["noise_kind"] == WAITING)
 
     @property
     def lines(self) -> Rows:
         """`pairs` as lines of table R1."""
         return self.rows("", self.pairs)
-
-    @property
-    def by_kind(self) -> Rows:
-        """A line for each kind: rows, the median difference and the largest one."""
-        return self.table_rows(
-            {
-                "kind": kind,
-                "rows": len(rows),
-                "median": rows["apart"].median(),
-                "worst": rows["apart"].max(),
-            }
-            for kind in KINDS
-            for rows in [having(self.pairs, noise_kind=kind)]
-            if len(rows)
-        )
 
     def apart(self, kind: str) -> Range:
         """How far the times of a kind differ."""
@@ -77,10 +53,6 @@ class Repeatability(Section):
     def number(self, kind: str) -> int:
         """How many rows of a kind were measured twice."""
         return len(having(self.evidence.twice, noise_kind=kind))
-
-    def has_phases(self, kind: str) -> bool:
-        """Whether not all rows of a kind are whole train steps."""
-        return bool((having(self.pairs, noise_kind=kind)["phase"] != "train_step").any())
 
     @property
     def assumed(self) -> list[str]:
@@ -100,7 +72,8 @@ class Repeatability(Section):
     def at_the_limit(self) -> pd.Series:
         """The kernel that two GPUs time furthest apart, of those at the power limit."""
         limit = self.evidence.environment.get("power_limit_w") or np.nan
-        rows = self.pairs[self.pairs["other_gpu"] & (self.pairs["power_w"] > AT_LIMIT * limit)]
-        rows = having(rows, noise_kind=KERNEL)
+        rows = having(self.pairs, noise_kind=KERNEL)
+        rows = rows[rows["gpus"] != rows["gpus_again"]]
+        rows = rows[rows["power_w_again"] > AT_LIMIT * limit]
         rows = some(rows, "no kernel at the power limit was measured on two GPUs")
         return rows.loc[rows["apart"].idxmax()]
