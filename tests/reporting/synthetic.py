@@ -139,7 +139,7 @@ def mixed_precision():
 def several():
     times = {"one_rank": 100, "flat": 80, "overlapped": 60, "ddp": 62, "fully_sharded": 40}
     yield from (ranks.step(name, ms, error_bound=1.0) for name, ms in times.items())
-    yield ranks.profiled("overlapped", 66, hidden=0.4, sent_bytes=1.4e10)
+    yield ranks.profiled("overlapped", 66, hidden=0.4)
     parts = {"parameters_mib": 12996.0, "gradients_mib": 0, "optimizer_mib": 0, "other_mib": 9}
     yield ranks.memory("overlapped", "init", 12.7, **parts)
     yield ranks.memory("fully_sharded", "peak", 27.0)

@@ -20,11 +20,6 @@ SEVERAL = {
     *("ceilings", "collectives", "distributed", "distributed_leaderboard"),
     *("distributed_memory", "distributed_overlap"),
 }
-# The benchmarks of a machine that measures kernels, and no model.
-KERNELS = {
-    *("attention", "attention_limit", "ceilings", "flash_attention", "flash_attention_check"),
-    *("lrpe", "lrpe_check"),
-}
 # The instructions of a processor, by the last words of its name, that it does not have.
 LACKS = {
     "AVX2": ["AVX-512", "bf16", "AMX"],
@@ -42,11 +37,6 @@ class Report(Section):
         """Whether this machine has the section on several GPUs and nothing else."""
         several = self.of("distributed")
         return SEVERAL.issuperset(self.evidence.stems) and several.has_head
-
-    @property
-    def only_kernels(self) -> bool:
-        """Whether this machine has the benchmarks of kernels and nothing else."""
-        return KERNELS.issuperset(self.evidence.stems)
 
     @property
     def lacks(self) -> list[str]:
