@@ -6,6 +6,7 @@ from typing import Any
 
 import collective_cases
 import leaderboard_cases
+import pytest
 import strategy_cases
 
 from lmperf.benchmark import Rank
@@ -13,6 +14,7 @@ from lmperf.benchmark import Rank
 
 def run(rank: Rank) -> dict[str, Any]:
     """Name of a part -> what it returns on this rank."""
+    strategy_cases.use_toy(pytest.MonkeyPatch())
     return {
         "operations": collective_cases.all_operations(rank),
         "cell": collective_cases.gates_of_cell(rank),

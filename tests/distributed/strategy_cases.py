@@ -20,6 +20,7 @@ from lmperf.distributed.problem import DistributedProblem, release
 from lmperf.distributed.sharded_optimizer import ShardedOptimizer
 from lmperf.selftest.planted.strategies import leaves_out_a_gradient
 from lmperf.transformer.sizes import SIZES, ModelSize
+from lmperf.transformer.training import draw
 
 BENCHMARK = load("distributed")
 AUTOCAST = "autocast_bfloat16"
@@ -36,12 +37,18 @@ NAMES = {
     AUTOCAST: ["overlapped", "sharded_optimizer", "fully_sharded_checkpointed", "fsdp2"],
 }
 DTYPES = tuple(NAMES)
-# A third of the parameters of `tiny`. Norms of 128 weights are split without padding.
-TOY = ModelSize(128, 256, 3, 2, short="toy")
+# A tenth of the parameters of `tiny`. Norms of 128 weights are split without padding.
+TOY, VOCAB = ModelSize(128, 256, 3, 2, short="toy"), 1000
+
+
+def use_toy(patch: pytest.MonkeyPatch) -> None:
+    """Make `toy` a size of models, with its own vocabulary."""
+    patch.setitem(SIZES, "toy", TOY)
+    patch.setattr("lmperf.distributed.problem.VOCAB_SIZE", VOCAB)
+    patch.setattr("lmperf.distributed.problem.draw", partial(draw, vocab=VOCAB))
 
 
 def problem_of(rank: Rank, dtype: str = "float32") -> DistributedProblem:
-    SIZES["toy"] = TOY  # in the process of the rank only
     size = "tiny" if rank.device == "cuda" else "toy"
     return DistributedProblem(size, 16, 2 * rank.ranks, dtype, rank, seed=1)
 

@@ -2,10 +2,9 @@
 
 import pytest
 import torch.distributed as dist
-from strategy_cases import NAMES, PLANTED, RIGHT, TOY, gates
+from strategy_cases import NAMES, PLANTED, RIGHT, gates, use_toy
 
 from lmperf.benchmark import Rank
-from lmperf.transformer.sizes import SIZES
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
@@ -20,7 +19,7 @@ def test_weights_after_five_steps_equal_those_of_one_process(two_ranks, name, dt
 
 
 def test_single_rank_equals_its_sequences_one_by_one(tmp_path, monkeypatch):
-    monkeypatch.setitem(SIZES, "toy", TOY)  # in this test only
+    use_toy(monkeypatch)
     dist.init_process_group("gloo", f"file://{tmp_path}/group", rank=0, world_size=1)
     try:
         found = gates(Rank(0, 1, "cpu", "gloo"), "float32", ["one_rank"])
