@@ -1,16 +1,12 @@
 """Measures toy benchmarks with the real processes, without the evidence around them."""
 
-import sys
 from collections import defaultdict
-from pathlib import Path
 
 import pytest
 
 from lmperf.measuring.gpus import all_gpus
 from lmperf.measuring.progress import Progress
 from lmperf.measuring.supervisor import Supervisor
-
-sys.path.insert(0, str(Path(__file__).parent))  # workers import the toys, too
 
 
 @pytest.fixture(autouse=True)

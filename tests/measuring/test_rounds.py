@@ -116,7 +116,7 @@ def test_progress_tells_the_time_left_from_its_own_pace():
     assert [duration(s) for s in (59, 130, 3900)] == ["59 s", "2 min 10 s", "1 h 5 min"]
 
 
-def test_gpus_are_locked_all_or_none(monkeypatch):
+def test_devices_are_locked_all_or_none(monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr("lmperf.measuring.gpus.all_gpus", lambda: ["GPU-0", "GPU-1", "GPU-2"])
     monkeypatch.setattr(lock, "_POLL_S", 0)
@@ -136,6 +136,8 @@ def test_gpus_are_locked_all_or_none(monkeypatch):
             pass
         with locked("cuda", 1, pytest.fail):  # the third is free again
             pass
+    with locked("cpu", 1, pytest.fail), pytest.raises(Waits), locked("cpu", 1, say):
+        pass
     with locked("cuda", 2, pytest.fail, among=["GPU-2", "GPU-1"]) as (_, gpus):
         assert gpus == ["GPU-2", "GPU-1"]
     with pytest.raises(UserError, match="needs 4 GPUs; this process may use 3"):
