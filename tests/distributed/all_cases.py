@@ -6,6 +6,7 @@ from typing import Any
 
 import collective_cases
 import leaderboard_cases
+import overlap_cases
 import pytest
 import strategy_cases
 
@@ -26,6 +27,7 @@ def run(rank: Rank) -> dict[str, Any]:
         },
         "planted": strategy_cases.planted(rank),
         "refused": strategy_cases.refused(rank),
+        "ledgers": overlap_cases.ledgers_on(rank),
         # Last: these switch compilers off for good.
         "leaderboard": leaderboard_cases.gates(rank),
         "wrong": leaderboard_cases.wrong(rank),

@@ -1,0 +1,57 @@
+"""Steps of two gloo processes, one of which works while it transfers, for the overlap ledger."""
+
+import time
+
+import torch
+import torch.distributed as dist
+
+from lmperf.distributed.ledger import entry
+from lmperf.instruments.overlap import observed
+
+STEPS = 3
+ELEMENTS = 4_000_000
+# Work that takes several times as long as the all-reduces, on a loaded machine too.
+SIDE, MATMULS = 512, 40
+
+
+class Steps:
+    """Steps with work and two all-reduces of ELEMENTS float32 each."""
+
+    def __init__(self):
+        self.tensors = [torch.ones(ELEMENTS) for _ in range(2)]
+        self.matrix = torch.randn(SIDE, SIDE)
+
+    def work(self):
+        for _ in range(MATMULS):
+            self.matrix @ self.matrix
+
+    def begun(self):
+        return [dist.all_reduce(one, async_op=True) for one in self.tensors]
+
+    def overlapped(self):
+        begun = self.begun()
+        self.work()
+        for one in begun:
+            one.wait()
+
+    def waits_at_once(self):
+        for one in self.begun():
+            one.wait()
+        self.work()
+
+    def uneven(self):
+        if dist.get_rank() == 1:
+            time.sleep(0.5)
+        for one in self.begun():
+            one.wait()
+
+
+def ledgers_on(rank):
+    """Name of a kind of step -> (ledger, calls, bytes sent) of each of STEPS steps."""
+    steps, found = Steps(), {}
+    for name in ("overlapped", "waits_at_once", "uneven"):
+        run = getattr(steps, name)
+        run()
+        seen = observed(run, rank, STEPS)
+        found[name] = [(entry(one.ranks), one.calls, one.sent_bytes) for one in seen]
+    return found
