@@ -2,9 +2,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from lmperf.measuring.emulated import SLOW
 from lmperf.measuring.memory import peak_memory
-from lmperf.precision import bf16_slowdown
 from lmperf.transformer.checkpointing import Segments
 from lmperf.transformer.flops import flops
 from lmperf.transformer.memory import predicted_memory
@@ -12,16 +10,9 @@ from lmperf.transformer.model import TransformerLM, cross_entropy
 from lmperf.transformer.sizes import SIZES, VOCAB_SIZE, ModelSize
 from lmperf.transformer.training import adamw, autocast, train_step
 
-# The memory of a step is the same on every CPU; emulated matmuls would take minutes.
-AUTOCAST = pytest.param(
-    "autocast_bfloat16",
-    # A smaller matmul than a run times, because every collection of the tests waits for it.
-    marks=pytest.mark.skipif(bf16_slowdown("128x128x128") > SLOW, reason="this CPU emulates bf16"),
-)
-
-TINY = SIZES["tiny"]
 # A vocabulary this small moves the peak from the loss into the blocks.
 BLOCKS_DOMINATE = 64
+WIDE = ModelSize(d_model=32, d_ff=512, num_layers=3, num_heads=1)
 SCORES_DOMINATE = ModelSize(d_model=32, d_ff=32, num_layers=3, num_heads=8)
 MANY_WEIGHTS = ModelSize(d_model=128, d_ff=512, num_layers=12, num_heads=2)
 BATCH = 2
@@ -84,34 +75,33 @@ def measured_peak(size: ModelSize, context: int, vocab: int, dtype: str, phase: 
     return peak_memory(step, "cpu", [model, optimizer, tokens, targets])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "size, context, vocab, phase",
     [
-        (TINY, 128, VOCAB_SIZE, "train_step"),
-        (TINY, 512, BLOCKS_DOMINATE, "train_step"),
-        (TINY, 64, BLOCKS_DOMINATE, "forward"),
-        (SCORES_DOMINATE, 384, BLOCKS_DOMINATE, "train_step"),
-        (SCORES_DOMINATE, 384, BLOCKS_DOMINATE, "forward"),
+        (WIDE, 64, VOCAB_SIZE, "train_step"),
+        (WIDE, 128, BLOCKS_DOMINATE, "train_step"),
+        (WIDE, 64, BLOCKS_DOMINATE, "forward"),
+        (SCORES_DOMINATE, 64, VOCAB_SIZE, "forward"),
+        (SCORES_DOMINATE, 192, BLOCKS_DOMINATE, "train_step"),
+        (SCORES_DOMINATE, 192, BLOCKS_DOMINATE, "forward"),
         (MANY_WEIGHTS, 8, BLOCKS_DOMINATE, "train_step"),
     ],
 )
-@pytest.mark.parametrize("dtype", ["float32", AUTOCAST])
+@pytest.mark.parametrize("dtype", ["float32", "autocast_bfloat16"])
 def test_predicted_peak_matches_the_measured_peak(size, context, vocab, phase, dtype):
     predicted = predicted_memory(size, context, BATCH, dtype, phase, vocab=vocab)["peak"]
     assert predicted == pytest.approx(measured_peak(size, context, vocab, dtype, phase), rel=0.02)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "size, context, vocab, segment, nested",
     [
-        (SCORES_DOMINATE, 384, BLOCKS_DOMINATE, 2, False),
-        (SCORES_DOMINATE, 384, BLOCKS_DOMINATE, 3, True),
+        (SCORES_DOMINATE, 192, BLOCKS_DOMINATE, 2, False),
+        (SCORES_DOMINATE, 192, BLOCKS_DOMINATE, 3, True),
         (MANY_WEIGHTS, 64, VOCAB_SIZE, 1, False),
     ],
 )
-@pytest.mark.parametrize("dtype", ["float32", AUTOCAST])
+@pytest.mark.parametrize("dtype", ["float32", "autocast_bfloat16"])
 def test_predicted_peak_with_checkpoints_matches(size, context, vocab, segment, nested, dtype):
     model, tokens, targets = model_and_tokens(size, context, vocab)
     run, optimizer = Segments(model, segment, nested), adamw(model)
