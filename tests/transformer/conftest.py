@@ -1,4 +1,4 @@
-"""A small problem for tests of the gate."""
+"""Small models, and a problem for tests of the gate."""
 
 import sys
 from pathlib import Path
@@ -23,3 +23,18 @@ def small_problem():
         patch.setitem(sizes.SIZES, "for tests", ModelSize(128, 256, 3, 4))
         patch.setattr("lmperf.transformer.problem.VOCAB_SIZE", 1000)
         yield ModelProblem("for tests", 64, 2, "cpu", seed=0)
+
+
+@pytest.fixture
+def small_models(monkeypatch):
+    """Make `for tests` a size of models with 1,000 words; forget what other tests compiled."""
+    from lmperf.transformer import fused_adamw, fused_loss
+
+    monkeypatch.setitem(sizes.SIZES, "for tests", ModelSize(64, 128, 2, 4))
+    monkeypatch.setattr("lmperf.transformer.problem.VOCAB_SIZE", 1000)
+    caches = fused_loss._loss_and_gradient, fused_adamw._compiled
+    for cached in caches:
+        cached.cache_clear()
+    yield
+    for cached in caches:
+        cached.cache_clear()

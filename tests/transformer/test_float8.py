@@ -3,11 +3,9 @@
 import pytest
 import torch
 
-from lmperf.transformer import sizes
 from lmperf.transformer.float8 import RECIPES, with_float8
 from lmperf.transformer.model import TransformerLM, cross_entropy
 from lmperf.transformer.problem import ModelProblem
-from lmperf.transformer.sizes import ModelSize
 from lmperf.transformer.training import adamw, train_step
 
 
@@ -42,15 +40,9 @@ def bfloat16_weights(model, learning_rate):
     return adamw(model, learning_rate)
 
 
-@pytest.fixture
-def problem(monkeypatch):
-    monkeypatch.setitem(sizes.SIZES, "for tests", ModelSize(128, 256, 2, 4))
-    monkeypatch.setattr("lmperf.transformer.problem.VOCAB_SIZE", 1000)
-    return ModelProblem("for tests", 32, 2, "cpu", 0, prepare=bfloat16_weights)
-
-
 @pytest.mark.parametrize("name", RECIPES)
-def test_gate_passes_float8_only_with_its_tolerance(problem, name):
+def test_gate_passes_float8_only_with_its_tolerance(small_models, name):
+    problem = ModelProblem("for tests", 32, 2, "cpu", 0, prepare=bfloat16_weights)
     run = with_float8(problem.model, RECIPES[name])
 
     def step():

@@ -19,23 +19,14 @@ from lmperf.transformer.graphed import Graphed, first_cause
 from lmperf.transformer.model import cross_entropy, twin_of
 from lmperf.transformer.problem import ModelProblem
 from lmperf.transformer.rungs import RUNGS, Rung
-from lmperf.transformer.sizes import ModelSize
 from lmperf.transformer.steps import GRAPH, SDPA_GRAPH, StepMaker, step_maker
 from lmperf.transformer.training_loss import losses, token_stream
 
 
 @pytest.fixture(autouse=True)
-def without_compiler(monkeypatch):
+def without_compiler(small_models, monkeypatch):
     """Replace torch.compile by a function that returns its argument, to save half a minute."""
     monkeypatch.setattr(torch, "compile", lambda function, **_: function)
-    monkeypatch.setitem(sizes.SIZES, "for tests", ModelSize(64, 128, 2, 4))
-    monkeypatch.setattr("lmperf.transformer.problem.VOCAB_SIZE", 1000)
-    caches = fused_loss._loss_and_gradient, fused_adamw._compiled
-    for cached in caches:
-        cached.cache_clear()
-    yield
-    for cached in caches:
-        cached.cache_clear()
 
 
 def rung_of(name: str) -> Rung:
