@@ -83,19 +83,6 @@ def test_configuration_leaves_peers_out_or_replaces_them(packages):
     )
 
 
-def test_new_peer_version_makes_only_rows_of_that_peer_stale(packages):
-    stem, found = "flash_attention", []
-    for version in ("2.7.4", "2.8.3"):
-        packages.install("flash-attn", version)
-        mine = Implementation("mine", "lmperf.peers.flash_attn:attention")
-        benchmark = load(stem, {**configured().external(stem), "mine": mine})
-        cell = benchmark.cases("gpu")[0].axes
-        rows = [{**cell, "implementation": name, "phase": "forward"} for name in benchmark.known]
-        found.append({row["implementation"]: row_key(benchmark, row, "here") for row in rows})
-    before, after = found
-    assert {name for name in before if before[name] != after[name]} == {"flash_attn"}
-
-
 def test_peer_rows_stay_fresh_on_a_machine_without_the_peer(packages, tmp_path):
     stem, there = "memory", {"gpt2_hf": "5.0"}
     config = configured()
