@@ -5,6 +5,7 @@ import json
 from collections import Counter
 
 import pytest
+from configurations import attention
 from made_up import OK, pretend, project_of
 
 from lmperf.errors import UserError
@@ -108,7 +109,7 @@ def test_clone_measures_only_what_its_view_lacks(tmp_path, monkeypatch):
     for path in (tmp_path / "report/here/store").iterdir():
         path.unlink()
     measured = pretend(monkeypatch)
-    wider = project_of(tmp_path, (tmp_path / "config.yaml").read_text().replace("64]", "64, 96]"))
+    wider = project_of(tmp_path, attention(32, 64, 96))
     job(wider)
     assert len(measured) == 1 and len(project_of(tmp_path).plan("attention").rows) == 6
 
@@ -117,7 +118,7 @@ def test_damaged_machine_json_is_written_again(tmp_path, monkeypatch):
     pretend(monkeypatch)
     job(project_of(tmp_path))
     (tmp_path / "report/here/machine.json").write_text("{")
-    project = project_of(tmp_path, (tmp_path / "config.yaml").read_text().replace("64]", "64, 96]"))
+    project = project_of(tmp_path, attention(32, 64, 96))
     job(project)
     assert project_of(tmp_path).known_facts()["environments"]
 

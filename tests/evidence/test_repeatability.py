@@ -1,6 +1,7 @@
 """The rows that are measured a second time: which are drawn, when they are due, what is stored."""
 
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 from made_up import OK, pretend, project_of
@@ -49,8 +50,6 @@ def test_kinds_of_steps_are_those_that_host_and_device_bound(folder, monkeypatch
     config = CONFIG.replace("32, 64]", "32, 64, 128]")
     project = project_of(folder, config, retry_failed=True)
     plan = project.plans["end_to_end"]
-    from dataclasses import replace
-
     record(project, replace(plan, forced=frozenset(plan.cases)))
     drawn = project_of(folder).repeats.drawn
     found = [row.get("bound") if plan.stem == "end_to_end" else "" for plan, _, row in drawn]

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from configurations import attention
 from made_up import OK, UNSUPPORTED, pretend, project_of
 
 from lmperf import cli
@@ -63,20 +64,9 @@ def test_rows_out_of_memory_are_only_listed(measure):
     assert "out of memory: 4 rows" in line
 
 
-def project_config(lengths):
-    return f"""
-preset: cpu
-machine: here
-benchmarks: [attention]
-grid:
-  attention: {{batch: [1], d_head: [16], seq_len: {lengths}, dtype: [float32],
-    implementation: [eager]}}
-"""
-
-
 def test_missing_and_stale_rows_are_named(measure, tmp_path, monkeypatch):
     measure()
-    wider = project_of(tmp_path, project_config("[32, 64, 96]"))
+    wider = project_of(tmp_path, attention(32, 64, 96))
     assert len(kinds(wider)["attention", "missing"].names) == 2
     monkeypatch.setattr("lmperf.evidence.keys.METHOD_VERSION", 99)
     assert len(kinds(wider)["attention", "stale"].names) == 4
@@ -124,9 +114,9 @@ def test_reason_to_publish_holds_for_these_rows_only(measure, tmp_path):
     reviewed.allow(project.directory, " a known fault ")
     assert review(project, "here").anyway == "failed 4; a known fault"
     assert json.loads((project.directory / FILE).read_text())["anyway"]["reason"] == "a known fault"
-    assert review(project_of(tmp_path, project_config("[32, 64, 96]")), "here").anyway == ""
+    assert review(project_of(tmp_path, attention(32, 64, 96)), "here").anyway == ""
     record(project, project.plan("attention"))
-    assert review(project_of(tmp_path, project_config("[32, 64]")), "here").anyway
+    assert review(project_of(tmp_path, attention(32, 64)), "here").anyway
 
 
 def test_other_machine_needs_its_own_benchmarks(tmp_path):
@@ -145,8 +135,8 @@ def test_other_machine_needs_its_own_benchmarks(tmp_path):
 def test_commands_of_a_loaded_machine(measure, tmp_path, monkeypatch, capfd):
     """`verify` names loaded rows, `measure --loaded` measures them again."""
     (tmp_path / "config").mkdir()
-    (tmp_path / "config/config.yaml").write_text(project_config("[32, 64]"))
-    measure(lambda case, phase: {**OK, "marks": "loaded"}, project_config("[32, 64]"))
+    (tmp_path / "config/config.yaml").write_text(attention(32, 64))
+    measure(lambda case, phase: {**OK, "marks": "loaded"}, attention(32, 64))
     monkeypatch.chdir(tmp_path)
     assert cli.main(["verify"]) == 1
     assert f"here/attention: {LOADED}: 4 rows" in capfd.readouterr().err
