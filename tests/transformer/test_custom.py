@@ -26,8 +26,7 @@ def problem_of(monkeypatch):
     return lambda given: ModelProblem("for tests", 32, 2, "cpu", 0, given)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "autocast_bfloat16"])
-def test_custom_model_passes_gate_and_timed_check(problem_of, dtype):
+def test_custom_model_passes_gate_and_timed_check(problem_of, dtype="autocast_bfloat16"):
     problem = problem_of(LanguageModel)
     model = runnable(LanguageModel, problem.model)
     assert model is not problem.model and isinstance(problem.model, LanguageModel)
