@@ -190,13 +190,6 @@ class Profiles(Section):
         whole = rows.groupby(CELL)["total_ms"].transform("sum")
         return self.rows(STEM).kept(rows.assign(share=rows["total_ms"] / whole))
 
-    @property
-    def softmax(self) -> pd.Series:
-        """Softmax with mask and casts, in bf16 autocast if measured."""
-        rows = self.attention.frame
-        rows = having(rows, name="softmax", size=usual_size(rows))
-        return self.attention.kept(rows).sound.iloc[-1]
-
     @cached_property
     def steps(self) -> pd.DataFrame:
         """The profiled train steps."""
