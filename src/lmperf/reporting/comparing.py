@@ -26,7 +26,7 @@ from lmperf.benchmarks import load, stems
 from lmperf.errors import UserError
 from lmperf.evidence.plausible import EVENT_STEP_MS
 from lmperf.names import size_words
-from lmperf.reporting.evidence import Evidence, of_one_call, rounds, same_width
+from lmperf.reporting.evidence import Evidence, of_one_call, rounds
 from lmperf.reporting.words import absent, count, listed
 from lmperf.statistics import (
     FALSE_DISCOVERY,
@@ -286,7 +286,10 @@ def _floor(rows: pd.DataFrame, in_turn: bool) -> pd.Series:
 
 
 def _estimated(old: np.ndarray, new: np.ndarray, in_turn: bool) -> Ratio:
-    return paired(*same_width(old, new)) if in_turn else unpaired(old, new)
+    if not in_turn:
+        return unpaired(old, new)
+    width = min(old.shape[1], new.shape[1])
+    return paired(old[:, :width], new[:, :width])
 
 
 def _confirmed(rows: pd.DataFrame, changed: np.ndarray, cycles: Ratio) -> pd.DataFrame:

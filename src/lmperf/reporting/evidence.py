@@ -21,7 +21,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
-from functools import cache, cached_property, wraps
+from functools import cached_property, wraps
 from pathlib import Path
 from typing import TypeVar
 
@@ -176,7 +176,7 @@ class Evidence:
     @once
     def rows(self, stem: str) -> pd.DataFrame:
         """All rows of a benchmark in reading order; none if it was not measured."""
-        return self._judged(stem) if self.raw.get(stem) else no_rows(stem)
+        return self._judged(stem)
 
     @once
     def rounds(self, stem: str) -> np.ndarray:
@@ -285,12 +285,6 @@ class Evidence:
         return self.sheet.tflops.get(dtype_of(dtype).matmul, np.nan)
 
 
-@cache
-def no_rows(stem: str) -> pd.DataFrame:
-    """The frame of a benchmark that was not measured: pages ask for many of them."""
-    return Evidence("", {})._judged(stem)
-
-
 def traces_in(folder: Path) -> frozenset[str]:
     """The names of the published traces in the folder of a machine."""
     return frozenset(name for name in PUBLISHED_TRACES if (folder / "traces" / name).exists())
@@ -395,11 +389,7 @@ def _size(of: float) -> str:
 
 def rounds(texts: pd.Series) -> np.ndarray:
     """Texts such as ``1.0;1.1`` as [rows, most rounds], padded with NaN."""
-    lists = [[float(n) for n in t.split(";")] if isinstance(t, str) else [] for t in texts]
-    made = np.full((len(lists), max(map(len, lists), default=0) or 1), np.nan)
-    for row, values in zip(made, lists, strict=True):
-        row[: len(values)] = values
-    return made
+    return texts.astype(object).str.split(";", expand=True).astype(float).to_numpy()
 
 
 def of_one_call(rows: pd.DataFrame) -> pd.DataFrame:
@@ -411,22 +401,12 @@ def of_one_call(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(**times, rounds_ms=one_call)
 
 
-def same_width(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Both matrices, cut to the columns that both have."""
-    width = min(a.shape[1], b.shape[1])
-    return a[:, :width], b[:, :width]
-
-
 def having(frame: pd.DataFrame, **where) -> pd.DataFrame:
     """The rows with these values; a list or tuple means any of them."""
-    keep = np.ones(len(frame), dtype=bool)
+    keep = pd.Series(True, frame.index)
     for name, value in where.items():
-        column = frame[name]
-        if isinstance(value, str) and column.dtype == object:
-            keep &= column.to_numpy() == value  # faster than `isin`
-        else:
-            keep &= column.isin(value if isinstance(value, list | tuple) else [value]).to_numpy()
-    return frame.take(np.flatnonzero(keep))
+        keep &= frame[name].isin(value if isinstance(value, list | tuple) else [value])
+    return frame[keep]
 
 
 def matching(rows: pd.DataFrame, others: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
@@ -445,12 +425,7 @@ def sorted_for_reading(frame: pd.DataFrame, names: Sequence[str]) -> pd.DataFram
     A categorical column has the order of its categories.
     """
     ranks = {n: {v: i for i, v in enumerate(ordered(n, frame[n]))} for n in names if n in frame}
-    if not ranks or len(frame) < 2:
-        return frame
-    # The last key decides first. Rows of equal keys keep their order.
-    places = [[*map(rank.get, frame[name])] for name, rank in reversed(ranks.items())]
-    places = np.array(places, dtype=float)
-    return frame.take(np.lexsort(places))
+    return frame.sort_values([*ranks], key=lambda of: of.map(ranks[of.name]), kind="stable")
 
 
 def ordered(name: str, values: pd.Series) -> list:

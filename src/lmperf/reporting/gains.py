@@ -14,7 +14,7 @@ import pandas as pd
 
 from lmperf.benchmarks import load
 from lmperf.evidence.plausible import EVENT_STEP_MS
-from lmperf.reporting.evidence import WITHHELD, Evidence, having, once, parts, same_width
+from lmperf.reporting.evidence import WITHHELD, Evidence, having, once, parts
 from lmperf.reporting.results import EMPTY
 from lmperf.reporting.words import Count, NotMeasured, Range, name, range_, ratio
 from lmperf.statistics import (
@@ -108,16 +108,11 @@ def pairs(evidence: Evidence, stem: str, ours: Mapping, base: Mapping) -> pd.Dat
 
 def _ratios(times, mine, theirs, compared: pd.Series, estimate) -> pd.DataFrame:
     """The ratios of the pairs that are compared, of matrices of times by round."""
-    sides = same_width(*(_filled(times[of[compared.to_numpy()]]) for of in (theirs, mine)))
+    sides = [times[of[compared.to_numpy()]] for of in (theirs, mine)]
     found = estimate(*sides)
     step = EVENT_STEP_MS / np.fmin(*map(medians, sides))
     columns = dict(zip(("ratio", "low", "high", "p", "n"), vars(found).values(), strict=True))
     return pd.DataFrame(columns | {"step": step}, compared.index[compared], dtype=float)
-
-
-def _filled(times: np.ndarray) -> np.ndarray:
-    """The matrix without the columns on the right that have no time."""
-    return times[:, : max((~np.isnan(times)).sum(axis=1), default=0) or 1]
 
 
 class Gain:
