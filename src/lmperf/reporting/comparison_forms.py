@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -167,7 +166,7 @@ def as_markdown(of: Comparison) -> str:
 
 def as_json(of: Comparison) -> str:
     """All results as JSON, times in milliseconds; absent numbers are null."""
-    states = {f"state_{side}": "ok" for side in SIDES}
+    rows = of.rows[JSON_COLUMNS].fillna({f"state_{side}": "ok" for side in SIDES})
     document = {
         "old": of.old.machine,
         "new": of.new.machine,
@@ -179,16 +178,9 @@ def as_json(of: Comparison) -> str:
         "not_compared": of.left,
         "notes": of.notes,
         "benchmarks": by_benchmark(of).to_dict("records"),
-        "rows": [
-            {name: _bare(value) for name, value in row.items()}
-            for row in of.rows[JSON_COLUMNS].fillna(states).to_dict("records")
-        ],
+        "rows": rows.astype(object).where(rows.notna(), None).to_dict("records"),
     }
     return json.dumps(deep(plain, document), indent=2, allow_nan=False) + "\n"
-
-
-def _bare(value):
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def as_csv(of: Comparison) -> str:

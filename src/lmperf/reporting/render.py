@@ -27,9 +27,8 @@ from functools import cache
 from pathlib import Path
 
 import pandas as pd
-from jinja2 import ChoiceLoader, FileSystemLoader, PrefixLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, FileSystemLoader, PrefixLoader, StrictUndefined
 from jinja2.exceptions import TemplateError, TemplateNotFound, UndefinedError
-from jinja2.sandbox import SandboxedEnvironment
 
 from lmperf.benchmarks import load, stems
 from lmperf.errors import UserError, meant
@@ -52,7 +51,7 @@ COLUMNS = (
 CHARTS = ("line_chart", "bar_chart", "area_chart", "stacked")
 
 
-class Templates(SandboxedEnvironment):
+class Templates(Environment):
     """Jinja that does not take an error inside one of our attributes for a missing attribute.
 
     Of a row, `row.size` and `row.dtype` are its values, not attributes of pandas.

@@ -10,6 +10,7 @@ import pandas as pd
 
 from lmperf.benchmarks import load
 from lmperf.errors import UserError
+from lmperf.names import size_words
 from lmperf.reporting.evidence import Evidence, having, only, ordered, parts, some
 from lmperf.reporting.gains import Gain, pairs
 from lmperf.reporting.words import Count, NotMeasured, Range
@@ -76,8 +77,6 @@ class Rows:
         known |= {c for one in benchmark.axes if one.name == axis for c in one.choices}
         known |= {one.name for one in benchmark.implementations}
         if axis == "size":
-            from lmperf.names import size_words
-
             known |= {size_words(one) for one in known}
         values = value if isinstance(value, list | tuple) else [value]
         if not known.issuperset(values):

@@ -199,15 +199,13 @@ def over(ours: str, base: str, header: str = "") -> Quantity:
 
     base: the implementation to compare with.
     """
-    mine, other = {"implementation": ours}, {"implementation": base}
-
-    def make(evidence: Evidence, rows: pd.DataFrame) -> pd.Series:
-        made = speedups(evidence, rows.attrs["stem"], mine, other)
-        return pd.Series({n: made[n] for n in rows.index if n in made}, dtype=object)
-
-    header = header or f"over {value_words('implementation', base)}"
+    shown = over_base(
+        header or f"over {value_words('implementation', base)}",
+        f"{ours}.over.{base}",
+        implementation=base,
+    )
     note = "Speed-ups: above one, the first is faster."
-    return Quantity(header, f"{ours}.over.{base}", make, mine, note=note)
+    return replace(shown, where={"implementation": ours}, note=note)
 
 
 def over_base(header: str, name: str, form: str = "", **base) -> Quantity:
