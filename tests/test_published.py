@@ -8,7 +8,7 @@ import pytest
 from lmperf.config import load_config
 from lmperf.evidence.project import Project
 from lmperf.reporting.comparing import compare
-from lmperf.reporting.report import render_machines
+from lmperf.reporting.report import render_machine
 from lmperf.reporting.results_of import read_result
 
 pytestmark = pytest.mark.machine
@@ -41,7 +41,7 @@ def texts(directory):
 
 @pytest.mark.parametrize("machine", RENDERED)
 def test_published_report_matches_its_evidence(copy, machine):
-    render_machines(copy, [machine])
+    render_machine(copy, machine)
     published, rendered = texts(ROOT / "report" / machine), texts(copy.report_directory / machine)
     assert set(published) == set(rendered) and "report.md" in published
     for name, text in published.items():

@@ -32,11 +32,10 @@ def render(project: Project, machine: str | None) -> None:
     this machine that are out of date, and those of others that are missing, are rendered first.
     """
     from lmperf.reporting import written
-    from lmperf.reporting.report import render_machines, render_overview
+    from lmperf.reporting.report import render_machine, render_overview
 
-    due = [machine] if machine is not None else _out_of_date(project)
-    render_machines(project, due)
-    for one in due:
+    for one in [machine] if machine is not None else _out_of_date(project):
+        render_machine(project, one)
         written.record(project, one)
     if machine is None:
         render_overview(project)

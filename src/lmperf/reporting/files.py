@@ -1,4 +1,4 @@
-"""Write rendered files: either all are written or none is changed."""
+"""Write rendered files; a full disk changes none."""
 
 from __future__ import annotations
 
@@ -24,14 +24,13 @@ def replace_files(folder: Path, files: Mapping[str, str | bytes], globs: Iterabl
     try:
         for name, content in files.items():
             path = folder / name
-            _require_place(path, folder)
             path.parent.mkdir(parents=True, exist_ok=True)
             new[path] = path.with_name(f".{path.name}.{os.getpid()}.tmp")
             new[path].write_bytes(content.encode() if isinstance(content, str) else content)
         for path, temporary in new.items():
             os.replace(temporary, path)
         for path in {path for glob in globs for path in folder.glob(glob)}.difference(new):
-            if path.is_file() or path.is_symlink():
+            if path.is_file():
                 path.unlink()
     except OSError as error:
         why = (error.strerror or str(error)).lower()
@@ -39,12 +38,3 @@ def replace_files(folder: Path, files: Mapping[str, str | bytes], globs: Iterabl
     finally:
         for temporary in new.values():
             temporary.unlink(missing_ok=True)
-
-
-def _require_place(path: Path, folder: Path) -> None:
-    """Raise UserError if the path is a folder or leads through a symbolic link."""
-    for place in (path, *(up for up in path.parents if folder in up.parents)):
-        if place.is_symlink():
-            raise UserError(f"{place} is a symbolic link; remove it: lmperf writes a file there")
-    if path.is_dir():
-        raise UserError(f"{path} is a folder; remove it: lmperf writes a file there")

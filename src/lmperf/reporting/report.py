@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 from lmperf.errors import UserError
@@ -15,7 +13,6 @@ from lmperf.reporting.evidence import Evidence, traces_in
 from lmperf.reporting.files import replace_files
 from lmperf.reporting.foreign import plain
 from lmperf.reporting.pages import REPORT, pages_of, titles_of
-from lmperf.reporting.processes import results
 from lmperf.reporting.render import Page
 from lmperf.reporting.selftest import read_selftest
 from lmperf.reporting.site import Site
@@ -63,12 +60,8 @@ def _require_whole(project: Project, evidence: Evidence) -> None:
         raise UserError(f"{gone[0]}{more}; {kept}")
 
 
-def files_of_machine(project: Project, machine: str) -> dict[str, str]:
+def files_of_machine(evidence: Evidence, own: Path | None) -> dict[str, str]:
     """File name -> text of all files in `report/<machine>`."""
-    return _files(evidence_of(project, machine), project.own_templates)
-
-
-def _files(evidence: Evidence, own: Path | None) -> dict[str, str]:
     files: dict[str, str] = {}
     for name, page in pages_of(evidence, own).items():
         files[f"{name}.md"] = page.text
@@ -110,14 +103,12 @@ def unmeasured(project: Project, found: list[Evidence], own: Path | None) -> str
     return Page("unmeasured", nobody, own=own).render(can_measure=project.can_measure)
 
 
-def render_machines(project: Project, machines: Sequence[str]) -> None:
-    """Write the write-ups of machines, their pages and figures."""
-    own, found = project.own_templates, [evidence_of(project, machine) for machine in machines]
-    for evidence in found:
-        _require_whole(project, evidence)
-    made = results([partial(_files, evidence, own) for evidence in found])
-    for machine, files in zip(machines, made, strict=True):
-        replace_files(project.report_directory / machine, files, ("*.md", f"{FIGURES}/*.svg"))
+def render_machine(project: Project, machine: str) -> None:
+    """Write the write-up of a machine, its pages and figures."""
+    evidence = evidence_of(project, machine)
+    _require_whole(project, evidence)
+    files = files_of_machine(evidence, project.own_templates)
+    replace_files(project.report_directory / machine, files, ("*.md", f"{FIGURES}/*.svg"))
 
 
 def render_overview(project: Project) -> None:

@@ -10,9 +10,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,6 @@ from lmperf.reporting.files import replace_files
 from lmperf.reporting.foreign import deep, plain
 from lmperf.reporting.html import target
 from lmperf.reporting.pages import REPORT, pages_of, title
-from lmperf.reporting.processes import results
 from lmperf.reporting.render import Page, load_templates
 from lmperf.reporting.results import Table
 from lmperf.reporting.words import absent, sig
@@ -83,12 +84,16 @@ def build(site: Site, folder: Path) -> Path:
 
 
 def files(site: Site) -> Files:
-    """File name below the folder of the site -> content."""
+    """File name below the folder of the site -> content; each machine is a process."""
     tasks = [partial(files_of_machine, site, number) for number in range(len(site.machines))]
     tasks += [partial(files_of_machines, site)] if len(site.machines) > 1 else []
+    # A fork of this process would hang where threads that draw figures run in it.
+    processes = get_context("forkserver")
+    processes.set_forkserver_preload([__name__])
     found = files_of_assets()
-    for files in results(tasks):
-        found |= files
+    with ProcessPoolExecutor(mp_context=processes) as pool:
+        for waiting in [pool.submit(task) for task in tasks]:
+            found |= waiting.result()
     return found
 
 

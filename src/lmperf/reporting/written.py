@@ -26,7 +26,7 @@ from lmperf.evidence.store import (
     write_atomically,
 )
 from lmperf.evidence.syntax import digest
-from lmperf.reporting.report import FIGURES, files_of_machine, files_of_overview
+from lmperf.reporting.report import FIGURES, evidence_of, files_of_machine, files_of_overview
 from lmperf.reporting.selftest import SELFTEST
 from lmperf.workflow import TEMPLATES
 
@@ -90,7 +90,10 @@ def edited(project: Project, machine: str | None) -> list[str]:
     """
     if is_current(project, machine):
         return []
-    files = files_of_machine(project, machine) if machine else files_of_overview(project)
+    if machine:
+        files = files_of_machine(evidence_of(project, machine), project.own_templates)
+    else:
+        files = files_of_overview(project)
     texts = {name: text.encode() for name, text in files.items()}
     folder = target(project, machine).parent
     paths = [*pages(project, machine), *drawn(project, machine)]
