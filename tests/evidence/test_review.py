@@ -12,7 +12,6 @@ from lmperf.errors import UserError
 from lmperf.evidence.machine import FILE, write_facts
 from lmperf.evidence.record import record
 from lmperf.evidence.review import INFORMING, LOADED, causes, review
-from lmperf.reporting.written import foreign
 
 
 @pytest.fixture
@@ -70,12 +69,6 @@ def test_missing_and_stale_rows_are_named(measure, tmp_path, monkeypatch):
     assert len(kinds(wider)["attention", "missing"].names) == 2
     monkeypatch.setattr("lmperf.evidence.keys.METHOD_VERSION", 99)
     assert len(kinds(wider)["attention", "stale"].names) == 4
-
-
-def test_file_of_no_benchmark_is_named(measure):
-    project = measure()
-    (project.directory / "evidence/removed.csv").write_text("digest,x\n")
-    assert foreign(project, "here") == [project.directory / "evidence/removed.csv"]
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from lmperf.commands.options import of_project, say
@@ -12,7 +10,6 @@ from lmperf.commands.verify import print_causes
 from lmperf.errors import UserError
 from lmperf.evidence.machine import git
 from lmperf.evidence.project import Project
-from lmperf.evidence.store import EVIDENCE
 
 
 @click.command(short_help="Add this machine's evidence and report to Git, if verify passes.")
@@ -32,6 +29,7 @@ def publish(project: Project, anyway: str | None) -> int:
     """
     from lmperf.evidence.review import OF_ROWS, review
     from lmperf.reporting import written
+    from lmperf.reporting.evidence import traces_in
 
     machine = project.machine.slug
     if machine not in project.machines_with_evidence():
@@ -47,8 +45,9 @@ def publish(project: Project, anyway: str | None) -> int:
             render(project, target)
     if print_causes(project, [machine]):
         return 1
-    files = [f"{machine}/{name}" for name in _published(project.directory)]
-    files += sorted(path.name for path in project.report_directory.glob("*.md"))
+    traces = (project.directory / "traces" / name for name in traces_in(project.directory))
+    paths = [*written.files_of(project, machine), *sorted(traces), *written.pages(project, None)]
+    files = [str(path.relative_to(project.report_directory)) for path in paths]
     git(project.report_directory, "add", "--force", "--", *files)
     git(project.report_directory, "add", "--update", "--", machine)  # what was deleted
     print(
@@ -56,16 +55,3 @@ def publish(project: Project, anyway: str | None) -> int:
         f' git commit -m "Publish the report of {machine}"'
     )
     return 0
-
-
-def _published(directory: Path) -> list[str]:
-    """Names of the files to publish, below the directory of a machine that passes `verify`.
-
-    So these folders have no file that lmperf does not write.
-    """
-    from lmperf.reporting.evidence import traces_in
-    from lmperf.reporting.report import FIGURES
-
-    paths = (path for folder in (".", EVIDENCE, FIGURES) for path in (directory / folder).glob("*"))
-    files = sorted(str(path.relative_to(directory)) for path in paths if path.is_file())
-    return [*files, *(f"traces/{name}" for name in sorted(traces_in(directory)))]

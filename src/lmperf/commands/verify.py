@@ -40,7 +40,6 @@ def print_causes(project: Project, machines: Sequence[str], verbose: bool = Fals
     Returns the number of causes.
     """
     from lmperf.evidence.review import INFORMING, OF_ROWS, causes, review
-    from lmperf.reporting import written
 
     lines, allowed = [], False
     for machine in machines:
@@ -52,8 +51,6 @@ def print_causes(project: Project, machines: Sequence[str], verbose: bool = Fals
         lines += _reformatted(project, machine)
         if not reviewed.damaged:
             lines += not_rendered(project, machine)
-        strangers = written.foreign(project, machine)
-        lines += [f"{path}: lmperf does not write it; remove it" for path in strangers]
         for cause in reviewed.of_kinds(INFORMING):
             for line in cause.lines if verbose else [str(cause)]:
                 print(f"verify: {line}")  # no fault

@@ -20,7 +20,6 @@ from lmperf.evidence.repeatability import STEM as REPEATED
 from lmperf.evidence.store import (
     COST,
     EVIDENCE,
-    STORE,
     as_written,
     file_digest,
     write_atomically,
@@ -32,10 +31,6 @@ from lmperf.workflow import TEMPLATES
 
 RECORDS = Path(".lmperf/written")
 PACKAGE = Path(lmperf.__file__).parent
-# What lies in a machine's directory: folders, files, and suffixes of files by folder.
-_FOLDERS = (FIGURES, "traces", EVIDENCE, STORE)
-_FILES = ("machine.json", SELFTEST)
-_SUFFIXES = {".": (".md",), FIGURES: (".svg",), EVIDENCE: (".csv",)}
 
 
 def target(project: Project, machine: str | None) -> Path:
@@ -104,28 +99,14 @@ def edited(project: Project, machine: str | None) -> list[str]:
 
 def reformatted(project: Project, machine: str) -> list[Path]:
     """The text files of a machine whose line endings or first bytes Git or an editor changed."""
-    files = [*_evidence(project, machine), *pages(project, machine), *drawn(project, machine)]
-    contents = ((path, path.read_bytes()) for path in files if path.is_file())
+    contents = ((path, path.read_bytes()) for path in files_of(project, machine))
     return [path for path, content in contents if content != as_written(content)]
 
 
-def foreign(project: Project, machine: str) -> list[Path]:
-    """Files in a machine's directory that lmperf does not write, such as evidence of a benchmark
-    that there is not, and links among those it does."""
-    directory = project.report_directory / machine
-    found = [*directory.iterdir()]
-    for folder in (FIGURES, EVIDENCE):
-        found += (directory / folder).glob("*")
-    return sorted(path for path in found if not _belongs(path.relative_to(directory), path))
-
-
-def _belongs(name: Path, path: Path) -> bool:
-    folder = str(name.parent)
-    if path.is_symlink() or path.is_dir():
-        return path.is_dir() and not path.is_symlink() and str(name) in _FOLDERS
-    if folder == EVIDENCE and name.stem not in (*stems(), COST, REPEATED):
-        return False
-    return name.suffix in _SUFFIXES[folder] or (folder == "." and name.name in _FILES)
+def files_of(project: Project, machine: str) -> list[Path]:
+    """The files of a machine's evidence and write-up."""
+    files = [*_evidence(project, machine), *pages(project, machine), *drawn(project, machine)]
+    return [path for path in files if path.is_file()]
 
 
 def _record_of(project: Project, machine: str | None) -> Path:
@@ -171,4 +152,5 @@ def _evidence(project: Project, machine: str) -> Iterator[Path]:
     folder = project.report_directory / machine
     yield folder / "machine.json"
     yield folder / SELFTEST
-    yield from sorted((folder / EVIDENCE).glob("*.csv"))
+    for stem in sorted((*stems(), COST, REPEATED)):
+        yield folder / EVIDENCE / f"{stem}.csv"
