@@ -6,8 +6,6 @@ script can sort by the numbers.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
 import unicodedata
@@ -17,6 +15,7 @@ from html import escape
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from tabulate import tabulate
 
 from lmperf.reporting.foreign import deep, plain
@@ -62,7 +61,7 @@ def _is_numeric(column: Column) -> bool:
 
 def markdown(table: Table) -> str:
     """The table with its caption, in ``<details>`` if it is long."""
-    body = _tabulated(table, "pipe", lambda c: _barred(_italic(c, "*")), _barred)
+    body = _tabulated(table, "pipe", lambda c: _barred(_italic(c)), _barred)
     head, rule, *rest = body.splitlines()
     squeezed = [re.sub(r" {2,}", " ", line) for line in (head, re.sub("-{3,}", "---", rule), *rest)]
     text = "\n\n".join(filter(None, ("\n".join(squeezed), legend(table))))
@@ -74,7 +73,7 @@ def markdown(table: Table) -> str:
 
 def terminal(table: Table) -> str:
     """The table for a terminal or a mail."""
-    body = _tabulated(table, "simple", lambda c: _italic(c, "*"), str)
+    body = _tabulated(table, "simple", _italic, str)
     return plain("\n".join(filter(None, (table.caption, body, legend(table)))))
 
 
@@ -88,8 +87,8 @@ def _tabulated(table: Table, form: str, cell: Callable[[Cell], str], head: Calla
     )
 
 
-def _italic(cell: Cell, sign: str) -> str:
-    return f"{sign}{cell}{sign}" if cell.waits and cell.value is not None else str(cell)
+def _italic(cell: Cell) -> str:
+    return f"*{cell}*" if cell.waits and cell.value is not None else str(cell)
 
 
 def _barred(text: str) -> str:
@@ -151,19 +150,14 @@ def to_csv(table: Table) -> str:
             values = [getattr(cell, companion) or None for cell in column.cells]
             if any(value is not None for value in values):
                 columns[f"{column.name}.{companion}"] = values
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(map(plain, columns))
-    writer.writerows([map(_written, line) for line in zip(*columns.values(), strict=True)])
-    return text.getvalue().rstrip("\n")
+    columns = {plain(name): [*map(_in_csv, of)] for name, of in columns.items()}
+    frame = pd.DataFrame(columns, dtype=object)
+    return frame.to_csv(index=False, lineterminator="\n").rstrip("\n")
 
 
-def _written(value) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, tuple):
-        return ";".join(value)
-    return repr(float(value)) if isinstance(value, float) else plain(str(value))
+def _in_csv(value):
+    value = ";".join(value) if isinstance(value, tuple) else value
+    return plain(value) if isinstance(value, str) else value
 
 
 def document(table: Table) -> dict[str, Any]:

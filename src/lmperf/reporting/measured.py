@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -106,14 +107,13 @@ def failures(rows: pd.DataFrame) -> str:
     Rows that ran out of memory are left out: their cells say how much they asked for.
     """
     failed = rows[rows["state"].notna() & (rows["state"] != "oom")]
-    reasons = pd.Series([_reason(row) for row in failed.to_dict("records")], dtype=object)
-    keys = [failed[name].reset_index(drop=True) for name in ("state", "implementation")]
-    counts = reasons.groupby([*keys, reasons]).size().sort_values(ascending=False, kind="stable")
-    lines = []
-    for (state, name, why), n in counts.items():
-        what = f"{FAILED.get(state, state)}, {implementation_words(name)}"
-        lines.append(f"- {what} ({count(n, 'row')}): {plain(why)}")
-    return "\n".join(lines)
+    rows = failed.to_dict("records")
+    counts = Counter((row["state"], row["implementation"], _reason(row)) for row in rows)
+    return "\n".join(
+        f"- {FAILED.get(state, state)}, {implementation_words(name)} ({count(n, 'row')}):"
+        f" {plain(why)}"
+        for (state, name, why), n in counts.most_common()
+    )
 
 
 def _reason(row: Mapping) -> str:
