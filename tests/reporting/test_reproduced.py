@@ -59,8 +59,7 @@ def test_wide_interval_is_not_judged():
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"marks": "loaded"}, "marked: beside other load here"),
-        ({"marks": "capped"}, "marked: capped here"),
+        ({"marks": "loaded"}, "measured beside other load here"),
         ({"rounds_ms": "1.0"}, "timed in a single round"),
         ({"seq_len": 3}, "there has no such row"),
     ],

@@ -309,8 +309,7 @@ def _unsound(rows: pd.DataFrame) -> pd.Series:
     single = rows["n_old"].isna() != rows["n_new"].isna()
     found = single & (rows["phase"] == "train_step")
     for side in SIDES:
-        marks = rows[f"marks_{side}"].fillna("").str.split(";")
-        found |= marks.map(lambda names: "loaded" in names).astype(bool)
+        found |= rows[f"signs_{side}"].map(lambda signs: "loaded" in signs).astype(bool)
         found |= rows[f"waits_{side}"].eq(True)
     return found
 

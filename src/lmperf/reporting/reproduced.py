@@ -16,7 +16,7 @@ import pandas as pd
 
 from lmperf.benchmark import Benchmark, Timed
 from lmperf.errors import UserError
-from lmperf.names import STATUSES, mark_words
+from lmperf.names import STATUSES
 from lmperf.reporting.comparing import SIDES, cause, joined, judged
 from lmperf.reporting.evidence import Evidence
 from lmperf.reporting.foreign import plain
@@ -143,15 +143,9 @@ class _Pair:
             return f"other device ({there}, here {here})"
         if row["state_old"] and {row["state_old"], row["state_new"]} != {"oom"}:
             return f"no result there ({STATUSES.get(row['state_old'], row['words_old'])})"
-        steps = getattr(self.benchmark, "clock", None) == "step"
-        unsafe = {"loaded"} if steps else {"loaded", "capped"}
-        noted = [
-            f"{mark_words(mark)} {where}"
-            for where, marks in (("there", row["marks_old"]), ("here", row["marks_new"]))
-            for mark in ("" if absent(marks) else marks).split(";")
-            if mark in unsafe
-        ]
-        return f"marked: {listed(noted)}" if noted else ""
+        sides = (("there", row["signs_old"]), ("here", row["signs_new"]))
+        loaded = [where for where, signs in sides if "loaded" in signs]
+        return f"measured beside other load {listed(loaded)}" if loaded else ""
 
     def _of_time(self) -> Judgement:
         row, (ratio, low, high) = self.row, (self.row[name] for name in ("ratio", "low", "high"))
