@@ -26,8 +26,6 @@ from lmperf.reporting.words import count
 FOLD = 15
 # Characters of a text that make its column a wide one.
 WIDE = 24
-# Characters that a cell needs to hold a link, code or emphasis.
-_MARKDOWN = re.compile(r"[\[`*]")
 # Fields of a cell that get a column of their own in CSV if any cell of the column has them.
 COMPANIONS = ("low", "high", "n", "second", "verdict", "state", "marks", "waits")
 
@@ -129,9 +127,7 @@ def _td(cell: Cell, side: str) -> str:
     fields = {"value": number, "low": cell.low, "high": cell.high, "row": cell.row}
     known = [f'data-{name}="{escape(str(of))}"' for name, of in fields.items() if of is not None]
     attributes = "".join(f" {one}" for one in (side, *known) if one)
-    text = inline(str(cell)) if _MARKDOWN.search(cell.words) else _shown(str(cell))
-    shown = f"<em>{text}</em>" if cell.waits and cell.value is not None else text
-    return f"<td{attributes}>{shown}</td>"
+    return f"<td{attributes}>{inline(_italic(cell))}</td>"
 
 
 def _shown(text: str) -> str:
