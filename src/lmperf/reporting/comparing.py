@@ -52,7 +52,7 @@ CHANGED = (BROKEN, SLOWER, CLOCK, FASTER, MENDED)
 SIDES = ("old", "new")
 ONLY_IN = ("only in the old", "only in the new")
 _OF_SIDE = (
-    *("row", "key", "ms", "state", "words", "reason", "marks", "signs", "waits", "holds", "floor"),
+    *("row", "key", "ms", "state", "words", "reason", "marks", "signs", "waits", "floor"),
     *("environment", "commit", "gpus", "together", "measured_at", "rounds_ms"),
     *("n", "clock_mhz"),
 )

@@ -18,7 +18,6 @@ sections nor templates know these rules:
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from functools import cached_property, wraps
@@ -355,9 +354,7 @@ def judged(
     tokens = rows.get("tokens", pd.Series(np.nan, rows.index))
     # The allocator does not count the memory of a CUDA graph as allocated.
     pool = rows["pool_mib"].fillna(0) if "pool_mib" in rows else 0
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # rows without rounds
-        mean, std = np.nanmean(parts, axis=1), np.nanstd(parts, axis=1, ddof=1)
+    of_row = pd.DataFrame(parts, rows.index)
     return rows.assign(
         state=state,
         words=words,
@@ -366,8 +363,8 @@ def judged(
         noise_kind=kind,
         holds=state.isna() & ~loaded,
         ms=ms,
-        mean_ms=mean,
-        std_ms=std,
+        mean_ms=of_row.mean(axis=1),
+        std_ms=of_row.std(axis=1),
         low_ms=low,
         high_ms=high,
         tflops=rows["flops"] / ms / 1e9,
