@@ -302,15 +302,13 @@ def typed(rows: Sequence[Mapping[str, str]], benchmark: Benchmark) -> pd.DataFra
     others = [name for name in raw if name not in kinds]
     raw = raw.reindex(columns=[*kinds, *others]).astype(object)
     raw = raw.mask(raw == "")
-    truths = {"true": True, "1": True, "false": False, "0": False}
     made = {}
     for name, kind in kinds.items():
+        made[name] = raw[name]
         if kind is bool:
-            made[name] = raw[name].map(lambda of: truths.get(str(of).lower())).astype(object)
-        else:
-            made[name] = (
-                raw[name] if kind is str else pd.to_numeric(raw[name].mask(raw[name] == "nan"))
-            )
+            made[name] = raw[name].map({"True": True, "False": False}).astype(object)
+        elif kind is not str:
+            made[name] = pd.to_numeric(raw[name].mask(raw[name] == "nan"))
     for name in others:
         numbers = pd.to_numeric(raw[name], errors="coerce")
         made[name] = numbers if numbers.notna().equals(raw[name].notna()) else raw[name]
