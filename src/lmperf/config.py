@@ -116,8 +116,17 @@ def _type_of(axis: Axis) -> TypeAdapter:
     return TypeAdapter(Annotated[axis.kind, Field(pattern=axis.pattern)])
 
 
+_WANTED = {
+    "string_type": "be a text, in quotes if it is a number",
+    "bool_parsing": "be true or false",
+    "too_short": "have at least one value",
+}
+
+
 def _wanted_of(fault: Mapping[str, Any]) -> str:
     """Return what pydantic asks of a value, in words that follow "it must"."""
+    if words := _WANTED.get(fault["type"]):
+        return words
     return fault["msg"].partition(" should ")[2]  # "Input should be a valid string"
 
 
@@ -303,6 +312,15 @@ class _Loader(yaml.SafeLoader):
                 fault = f"{key.value}: the key is there twice; it must be there once"
                 raise yaml.constructor.ConstructorError(None, None, fault, key.start_mark)
         return super().construct_mapping(node, deep)
+
+
+# YAML 1.1 reads 010 as 8 and 12:30 as 750; these stay texts here, as in YAML 1.2.
+_INT = "tag:yaml.org,2002:int"
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in of if tag != _INT]
+    for first, of in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver(_INT, re.compile("[-+]?(0|[1-9][0-9_]*)$"), [*"-+0123456789"])
 
 
 def _parsed(text: str | bytes, source: object) -> Any:

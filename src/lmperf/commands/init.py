@@ -75,12 +75,14 @@ def init(templates: bool, **given: str | None):
         PROFILE: (workflow.FOLDER / PROFILE).read_text(encoding="utf-8"),
         **({CI: _ci()} if is_top else {}),
     }
-    new = {path: "\n".join(lines) + "\n" for path, lines in _FOR_GIT.items() if not path.exists()}
-    _write(files | new)
     for path, lines in _FOR_GIT.items():
-        there = path.read_text(encoding="utf-8").splitlines()
+        if not path.exists():
+            files[path] = "\n".join(lines) + "\n"
+            continue
+        there = path.read_text(encoding="utf-8", errors="replace").splitlines()
         if lacking := [line for line in lines if line not in there]:
             say(f"{path} exists and stays as it is; add these lines to it: {' '.join(lacking)}")
+    _write(files)
     if not is_top:
         say(f"not written: {CI}, which works at the top of a repository only")
     say("next: snakemake --cores 1 report/report.md --config preset=quick")

@@ -403,7 +403,7 @@ def preset_of(preset: str, kind: str) -> str:
 Facts = dict[str, Any]
 
 
-class _Facts(BaseModel):
+class _Facts(BaseModel, extra="allow"):
     machine: str
     preset: str
     environments: dict[str, dict[str, Any]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from errno import EISDIR
 from pathlib import Path
 
 from lmperf.errors import UserError
@@ -24,6 +25,8 @@ def replace_files(folder: Path, files: Mapping[str, str | bytes], globs: Iterabl
     try:
         for name, content in files.items():
             path = folder / name
+            if path.is_dir():
+                raise IsADirectoryError(EISDIR, os.strerror(EISDIR))
             path.parent.mkdir(parents=True, exist_ok=True)
             new[path] = path.with_name(f".{path.name}.{os.getpid()}.tmp")
             new[path].write_bytes(content.encode() if isinstance(content, str) else content)

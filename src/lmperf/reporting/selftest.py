@@ -18,12 +18,15 @@ def read_selftest(directory: Path) -> pd.DataFrame | None:
     """The rows of a machine's self-test, one for each case; None if it was not run.
 
     Raises:
-        UserError: the file is no CSV.
+        UserError: the file is no CSV, or not that of a self-test.
     """
     path = directory / SELFTEST
     if not path.exists():
         return None
     try:
-        return taken_frame(pd.read_csv(path, dtype=str, keep_default_na=False))
+        rows = pd.read_csv(path, dtype=str, keep_default_na=False)
     except ValueError:
-        raise UserError(f"{path}: cannot be read; run make selftest to write it again") from None
+        rows = pd.DataFrame()
+    if rows.empty or not {"case", "held", "device"} <= {*rows}:
+        raise UserError(f"{path}: cannot be read; run make selftest to write it again")
+    return taken_frame(rows)

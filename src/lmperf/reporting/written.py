@@ -104,9 +104,9 @@ def reformatted(project: Project, machine: str) -> list[Path]:
 
 
 def files_of(project: Project, machine: str) -> list[Path]:
-    """The files of a machine's evidence and write-up."""
+    """The files of a machine's evidence and write-up; no symbolic link, which Git would publish."""
     files = [*_evidence(project, machine), *pages(project, machine), *drawn(project, machine)]
-    return [path for path in files if path.is_file()]
+    return [path for path in files if path.is_file() and not path.is_symlink()]
 
 
 def _record_of(project: Project, machine: str | None) -> Path:

@@ -231,15 +231,12 @@ class Distributed(Section):
 
     @property
     def pays(self) -> bool:
-        """Whether any strategy is faster than one rank, beyond intervals and noise floors.
-
-        Of none that is compared with one rank, it may be.
-        """
+        """Whether any strategy is faster than one rank, beyond intervals and noise floors."""
         found = self.over_one_rank
         faster = (found["low"] > 1) & (found["ratio"] > 1 + found["floor"])
         if not faster.any() and (found["waits"] & (found["ratio"] > 1)).any():
             raise NotMeasured("a step that waits may be faster elsewhere")
-        return bool(found.empty or faster.any())
+        return bool(faster.any())
 
     def step(self, family: str, batch: int) -> pd.Series:
         """The step of a strategy in the cell of the first table."""

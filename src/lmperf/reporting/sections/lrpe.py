@@ -30,7 +30,7 @@ LEADS = (OURS, "compiled", "eager")
 ORDER = (COPY, OURS, CACHED, "eager", "compiled")  # of the columns
 PHASES = ("forward", "backward")
 # Copies of the same rate: their bytes differ by the extra tokens only.
-LIKE = ["positions", "batch", "heads", "d_head", "dtype", "phase", "gpus"]
+LIKE = ["positions", "batch", "heads", "d_head", "dtype", "phase", "gpus", "environment"]
 LARGE = 0.25  # shapes of fewer positions, as a part of the most, may be launch-bound
 BOUND_BY_BYTES = 0.5  # below this share of a copy's speed, bytes do not bind
 ERRORS = {
@@ -67,7 +67,7 @@ class Lrpe(Section):
             gbps=rows["bytes"] / rows["ms"] / 1e6,
             closed_mib=rows["predicted_forward_mib"].where(forward, rows["predicted_backward_mib"]),
         )
-        copies = having(rows[rows["state"].isna()], implementation=COPY)
+        copies = having(rows, implementation=COPY, holds=True)
         fastest = matching(rows, copies.sort_values("gbps", ascending=False), LIKE)["gbps"]
         share = 100 * rows["gbps"] / fastest
         return self.rows(STEM, rows.assign(copy_gbps=fastest, copy_percent=share))
