@@ -67,16 +67,17 @@ def test_init_overwrites_nothing(repository, lmperf, there="config/config.yaml")
     ("name", "there", "lacking"),
     [
         (".gitignore", "/logs/\n__pycache__/\n", "/.lmperf/ /.snakemake/ /site/ "),
+        (".gitignore", "# sp\xe4ter\n/logs/\n__pycache__/\n", "/.lmperf/ /.snakemake/ /site/ "),
         (".gitattributes", "*.csv text\n", "/report/** -text\n"),
     ],
 )
 def test_existing_settings_of_git_stay_and_lacking_lines_are_named(
     repository, lmperf, name, there, lacking
 ):
-    (repository / name).write_text(there)
+    (repository / name).write_text(there, encoding="latin-1")
     code, out, said = lmperf("init")
     assert code == 0 and name not in out
-    assert (repository / name).read_text() == there
+    assert (repository / name).read_text(encoding="latin-1") == there
     assert f"{name} exists and stays as it is; add these lines to it: {lacking}" in said
 
 

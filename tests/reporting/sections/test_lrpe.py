@@ -70,5 +70,9 @@ def test_a_slow_copy_is_not_the_baseline():
     made = everything(copy=None)
     for tokens, ms in (("0", 1.2), ("10", 1.0)):  # the one without extra tokens was compiled badly
         made += [one for one in rows("copy", ms) if one["extra_tokens"] == tokens]
-    text = part(*made).text
-    assert "runs at 95 % of the speed of a copy" in text
+    assert "runs at 95 % of the speed of a copy" in part(*made).text
+
+
+def test_a_loaded_copy_is_no_baseline():
+    made = everything(copy=None) + rows("copy", 1.2, marks="loaded", other_load=0.3)
+    assert "of a copy" not in part(*made).text

@@ -29,8 +29,8 @@ COPY, OURS, CACHED = "copy", "triton", "triton_cached"
 LEADS = (OURS, "compiled", "eager")
 ORDER = (COPY, OURS, CACHED, "eager", "compiled")  # of the columns
 PHASES = ("forward", "backward")
-# Copies of the same rate: their bytes differ by the extra tokens only.
-LIKE = ["positions", "batch", "heads", "d_head", "dtype", "phase", "gpus", "environment"]
+# What copies of one size share; their bytes differ by the extra tokens only.
+ONE_SIZE = ["positions", "batch", "heads", "d_head", "dtype", "phase", "gpus", "environment"]
 LARGE = 0.25  # shapes of fewer positions, as a part of the most, may be launch-bound
 BOUND_BY_BYTES = 0.5  # below this share of a copy's speed, bytes do not bind
 ERRORS = {
@@ -68,7 +68,7 @@ class Lrpe(Section):
             closed_mib=rows["predicted_forward_mib"].where(forward, rows["predicted_backward_mib"]),
         )
         copies = having(rows, implementation=COPY, holds=True)
-        fastest = matching(rows, copies.sort_values("gbps", ascending=False), LIKE)["gbps"]
+        fastest = matching(rows, copies.sort_values("gbps", ascending=False), ONE_SIZE)["gbps"]
         share = 100 * rows["gbps"] / fastest
         return self.rows(STEM, rows.assign(copy_gbps=fastest, copy_percent=share))
 
