@@ -18,6 +18,8 @@ from lmperf.reporting.words import NotMeasured, sig
 STEM, LEDGER = "distributed", "distributed_overlap"
 ONE, COMPILED = "one_rank", "_compiled"
 HOOKS, DDP, SHARDED, STATE = "overlapped", "ddp", "fully_sharded", "sharded_optimizer"
+# Other implementations of a strategy of ours.
+SAME_WAY = {"fsdp2": SHARDED}
 # The strategies of the first table.
 HEAD = (ONE, HOOKS, DDP, SHARDED, "fsdp2")
 FROM_LEDGER = ["communication_ms", "hidden_share", "hidden_share_low", "hidden_share_high"]
@@ -198,26 +200,19 @@ class Distributed(Section):
         return bool(self.fastest(self.few)["waits"] and not self.fastest(self.many)["waits"])
 
     @cached_property
-    def leader(self) -> str:
-        """The strategy that is the fastest at both batches, beyond noise; or nothing.
+    def fastest_ways(self) -> list[str]:
+        """The fastest strategy at the largest batch, and those that are as fast within noise.
 
-        The largest batch decides alone where `few_waits`.
+        Those are within the intervals or noise floors; a step that waits for the CPU counts with
+        the time that it takes here. Both implementations of full sharding are one way.
         """
-        batches = (self.many,) if self.few_waits else (self.few, self.many)
-        found = {self._leader(batch) for batch in batches}
-        return found.pop() if len(found) == 1 else ""
-
-    def _leader(self, batch: int) -> str:
-        """The strategy faster than all others at a batch, beyond intervals and noise floors.
-
-        A step that waits for the CPU counts with the time that it takes here.
-        """
-        steps = self._at(batch)
+        steps = self._at(self.many)
         best, others = steps.iloc[0], steps.iloc[1:]
         floors = self.evidence.floors_of(steps["noise_kind"])
-        faster = best["high_ms"] < others["low_ms"]
-        faster &= (1 + floors.iloc[1:].clip(lower=floors.iloc[0])) * best["ms"] < others["ms"]
-        return plain(best["implementation"]) if len(others) and faster.all() else ""
+        slower = best["high_ms"] < others["low_ms"]
+        slower &= (1 + floors.iloc[1:].clip(lower=floors.iloc[0])) * best["ms"] < others["ms"]
+        names = [best["implementation"], *others.loc[~slower, "implementation"]]
+        return list(dict.fromkeys(SAME_WAY.get(plain(name), plain(name)) for name in names))
 
     @cached_property
     def over_one_rank(self) -> pd.DataFrame:
