@@ -73,13 +73,6 @@ def autocast(*ratios, sizes=("0.13B", "0.42B", "0.97B")):
         yield step(100 / ratio, size=size)
 
 
-@pytest.mark.parametrize(
-    ("ratios", "size"), [((2, 2, 2), "small"), ((2, 0.5, 2), "large"), ((2, 2, 0.5), None)]
-)
-def test_autocast_pays_from_the_size_after_the_last_slower_one(ratios, size):
-    assert section_of(*autocast(*ratios)).pays == [(1024, size, "large")]
-
-
 @pytest.mark.parametrize(("peak", "saves"), [(1024, True), (2048, False)])
 def test_attention_saves_memory_if_every_peak_is_lower(peak, saves):
     rows = step(100, "compiled_blocks"), step(50, "sdpa_compiled_blocks", peak_mib=peak)

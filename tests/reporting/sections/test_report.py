@@ -51,9 +51,11 @@ def test_mfu_without_data_sheet_is_a_share_of_the_matmul():
 # How far to trust this.
 
 
-def test_jobs_that_overlap_ran_at_once():
-    times = [("10:00", "10:20"), ("10:05", "10:10"), ("10:10", "10:30")]
-    cost = [{"stem": "lrpe", "started_at": begun, "measured_at": ended} for begun, ended in times]
+def test_jobs_that_overlap_on_other_gpus_ran_at_once():
+    times = [("10:00", "10:20", 1), ("10:05", "10:10", 2), ("10:06", "10:08", 2)]
+    times += [("10:10", "10:30", 3)]
+    names = "started_at", "measured_at", "gpus"
+    cost = [{"stem": "lrpe", **dict(zip(names, of, strict=True))} for of in times]
     assert report(ok(), cost_rows=cost).at_once == 2
     assert report(ok()).at_once == 1
 

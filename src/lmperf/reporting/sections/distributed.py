@@ -18,13 +18,11 @@ from lmperf.reporting.words import NotMeasured, sig
 STEM, LEDGER = "distributed", "distributed_overlap"
 ONE, COMPILED = "one_rank", "_compiled"
 HOOKS, DDP, SHARDED, STATE = "overlapped", "ddp", "fully_sharded", "sharded_optimizer"
-# Other implementations of a strategy of ours.
-SAME_WAY = {"fsdp2": SHARDED}
 # The strategies of the first table.
 HEAD = (ONE, HOOKS, DDP, SHARDED, "fsdp2")
 FROM_LEDGER = ["communication_ms", "hidden_share", "hidden_share_low", "hidden_share_high"]
 FROM_LEDGER += ["longer", "calls"]
-GROWS = 1.03  # a larger batch pays from so many times as many tokens a second on
+GROWS = 1.1  # a larger batch pays from so many times as many tokens a second on
 
 
 def plain(name: str) -> str:
@@ -66,11 +64,12 @@ class Distributed(Section):
         """The overlap ledger (D3), and how far its profiled steps are from the timed ones.
 
         idle: share of the profiled step in which a rank neither computes nor communicates.
-        longer: by which fraction it is longer than the timed step.
+        longer: by which fraction it is longer than the timed step on the same GPUs.
         """
         rows = self.rows(LEDGER).frame
         timed = matched(self.rows(STEM).frame, rows)
         longer = rows["step_ms"] / timed["ms"].astype(float) - 1
+        longer = longer.where(rows["gpus"].fillna("") == timed["gpus"].fillna(""))
         waits = timed["waits"].eq(True)
         idle = 1 - (rows["compute_ms"] + rows["exposed_ms"]) / rows["step_ms"]
         return self.rows(LEDGER, rows.assign(idle=idle, longer=longer, waits=waits))
@@ -203,16 +202,16 @@ class Distributed(Section):
     def fastest_ways(self) -> list[str]:
         """The fastest strategy at the largest batch, and those that are as fast within noise.
 
-        Those are within the intervals or noise floors; a step that waits for the CPU counts with
-        the time that it takes here. Both implementations of full sharding are one way.
+        Noise: intervals and noise floors. Steps that wait for the CPU are not ranked, unless the
+        fastest waits, too.
         """
         steps = self._at(self.many)
+        steps = steps[~steps["waits"].eq(True) | bool(steps.iloc[0]["waits"])]
         best, others = steps.iloc[0], steps.iloc[1:]
         floors = self.evidence.floors_of(steps["noise_kind"])
         slower = best["high_ms"] < others["low_ms"]
         slower &= (1 + floors.iloc[1:].clip(lower=floors.iloc[0])) * best["ms"] < others["ms"]
-        names = [best["implementation"], *others.loc[~slower, "implementation"]]
-        return list(dict.fromkeys(SAME_WAY.get(plain(name), plain(name)) for name in names))
+        return [plain(name) for name in (best.implementation, *others[~slower].implementation)]
 
     @cached_property
     def over_one_rank(self) -> pd.DataFrame:

@@ -10,7 +10,7 @@ import pandas as pd
 
 from lmperf.benchmarks import load
 from lmperf.names import in_order
-from lmperf.reporting.evidence import having, parts, some
+from lmperf.reporting.evidence import having, some
 from lmperf.reporting.gains import Gain
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
@@ -137,32 +137,6 @@ class EndToEnd(Section):
         return Range.of(found["compile_s"] / found["compile_s_base"])
 
     @cached_property
-    def pays(self) -> list[tuple[int, str | None, str]]:
-        """For each context the size from which on autocast is faster than float32, and the largest.
-
-        Contexts of one size are left out. A step that waits for the CPU is faster only if its ratio
-        exceeds the noise floor. None: at no size.
-        """
-        found = []
-        for (context,), part in parts(self.autocast, "context_length"):
-            sizes = in_order("size", part["size"])
-            faster = self._pays(part).groupby(part["size"]).all()
-            from_on = [s for i, s in enumerate(sizes) if faster[sizes[i:]].all()]
-            if len(sizes) > 1:
-                found.append((context, from_on[0] if from_on else None, sizes[-1]))
-        return found
-
-    @property
-    def rest_waits(self) -> bool:
-        """Whether every step that autocast does not make faster waits for the CPU."""
-        rest = self.autocast[~self._pays(self.autocast)]
-        return not rest.empty and bool(rest["waits"].all())
-
-    @staticmethod
-    def _pays(steps: pd.DataFrame) -> pd.Series:
-        return steps["low"] > np.where(steps["waits"], 1 + steps["floor"], 1)
-
-    @cached_property
     def autocast(self) -> pd.DataFrame:
         """Eager steps under autocast with their speed-ups over float32."""
         found = self.steps.where(implementation=EAGER, dtype=AUTOCAST).pairs(dtype=FLOAT32)
@@ -188,24 +162,18 @@ class EndToEnd(Section):
             for dtype in in_order("dtype", over.index.unique("dtype"))
         }
 
-    def memory_saved(self, implementation: str, base: str) -> Range:
-        """By which fraction an implementation lowers the peak of a step."""
-        found = self._run_as(implementation, base)
-        return Range.of(1 - found["peak_gib"] / found["peak_gib_base"])
-
     @property
     def attention_of_blocks(self) -> list[tuple[str, Gain, Range]]:
         """Each other attention in models compiled by block, beside plain attention there.
 
-        Its name, the speed-ups and the fraction by which it lowers the peak.
+        Its name, the speed-ups and the fraction by which it lowers the peak of those steps.
         """
-        timed = self.steps.valid.values("implementation")
-        names = zip(ATTENTIONS[EAGER][1:], ATTENTIONS[BLOCKS][1:], strict=True)
-        found = [
-            (name, self.over(way, BLOCKS), self.memory_saved(way, BLOCKS))
-            for name, way in names
-            if way in timed
-        ]
+        timed, found = self.steps.valid.values("implementation"), []
+        for name, way in zip(ATTENTIONS[EAGER][1:], ATTENTIONS[BLOCKS][1:], strict=True):
+            if way in timed:
+                gain = self.over(way, BLOCKS)
+                peaks = gain.timed["peak_gib"] / gain.timed["peak_gib_base"]
+                found.append((name, gain, Range.of(1 - peaks)))
         return some(found, "no other attention was timed")
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from functools import cached_property
 
+import numpy as np
 import pandas as pd
 
 from lmperf.names import in_order, value_words
@@ -154,7 +155,10 @@ class Lrpe(Section):
 
     @cached_property
     def curves(self) -> pd.DataFrame:
-        """The rows of the figure: fewest axes and extra tokens; gbps_low, gbps_high: interval."""
+        """The rows of the figure: fewest axes and extra tokens; gbps_low, gbps_high: interval.
+
+        A copy is drawn at the speed of the fastest one of as many positions.
+        """
         rows = self.shown.valid.frame
         for axis in ("axes", "extra_tokens"):
             rows = rows[rows[axis] == rows[axis].min()]
@@ -162,6 +166,9 @@ class Lrpe(Section):
             raise NotMeasured("there is no curve")
         low, high = (rows["bytes"] / rows[f"{end}_ms"] / 1e6 for end in ("high", "low"))
         rows = rows.assign(gbps_low=low, gbps_high=high)
+        slow = (rows["implementation"] == COPY) & (rows["gbps"] < rows["copy_gbps"])
+        rows.loc[slow, ["gbps_low", "gbps_high"]] = np.nan
+        rows["gbps"] = rows["gbps"].mask(slow, rows["copy_gbps"])
         return sorted_for_reading(rows, ("phase", "implementation", "positions"))
 
     @property

@@ -82,17 +82,21 @@ class RanksMemory(Section):
         """GiB of DistributedDataParallel's buckets, which hold all gradients."""
         return self.moment(self.several.ddp, "before_step")["gradients_mib"] / MIB_IN_GIB
 
+    @property
+    def sequences(self) -> int:
+        """Sequences of each GPU at the smallest batch of the first table."""
+        return max(1, self.several.few // self.several.ranks)
+
     def gpus_needed(self, name: str) -> int | None:
-        """The least number of GPUs for the course's largest model, with as many tokens a GPU.
+        """The least number of GPUs for the course's largest model, with `sequences` on each.
 
         None: no number is enough.
         """
         memory = self.evidence.environment.get("device_memory_gib")
         if not memory or abs(self.moment(name, "peak")["off"]) > CLOSE:
             raise NotMeasured("the closed form does not hold here")
-        several = self.several
-        batch = max(1, several.few // several.ranks)
-        setting = int(several.cell["context_length"]), batch, several.cell["dtype"]
+        cell = self.several.cell
+        setting = int(cell["context_length"]), self.sequences, cell["dtype"]
         return least_gpus(name, SHORT[LARGEST], *setting, memory)
 
 

@@ -139,12 +139,13 @@ class Report(Section):
 
     @property
     def at_once(self) -> int:
-        """How many benchmarks were measured at the same time, at most; each job held its GPUs."""
+        """How many benchmarks were measured at the same time on GPUs of their own, at most."""
         cost = self.evidence.cost
         if not self.evidence.is_cuda or "measured_at" not in cost:
             return 1
         begun, ended = cost["started_at"].astype(str), cost["measured_at"].astype(str)
-        return max(int(((begun <= time) & (time < ended)).sum()) for time in begun)
+        gpus = [cost.loc[(begun <= time) & (time < ended), "gpus"].nunique() for time in begun]
+        return max(1, *gpus)
 
     @cached_property
     def throttled(self) -> pd.Series:
