@@ -227,8 +227,13 @@ _WORDS: dict[str, Callable] = {
 }
 
 
-def value_words(name: str, value):
-    """The words for a value of a column if the column holds names; else the value unchanged."""
+def value_words(name: str, value, axes: Collection[str] = ()):
+    """The words for a value of a column if the column holds names; else the value unchanged.
+
+    axes: see `dtype_words` and `implementation_words`.
+    """
+    if name in ("dtype", "implementation"):
+        return _WORDS[name](value, axes)
     return _WORDS[name](value) if name in _WORDS else value
 
 

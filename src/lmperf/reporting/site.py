@@ -215,7 +215,7 @@ def described(evidence: Evidence, stem: str, keys: set[str]) -> dict[str, dict[s
         texts = {"benchmark": benchmark.title, "machine": evidence.machine}
         for name in benchmark.identity:
             if name in known:
-                texts[axis_words(name)] = str(value_words(name, known[name]))
+                texts[axis_words(name)] = str(value_words(name, known[name], benchmark.identity))
         if "low_ms" in known:
             low, ms, high = (sig(known[name], 5) for name in ("low_ms", "ms", "high_ms"))
             texts["time"] = f"{ms} ms ({low} to {high})"

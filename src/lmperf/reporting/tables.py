@@ -10,7 +10,7 @@ nothing ran go, and a note says how the cells of its columns are to be read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -355,7 +355,7 @@ def made(
         heads: axis -> its header, where the table uses another than `lmperf.names`.
         more: further attributes of the tables.
     """
-    lines = [name for name in lines if name not in split]
+    lines, words, heads = [name for name in lines if name not in split], words or {}, heads or {}
     nothing, is_evidence = Cell(empty, state=NO_ROW), bool(rows.attrs.get("stem"))
     for values, part in parts(rows, *split, ordered=is_evidence) if len(rows) else ():
         if is_evidence:
@@ -370,15 +370,15 @@ def made(
         if not any(found):
             continue
         named = (*zip(split, values, strict=True), *shared.items())
-        said = [(words or {}).get(value) or _axis(name, value) for name, value in named]
+        said = [words.get(value) or _axis(name, value, part.columns) for name, value in named]
         caption = ", ".join(filter(None, (what, *said)))
         pairs_ = zip(columns, found, strict=True)
         notes = dict.fromkeys([note, *(one.note for one, column in pairs_ if column)])
         axes = [
             Column(
                 name,
-                (heads or {}).get(name, axis_words(name)),
-                tuple(_text(name, value, words) for value in of),
+                heads.get(name, axis_words(name)),
+                tuple(_text(name, value, words, part.columns) for value in of),
                 is_axis=True,
             )
             for name, of in zip(varying, zip(*dict.fromkeys(keys), strict=True), strict=True)
@@ -388,22 +388,22 @@ def made(
         yield Table(caption, shown, " ".join(filter(None, notes)), shared, **more)
 
 
-def _axis(name: str, value) -> str:
+def _axis(name: str, value, axes: Collection[str]) -> str:
     """An axis and its value in a caption: ``batch 4``, ``bf16``, ``CUDA graph``."""
     if absent(value) or value == "":
         return ""
     if isinstance(value, bool | np.bool_):
         return axis_words(name) if value else ""
-    said = _plain(value_words(name, value))
+    said = _plain(value_words(name, value, axes))
     return said if name in ("dtype", "implementation", "phase") else f"{axis_words(name)} {said}"
 
 
-def _text(name: str, value, words: Mapping[str, str] | None) -> Cell:
+def _text(name: str, value, words: Mapping[str, str], axes: Collection[str]) -> Cell:
     if absent(value):
         return Cell(EMPTY, state=NO_ROW)
     if isinstance(value, bool | np.bool_):
         return Cell(("no", "yes")[int(value)], bool(value))
-    return Cell((words or {}).get(value) or _plain(value_words(name, value)), value)
+    return Cell(words.get(value) or _plain(value_words(name, value, axes)), value)
 
 
 def _plain(value) -> str:

@@ -24,7 +24,6 @@ from lmperf.reporting.sections.steps import (
     STEM,
     STEP,
     WHOLE,
-    WORDS,
     of_steps,
 )
 from lmperf.reporting.words import NotMeasured, Range
@@ -42,7 +41,7 @@ USUAL_CONTEXT = 1024
 class EndToEnd(Section):
     """Forward, backward and train steps by size, context, batch, dtype and implementation."""
 
-    words, half, cell = WORDS, AUTOCAST, "size context_length batch"
+    half, cell = AUTOCAST, "size context_length batch"
     of_steps = staticmethod(of_steps)
 
     @cached_property

@@ -13,14 +13,13 @@ import pandas as pd
 
 from lmperf.benchmark import Timed
 from lmperf.benchmarks import load
-from lmperf.names import IMPLEMENTATIONS, in_order
+from lmperf.names import IMPLEMENTATIONS, implementation_words, in_order
 from lmperf.reporting.evidence import Evidence, having, matching, some
 from lmperf.reporting.gains import Gain, pairs
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
-from lmperf.reporting.sections.steps import WORDS
 from lmperf.reporting.tables import Quantity, largest_error, over, time
-from lmperf.reporting.words import Count, NotMeasured, Range, name
+from lmperf.reporting.words import Count, NotMeasured, Range
 
 # Phases that contain all others: a sentence is about the first one that was timed.
 WHOLE = ("train_step", "forward_backward")
@@ -104,12 +103,7 @@ class Compared:
 
     def named(self, implementation: str) -> str:
         """An implementation in words."""
-        return self.words.get(implementation) or str(name(implementation))
-
-    @property
-    def words(self) -> dict[str, str]:
-        """Every implementation of a model is PyTorch."""
-        return WORDS if "size" in self.frame else {}
+        return implementation_words(implementation, self.frame.columns)
 
     # What a sentence says.
 

@@ -23,8 +23,6 @@ STEM, STEP = "end_to_end", "train_step"
 CELL = ["size", "context_length", "batch"]
 EAGER, WHOLE, BLOCKS = "eager", "compiled", "compiled_blocks"
 FLOAT32, TF32, AUTOCAST, NARROW = "float32", "tf32", "autocast_bfloat16", "bfloat16"
-# Every implementation of a model is PyTorch, and a dtype may be that of the weights alone.
-WORDS = {EAGER: "eager", WHOLE: "compiled", BLOCKS: "compiled by block", NARROW: "bf16 weights"}
 
 
 class Way(NamedTuple):
