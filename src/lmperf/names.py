@@ -1,4 +1,4 @@
-"""How reports show the names in evidence: words, reading order, and look in figures.
+"""How reports show the names in evidence: their words and their reading order.
 
 Nothing here decides which benchmarks or implementations run.
 
@@ -10,27 +10,9 @@ after the known ones, in alphabetical order.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
 
 from lmperf.dtypes import DTYPES
 from lmperf.transformer.sizes import ALIASES, COURSES, SIZES
-
-
-@dataclass(frozen=True)
-class Look:
-    """How a figure draws an implementation; the marker identifies it without colour."""
-
-    colour: str
-    marker: str
-
-
-@dataclass(frozen=True)
-class Shown:
-    """How reports show an implementation: in words and in figures."""
-
-    words: str
-    look: Look
-
 
 # Operations of the ceilings (best rates of a machine); copies have the ratio of bytes read to bytes
 # written.
@@ -58,73 +40,71 @@ PHASES = {
     "forward_backward": "forward + backward",
     "train_step": "train step",
 }
-BLUE, ORANGE, GREEN = "blue", "orange", "green"
-PINK, MUSTARD, VIOLET = "pink", "mustard", "violet"
 IMPLEMENTATIONS = {
-    "torch": Shown("PyTorch", Look(BLUE, "o")),
-    "eager": Shown("PyTorch", Look(BLUE, "o")),
-    "float32": Shown("float32", Look(BLUE, "p")),
-    "tf32": Shown("TF32", Look(VIOLET, "p")),
-    "autocast": Shown("bf16 autocast", Look(ORANGE, "p")),
-    "compiled": Shown("compiled", Look(MUSTARD, "v")),
-    "compiled_blocks": Shown("compiled by block", Look(GREEN, "h")),
-    "triton": Shown("Triton", Look(ORANGE, "s")),
-    "triton_compiled": Shown("Triton, compiled", Look(VIOLET, "d")),
-    "triton_compiled_blocks": Shown("Triton, compiled by block", Look(PINK, "D")),
-    "triton_cached": Shown("Triton, cached angles", Look(VIOLET, "P")),
-    "tiled": Shown("tiled PyTorch", Look(ORANGE, "s")),
-    "sdpa": Shown("SDPA", Look(GREEN, "^")),
-    "sdpa_compiled": Shown("SDPA, compiled", Look(GREEN, "^")),
-    "sdpa_compiled_blocks": Shown("SDPA, compiled by block", Look(MUSTARD, "^")),
-    "sdpa_cudnn": Shown("SDPA cuDNN", Look(GREEN, "^")),
-    "sdpa_flash": Shown("SDPA flash", Look(PINK, "D")),
-    "sdpa_efficient": Shown("SDPA efficient", Look(MUSTARD, "v")),
-    "flex": Shown("FlexAttention", Look(VIOLET, "P")),
-    "flash_attention": Shown("flash attention", Look(GREEN, "*")),
-    "fused_loss": Shown("loss in chunks", Look(MUSTARD, "*")),
-    "fused_blocks": Shown("fused blocks", Look(BLUE, "*")),
-    "sdpa_graph": Shown("SDPA, compiled by block, CUDA graph", Look(ORANGE, "*")),
-    "graph": Shown("fused, CUDA graph", Look(VIOLET, "*")),
-    "bf16_weights": Shown("bf16 weights, no graph", Look(PINK, "*")),
-    "bf16_graph": Shown("bf16 weights, CUDA graph", Look(PINK, "*")),
-    "fp8_tensorwise": Shown("FP8, tensorwise (torchao)", Look(BLUE, "H")),
-    "fp8_rowwise": Shown("FP8, rowwise (torchao)", Look(ORANGE, "H")),
-    "checkpoint_1": Shown("checkpoints of 1 layer", Look(BLUE, "<")),
-    "checkpoint_2": Shown("checkpoints of 2 layers", Look(ORANGE, "<")),
-    "checkpoint_4": Shown("checkpoints of 4 layers", Look(GREEN, "<")),
-    "checkpoint_8": Shown("checkpoints of 8 layers", Look(PINK, "<")),
-    "checkpoint_16": Shown("checkpoints of 16 layers", Look(MUSTARD, "<")),
-    "checkpoint_32": Shown("checkpoints of 32 layers", Look(VIOLET, "<")),
-    "nested_4": Shown("checkpoints of 4 layers and of each layer", Look(BLUE, ">")),
-    "recompute_all": Shown("every block recomputed", Look(BLUE, "8")),
-    "keep_attention": Shown("attention kept", Look(ORANGE, "8")),
-    "keep_matmuls": Shown("attention and some matmuls kept", Look(GREEN, "8")),
-    "data_parallel": Shown("data parallel", Look(BLUE, "p")),
-    "sharded_moments": Shown("moments sharded", Look(ORANGE, "p")),
-    "sharded_moments_fused": Shown("moments sharded, fused blocks", Look(GREEN, "p")),
-    "library": Shown("torch.distributed", Look(BLUE, "1")),
-    "one_rank": Shown("one rank", Look("grey", "8")),
-    "one_rank_compiled": Shown("one rank, compiled", Look("grey", "8")),
-    "one_by_one": Shown("one by one", Look(BLUE, ">")),
-    "flat": Shown("one flat tensor", Look(ORANGE, ">")),
-    "flat_compiled": Shown("one flat tensor, compiled", Look(ORANGE, ">")),
-    "overlapped": Shown("overlapped by hooks", Look(GREEN, ">")),
-    "overlapped_compiled": Shown("overlapped by hooks, compiled", Look(GREEN, ">")),
-    "bucket_1": Shown("buckets of 1 MB", Look(PINK, "4")),
-    "bucket_10": Shown("buckets of 10 MB", Look(PINK, "4")),
-    "bucket_100": Shown("buckets of 100 MB", Look(PINK, "4")),
-    "bucket_1000": Shown("buckets of 1000 MB", Look(PINK, "4")),
-    "ddp": Shown("DistributedDataParallel", Look(MUSTARD, "X")),
-    "ddp_compiled": Shown("DistributedDataParallel, compiled", Look(MUSTARD, "X")),
-    "sharded_optimizer": Shown("sharded optimizer", Look(BLUE, "d")),
-    "zero_redundancy": Shown("ZeroRedundancyOptimizer", Look(ORANGE, "d")),
-    "fully_sharded": Shown("fully sharded", Look(VIOLET, "H")),
-    "fully_sharded_compiled": Shown("fully sharded, compiled", Look(VIOLET, "H")),
-    "fully_sharded_checkpointed": Shown("fully sharded, checkpointed", Look(VIOLET, "H")),
-    "fsdp2": Shown("FSDP2", Look(PINK, "P")),
-    "fsdp2_compiled": Shown("FSDP2, compiled", Look(PINK, "P")),
-    "fsdp2_checkpointed": Shown("FSDP2, checkpointed", Look(PINK, "P")),
-    "copy": Shown("copy", Look("grey", "x")),
+    "torch": "PyTorch",
+    "eager": "PyTorch",
+    "float32": "float32",
+    "tf32": "TF32",
+    "autocast": "bf16 autocast",
+    "compiled": "compiled",
+    "compiled_blocks": "compiled by block",
+    "triton": "Triton",
+    "triton_compiled": "Triton, compiled",
+    "triton_compiled_blocks": "Triton, compiled by block",
+    "triton_cached": "Triton, cached angles",
+    "tiled": "tiled PyTorch",
+    "sdpa": "SDPA",
+    "sdpa_compiled": "SDPA, compiled",
+    "sdpa_compiled_blocks": "SDPA, compiled by block",
+    "sdpa_cudnn": "SDPA cuDNN",
+    "sdpa_flash": "SDPA flash",
+    "sdpa_efficient": "SDPA efficient",
+    "flex": "FlexAttention",
+    "flash_attention": "flash attention",
+    "fused_loss": "loss in chunks",
+    "fused_blocks": "fused blocks",
+    "sdpa_graph": "SDPA, compiled by block, CUDA graph",
+    "graph": "fused, CUDA graph",
+    "bf16_weights": "bf16 weights, no graph",
+    "bf16_graph": "bf16 weights, CUDA graph",
+    "fp8_tensorwise": "FP8, tensorwise (torchao)",
+    "fp8_rowwise": "FP8, rowwise (torchao)",
+    "checkpoint_1": "checkpoints of 1 layer",
+    "checkpoint_2": "checkpoints of 2 layers",
+    "checkpoint_4": "checkpoints of 4 layers",
+    "checkpoint_8": "checkpoints of 8 layers",
+    "checkpoint_16": "checkpoints of 16 layers",
+    "checkpoint_32": "checkpoints of 32 layers",
+    "nested_4": "checkpoints of 4 layers and of each layer",
+    "recompute_all": "every block recomputed",
+    "keep_attention": "attention kept",
+    "keep_matmuls": "attention and some matmuls kept",
+    "data_parallel": "data parallel",
+    "sharded_moments": "moments sharded",
+    "sharded_moments_fused": "moments sharded, fused blocks",
+    "library": "torch.distributed",
+    "one_rank": "one rank",
+    "one_rank_compiled": "one rank, compiled",
+    "one_by_one": "one by one",
+    "flat": "one flat tensor",
+    "flat_compiled": "one flat tensor, compiled",
+    "overlapped": "overlapped by hooks",
+    "overlapped_compiled": "overlapped by hooks, compiled",
+    "bucket_1": "buckets of 1 MB",
+    "bucket_10": "buckets of 10 MB",
+    "bucket_100": "buckets of 100 MB",
+    "bucket_1000": "buckets of 1000 MB",
+    "ddp": "DistributedDataParallel",
+    "ddp_compiled": "DistributedDataParallel, compiled",
+    "sharded_optimizer": "sharded optimizer",
+    "zero_redundancy": "ZeroRedundancyOptimizer",
+    "fully_sharded": "fully sharded",
+    "fully_sharded_compiled": "fully sharded, compiled",
+    "fully_sharded_checkpointed": "fully sharded, checkpointed",
+    "fsdp2": "FSDP2",
+    "fsdp2_compiled": "FSDP2, compiled",
+    "fsdp2_checkpointed": "FSDP2, checkpointed",
+    "copy": "copy",
 }
 STATUSES = {
     "ok": "ok",
@@ -197,8 +177,7 @@ def implementation_words(implementation: str, axes: Collection[str] = ()) -> str
     """
     if implementation == "eager" and "size" in axes:
         return implementation
-    known = implementation in IMPLEMENTATIONS
-    return IMPLEMENTATIONS[implementation].words if known else implementation
+    return IMPLEMENTATIONS.get(implementation, implementation)
 
 
 def mark_words(mark: str) -> str:

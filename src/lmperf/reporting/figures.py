@@ -12,12 +12,13 @@ import math
 import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
+from itertools import cycle
 from typing import Any
 
 import pandas as pd
 import vl_convert
 
-from lmperf.names import IMPLEMENTATIONS, Look, implementation_words, in_order
+from lmperf.names import implementation_words, in_order
 from lmperf.reporting.foreign import deep, plain
 from lmperf.reporting.words import absent, sig
 
@@ -25,11 +26,25 @@ Spec = dict[str, Any]
 # vl-convert brings the first font along and lays out by it; the others are as wide.
 FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
 TITLE_LENGTH = 80  # characters of a line
-SHAPES = {
-    **{"o": "circle", "s": "square", "^": "triangle-up", "v": "triangle-down", "D": "diamond"},
-    **{"P": "cross", "X": "cross", "<": "triangle-left", ">": "triangle-right"},
+# Colour and shape of an implementation in a line chart; the shape identifies it without colour.
+LOOKS = {
+    "eager": ("blue", "circle"),
+    "compiled": ("mustard", "triangle-down"),
+    "triton": ("orange", "square"),
+    "triton_cached": ("violet", "cross"),
+    "tiled": ("orange", "square"),
+    "sdpa": ("green", "triangle-up"),
+    "sdpa_cudnn": ("green", "triangle-up"),
+    "sdpa_flash": ("pink", "diamond"),
+    "sdpa_efficient": ("mustard", "triangle-down"),
+    "flex": ("violet", "cross"),
+    "copy": ("grey", "circle"),
 }
-SPARE = (Look("pink", "X"), Look("mustard", "<"), Look("violet", ">"))
+# Those of any other, in turn.
+SPARE = (
+    *(("pink", "cross"), ("mustard", "triangle-left"), ("violet", "triangle-right")),
+    *(("green", "square"), ("orange", "triangle-down"), ("blue", "diamond")),
+)
 NAMES = ("blue", "orange", "green", "pink", "mustard", "violet", "grey", "ink", "paper")
 _LIGHT = "#0b5cad #b34700 #0f7355 #a8327f #7a6400 #5b46c2 #59636e #1f2328 #ffffff"
 _DARK = "#6cb6ff #ff9d57 #57d3a4 #f497d0 #d9bf4a #b3a4ff #9198a1 #e6edf3 #0d1117"
@@ -46,14 +61,6 @@ LEGEND = {
     **{"labelLimit": 260, "symbolLimit": 0},
 }
 DASHED = {"type": "line", "strokeWidth": 1.2, "strokeDash": [5, 3]}
-
-
-def look_of(name: str, names: Sequence[str]) -> Look:
-    """How a figure with these implementations draws one of them."""
-    if name in IMPLEMENTATIONS:
-        return IMPLEMENTATIONS[name].look
-    unknown = [one for one in names if one not in IMPLEMENTATIONS]
-    return SPARE[unknown.index(name) % len(SPARE)]
 
 
 def line_chart(
@@ -78,7 +85,8 @@ def line_chart(
         log: whether the y axis is logarithmic.
     """
     names = in_order("implementation", rows["implementation"])
-    looks = {implementation_words(name): look_of(name, names) for name in names}
+    looks = dict(zip((n for n in names if n not in LOOKS), cycle(SPARE), strict=False)) | LOOKS
+    looks = {implementation_words(name): looks[name] for name in names}
     last = rows[x].max()
     records = [
         {
@@ -104,8 +112,8 @@ def line_chart(
         for at in (ticks[0], ticks[-1])
     ]
     _space_labels(records, log)
-    colours = {name: look.colour for name, look in looks.items()} | dict.fromkeys(known, "grey")
-    shapes = [SHAPES.get(look.marker, "circle") for look in looks.values()]
+    colours = {name: colour for name, (colour, _) in looks.items()} | dict.fromkeys(known, "grey")
+    shapes = [shape for _, shape in looks.values()]
     ranges = [*shapes, *["stroke"] * len(known)]
     shape = {"field": "name", "scale": {"domain": [*colours], "range": ranges}, "legend": LEGEND}
     base = {"x": _lengths(ticks, axes[0]), "color": _colour(colours), "opacity": _chosen()}
