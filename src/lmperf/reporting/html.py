@@ -17,14 +17,14 @@ from markdown_it.token import Token
 
 def to_html(text: str) -> str:
     """A page as HTML, with anchors at headings and links that lead to the pages of the site."""
-    parser = _parser()
+    parser = _parser(tags=True)
     return parser.renderer.render(_with_anchors(parser.parse(text)), parser.options, {})
 
 
 @lru_cache(maxsize=2**14)
 def inline(text: str) -> str:
     """One line of Markdown, such as a note or a cell with a link; tags in it are shown as text."""
-    return _inline_parser().renderInline(text)
+    return _parser(tags=False).renderInline(text)
 
 
 def anchor(heading: str) -> str:
@@ -42,18 +42,11 @@ def target(link: str) -> str:
 
 
 @cache
-def _parser() -> MarkdownIt:
-    made = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
+def _parser(tags: bool) -> MarkdownIt:
+    made = MarkdownIt("commonmark", {"html": tags}).enable(["table", "strikethrough"])
     made.add_render_rule("link_open", _link)
     made.add_render_rule("table_open", lambda *_: '<div class="scroll" tabindex="0"><table>\n')
     made.add_render_rule("table_close", lambda *_: "</table></div>\n")
-    return made
-
-
-@cache
-def _inline_parser() -> MarkdownIt:
-    made = MarkdownIt("commonmark", {"html": False})
-    made.add_render_rule("link_open", _link)
     return made
 
 
