@@ -5,17 +5,6 @@
   const AROUND = 80;  // pixels of a panel's axis and margins
   const WIDEST = 460;  // pixels of a panel
 
-  // Replaces the names of colours by those of the colour scheme.
-  function coloured(value, colours) {
-    if (typeof value === "string") {
-      return value.startsWith("colour:") ? colours[value.slice(7)] : value;
-    }
-    if (Array.isArray(value)) return value.map((one) => coloured(one, colours));
-    if (value === null || typeof value !== "object") return value;
-    const pairs = Object.entries(value).map(([key, one]) => [key, coloured(one, colours)]);
-    return Object.fromEntries(pairs);
-  }
-
   // As many panels side by side as the page is wide.
   function fitted(spec, width) {
     const words = spec.title && wrapped(spec.title.text.join(" "), width / 8);
@@ -59,9 +48,10 @@
     return lines;
   }
 
-  async function draw(figure, spec) {
+  async function draw(figure, text) {
     const theme = dark.matches ? "dark" : "light";
     const { colours, config } = THEMES[theme];
+    const spec = JSON.parse(text.replace(/(?<=")colour:(\w+)/g, (_, name) => colours[name]));
     const place = document.createElement("div");
     place.className = "chart";
     place.setAttribute("role", "img");
@@ -73,7 +63,7 @@
     };
     const width = figure.clientWidth;
     figure.append(place);
-    await vegaEmbed(place, coloured(fitted(spec, width), colours), options);
+    await vegaEmbed(place, fitted(spec, width), options);
     // The label says what the figure is; the tables have its numbers.
     for (const svg of place.querySelectorAll("svg")) svg.setAttribute("aria-hidden", "true");
     figure.querySelector("picture").hidden = true;
@@ -83,7 +73,7 @@
 
   for (const data of document.querySelectorAll("script[data-chart]")) {
     const figure = document.querySelector(`figure[data-spec="${data.dataset.chart}"]`);
-    const again = () => draw(figure, JSON.parse(data.textContent));
+    const again = () => draw(figure, data.textContent);
     // Far below the screen a figure is drawn when the reader comes near.
     const watch = new IntersectionObserver((seen) => {
       if (!seen.some((one) => one.isIntersecting)) return;
