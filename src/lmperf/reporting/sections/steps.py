@@ -101,15 +101,14 @@ def of_steps(columns: Iterable[Quantity], italic: bool = False) -> list[Quantity
 
     italic: whether they depend on the time, and are in italic where it is.
     """
-    return [observed(replace(one, where={**one.where, "phase": STEP}), italic) for one in columns]
-
-
-def observed(column: Quantity, italic: bool = False) -> Quantity:
-    """A column beside a time, without reasons for missing results; see `of_steps`."""
 
     def cell(one: Cell) -> Cell:
         if one.value is None:
             return Cell(EMPTY, state=NOT_RECORDED)
         return one if italic else replace(one, waits=False)
 
-    return replace(column, make=lambda evidence, rows: column.make(evidence, rows).map(cell))
+    def made(column: Quantity) -> Quantity:
+        make = lambda evidence, rows: column.make(evidence, rows).map(cell)  # noqa: E731
+        return replace(column, make=make, where={**column.where, "phase": STEP})
+
+    return [*map(made, columns)]
