@@ -4,7 +4,7 @@ import pytest
 from planted import evidence, row
 
 from lmperf.errors import UserError
-from lmperf.reporting.rows import Rows
+from lmperf.reporting.sections import Section
 from lmperf.reporting.words import NotMeasured
 
 
@@ -19,7 +19,7 @@ def steps():
             ("0.97B", "tf32", 200),
         )
     ]
-    return Rows.of(evidence(*made), "end_to_end")
+    return Section(evidence(*made)).rows("end_to_end")
 
 
 def test_rows_are_selected_by_values(steps):
@@ -56,5 +56,5 @@ def test_no_rows_say_nothing(steps):
 
 def test_condition_holds_up_to_a_value():
     made = [row("lrpe", ms, shape=str(n)) for n, ms in ((256, 1), (512, 2), (1024, 9))]
-    rows = Rows.of(evidence(*made), "lrpe")
+    rows = Section(evidence(*made)).rows("lrpe")
     assert rows.until("ms < 3", "shape") == "512" and rows.until("ms < 1", "shape") is None

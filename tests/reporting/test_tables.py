@@ -8,7 +8,6 @@ import pytest
 from planted import evidence, row
 
 from lmperf.reporting import formats
-from lmperf.reporting.rows import Rows
 from lmperf.reporting.tables import (
     across,
     beside,
@@ -35,7 +34,7 @@ def here():
 
 
 def tables(here, lines, columns, **options):
-    rows = Rows.of(here, "flash_attention").frame
+    rows = here.rows("flash_attention")
     rows.attrs["stem"] = "flash_attention"
     return list(made(here, rows, lines.split(), columns, **options))
 

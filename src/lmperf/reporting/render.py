@@ -154,7 +154,7 @@ class Page:
         """The rows of a benchmark."""
         if stem not in stems():
             raise UserError(f"there is no benchmark {stem}; {meant(stem, stems())}")
-        return Rows.of(self.evidence, stem)
+        return Rows(self.evidence, stem, self.evidence.rows(stem))
 
     def table(self, title: str, rows: Rows, lines: str, columns, split: str = "", **more) -> str:
         """The tables of a title, which may begin with a number; nothing without rows.

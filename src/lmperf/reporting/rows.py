@@ -28,11 +28,6 @@ class Rows:
     stem: str
     frame: pd.DataFrame
 
-    @classmethod
-    def of(cls, evidence: Evidence, stem: str, frame: pd.DataFrame | None = None) -> Rows:
-        """The rows of a benchmark, or a frame that was made from them."""
-        return cls(evidence, stem, evidence.rows(stem) if frame is None else frame)
-
     def __bool__(self) -> bool:
         """Whether there is a row."""
         return not self.frame.empty

@@ -45,7 +45,7 @@ class Section:
 
     def rows(self, stem: str, frame: pd.DataFrame | None = None) -> Rows:
         """The rows of a benchmark, or a frame that was made from them."""
-        return Rows.of(self.evidence, stem, frame)
+        return Rows(self.evidence, stem, self.evidence.rows(stem) if frame is None else frame)
 
     def of(self, stem: str) -> Section:
         """The section of another template."""
