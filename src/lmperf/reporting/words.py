@@ -140,9 +140,9 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def range_(values: Range, form: str = "sig") -> str:
+def range_(values: Iterable[float], form: str = "sig") -> str:
     """``low to high`` with the unit once; one value if both read the same."""
-    low, high = (FILTERS[form](value) for value in (values.low, values.high))
+    low, _, high = map(FILTERS[form], Range.of(values))
     unit = f" {high.rpartition(' ')[2]}" if " " in high else ""
     return high if low == high else f"{low.removesuffix(unit)} to {high}"
 

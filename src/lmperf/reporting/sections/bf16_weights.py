@@ -19,7 +19,7 @@ from lmperf.reporting.sections.steps import (
     compared,
 )
 from lmperf.reporting.sections.what_to_run import WhatToRun, in_reading_order
-from lmperf.reporting.words import NotMeasured, Range
+from lmperf.reporting.words import NotMeasured
 from lmperf.statistics import FASTER
 
 GROWS = 1.03  # a larger batch gains nothing unless it makes so many times as many tokens a second
@@ -94,14 +94,6 @@ class Bf16Weights(Section):
             found[~found["waits"]], "bf16 weights and SDPA wait for the CPU, or were not measured"
         )
         return sorted_for_reading(found, ["size"])
-
-    @property
-    def over_sdpa_range(self) -> Range:
-        return Range.of(self.over_sdpa["ratio"])
-
-    @property
-    def memory_over_sdpa(self) -> Range:
-        return Range.of(self.over_sdpa["peak_gib"] / self.over_sdpa["peak_gib_base"])
 
     @property
     def growing(self) -> pd.DataFrame:

@@ -27,7 +27,6 @@ COMPONENTS = (
     *("parameters", "weight_copies", "gradients", "optimizer", "activations", "temporary"),
     *("inputs", "workspace"),
 )
-LITTLE = 0.10  # a change of the peak within it is little
 LEAST_COPIES = 0.01  # of a peak; where copies of weights take less, it comes after their use
 
 
@@ -130,9 +129,6 @@ class Memory(Section):
         parts = wide.loc[size] / MIB_IN_GIB
         saved = parts["activations_mib", SINGLE] - parts["activations_mib", HALF]
         return Autocast(change, size, parts["weight_copies_mib", HALF], saved)
-
-    def is_little(self, change: Range) -> bool:
-        return max(-change.low, change.high) <= LITTLE
 
     # A float32 train step at the shortest and the longest context, predicted.
 

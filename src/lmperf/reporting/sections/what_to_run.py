@@ -24,7 +24,7 @@ from lmperf.reporting.sections.steps import (
     steps,
     usual,
 )
-from lmperf.reporting.words import NotMeasured, Range
+from lmperf.reporting.words import NotMeasured
 from lmperf.statistics import FASTER
 from lmperf.transformer.rungs import RUNGS, STEPS_ALONE
 from lmperf.transformer.sizes import SIZES
@@ -213,11 +213,6 @@ class WhatToRun(Section):
         found = compared(self.evidence, GRAPH, SDPA_GRAPH)
         found = found[found.index.isin(self.valid.index) & ~found["waits"]]
         return some(found, "no size has both graphs")
-
-    @property
-    def fused_gain(self) -> Range:
-        """How many times as fast the fused one is, by size."""
-        return Range.of(self.fused_over_sdpa["ratio"])
 
     @property
     def copies(self) -> pd.Series:
