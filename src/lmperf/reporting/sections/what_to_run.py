@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cached_property
-from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -36,9 +35,8 @@ SIMPLEST = (
     *("triton", "triton_compiled", "triton_compiled_blocks"),
     *("fused_loss", "fused_blocks", "sdpa_graph", "graph"),
 )
-COLUMNS = (SDPA, SDPA_GRAPH, GRAPH)  # of the times on a GPU; see `columns`
+COLUMNS = (SDPA, SDPA_GRAPH, GRAPH)  # of the times on a GPU
 CLOSE = 0.02  # a recipe that takes at most this much longer is as good as the fastest
-TO_MEASURE = {"state": "to measure", "words": "to measure", "signs": (), "key": None}
 
 
 class WhatToRun(Section):
@@ -189,11 +187,11 @@ class WhatToRun(Section):
         `held` is the step whose peak is shown, which does not depend on the CPU; `larger` has the
         best larger batch. `shown` is the way in words.
         """
-        shown, best = self.shown, self.fastest
+        shown, failed = self.shown, self.steps[self.steps["state"].notna()]
         parts = [
             shown.assign(shown=shown["way"].map(lambda way: way.words)),
-            self._without_time(),
-            best.assign(implementation="fastest"),
+            failed[failed["way"].isin(COLUMNS)] if self.evidence.is_cuda else failed.iloc[:0],
+            self.fastest.assign(implementation="fastest"),
             self.held.assign(implementation="held", waits=False),
             self.best_larger.assign(implementation="larger"),
         ]
@@ -228,26 +226,6 @@ class WhatToRun(Section):
         found = found[["size", "sdpa_ms", "fused_ms", "device_ms"]].dropna()
         found = some(found, "no size has all three, on one GPU")
         return sorted_for_reading(found, ["size"]).iloc[-1]
-
-    @property
-    def columns(self) -> list[Way]:
-        """The ways with a column of times on a GPU.
-
-        Of SDPA with and without a graph, those that were measured; of none, the one without.
-        """
-        known = {*self.steps["way"]}
-        left_out = {SDPA_GRAPH} if SDPA_GRAPH not in known else {SDPA} - known
-        return [way for way in COLUMNS if way not in left_out]
-
-    def _without_time(self) -> pd.DataFrame:
-        """On a GPU: the steps of the columns of times that have none, or are to be measured."""
-        if not self.evidence.is_cuda:
-            return self.wide.iloc[:0]
-        rows = self.steps[self.steps["way"].isin(self.columns)]
-        there = {*zip(rows["size"], rows["way"], strict=True)}
-        lacking = [each for each in product(self.sizes, self.columns) if each not in there]
-        owed = [{"size": size, **way.axes, **TO_MEASURE} for size, way in lacking]
-        return pd.concat([rows[rows["state"].notna()], pd.DataFrame(owed)])
 
     @cached_property
     def larger(self) -> pd.DataFrame:
