@@ -48,7 +48,7 @@ def calls(compiled=None, spread=1.0, lengths=LENGTHS):
 
 
 def plain(*rows):
-    return section("attention", planted.evidence(*rows))
+    return section(planted.evidence(*rows), "attention")
 
 
 def test_matrices_exclude_inputs_and_outputs():

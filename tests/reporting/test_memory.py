@@ -54,6 +54,6 @@ def step(at=110, gradients=4.0):
     [(149, 4.9, True), (151, 4.9, False), (149, 5.1, False), (99, 0, False)],
 )
 def test_peak_at_the_beginning_of_the_backward(at, gradients, begins):
-    peak_of = section("memory_timeline", planted.evidence(*step(at, gradients))).peak
+    peak_of = section(planted.evidence(*step(at, gradients)), "memory_timeline").peak
     assert peak_of.begins_backward == begins
     assert peak_of.owner == "activations"

@@ -30,7 +30,7 @@ def rungs(mib, **values):
 
 
 def ladder(*rows):
-    return section("memory_ladder", planted.evidence(*rows))
+    return section(planted.evidence(*rows), "memory_ladder")
 
 
 @pytest.mark.parametrize("flash, saves", [(6290, True), (6310, False), (7500, False)])
@@ -59,7 +59,7 @@ def checkpoints(each=1.4, spread=1.0, size="0.97B", **none):
 
 
 def saved(*rows):
-    return section("checkpointing", planted.evidence(*rows))
+    return section(planted.evidence(*rows), "checkpointing")
 
 
 OOM = {"ms": None, "peak_mib": None, "status": "oom"}

@@ -13,6 +13,6 @@ from lmperf.reporting.sections import section
 )
 def test_verdict_over_sdpa_follows_times(ms, verdict, gains):
     rows = sdpa(100.0), rung("bf16_graph", ms)
-    made = section("bf16_weights", planted.evidence(*rows))
+    made = section(planted.evidence(*rows), "bf16_weights")
     assert {*made.over_sdpa["verdict"]} == {verdict}
     assert made.gains is gains

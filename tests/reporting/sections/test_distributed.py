@@ -66,7 +66,7 @@ def test_steps_of_other_gpus_or_software_are_not_compared(environments, gpus, wo
 def test_peak_is_the_larger_one(name, timed, apart, shown):
     rows = [step(name, 50, peak_mib=timed and timed * 1024)]
     rows += [memory(name, "peak", apart)] if apart else []
-    peak = section("distributed", evidence(*rows)).steps.frame["peak"].iloc[0]
+    peak = section(evidence(*rows), "distributed").steps.frame["peak"].iloc[0]
     assert peak == pytest.approx(shown) if shown else peak != peak
 
 
@@ -91,4 +91,4 @@ def test_ledger_shows_how_much_longer_profiled_steps_are():
 )
 def test_bus_bandwidth_counts_as_nccl_tests_do(operation, ranks, factor):
     of = evidence(collective(operation, 1e9, 1.0, ranks=ranks))
-    assert section("collectives", of).every.frame["bus"].iloc[0] == pytest.approx(1000 * factor)
+    assert section(of, "collectives").every.frame["bus"].iloc[0] == pytest.approx(1000 * factor)

@@ -18,7 +18,7 @@ def step(ms, implementation="eager", dtype=AUTOCAST, **values):
 
 
 def section_of(*rows):
-    return section("end_to_end", planted.evidence(*rows))
+    return section(planted.evidence(*rows), "end_to_end")
 
 
 def sentence(page, start):

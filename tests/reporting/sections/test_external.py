@@ -42,7 +42,7 @@ def test_failed_check_withholds_the_time_but_shows_the_error():
 
 def test_it_is_compared_with_the_fastest_of_the_others():
     rows = kernel(2), kernel(4, "triton"), kernel(1, "compiled")
-    [one] = section("external", planted.evidence(*rows)).each("lrpe")
+    [one] = section(planted.evidence(*rows), "external").each("lrpe")
     other, gain, judged = one.fastest
     assert (other, gain.mean, tuple(judged)) == ("compiled", pytest.approx(0.5), (1, 1))
 

@@ -8,7 +8,7 @@ from lmperf.reporting.sections import section
 
 
 def host(*rows):
-    return section("host", planted.evidence(*rows))
+    return section(planted.evidence(*rows), "host")
 
 
 def text(*rows):

@@ -15,7 +15,7 @@ WORDS = {rung.name: rung.name for rung in RUNGS}
 
 
 def ladder(*rows):
-    return section("ladder", planted.evidence(*rows))
+    return section(planted.evidence(*rows), "ladder")
 
 
 def both(ms, **values):

@@ -16,7 +16,7 @@ def runs(*of_half, exact=(2.0, 2.1), size=LARGE):
 
 
 def losses(*rows):
-    return section("losses", planted.evidence(*rows))
+    return section(planted.evidence(*rows), "losses")
 
 
 @pytest.mark.parametrize(

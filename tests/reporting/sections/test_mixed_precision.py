@@ -52,7 +52,7 @@ def dtypes(changed):
 
 
 def of(*rows):
-    return section(STEM, planted.evidence(*rows))
+    return section(planted.evidence(*rows), STEM)
 
 
 def first_page(*rows):

@@ -29,7 +29,7 @@ def case(dtype=SINGLE, wall=None, **classes):
 
 
 def of(*cases):
-    return section("profiles", planted.evidence(*(row for rows in cases for row in rows)))
+    return section(planted.evidence(*(row for rows in cases for row in rows)), "profiles")
 
 
 def steps(copy):

@@ -14,7 +14,7 @@ def attention(seq_len, ms, **values):
 
 def lines(*rows):
     """(title, lines) of each topic of the page."""
-    topics = section("published", planted.evidence(*rows)).by_topic
+    topics = section(planted.evidence(*rows), "published").by_topic
     return {title: lines.frame for title, lines, _ in topics}
 
 

@@ -16,7 +16,7 @@ STEP |= {"implementation": "eager", "phase": "train_step"}
 
 
 def of(*rows):
-    return section("questions", planted.evidence(*rows))
+    return section(planted.evidence(*rows), "questions")
 
 
 @pytest.mark.parametrize(("host_ms", "waits"), [(29, True), (0.1, False)])

@@ -26,7 +26,7 @@ def made(*pairs):
     again = {}
     for first, second in pairs:
         again.setdefault(first["stem"], []).append(second)
-    return section("repeatability", planted.evidence(*rows, again=again))
+    return section(planted.evidence(*rows, again=again), "repeatability")
 
 
 def a_step(**values):

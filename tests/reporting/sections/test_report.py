@@ -12,7 +12,7 @@ from lmperf.workflow import TEMPLATES
 
 
 def report(*rows, **more):
-    return section("report", planted.evidence(*rows, **more))
+    return section(planted.evidence(*rows, **more), "report")
 
 
 def page(*rows, **more):
@@ -95,4 +95,4 @@ def test_first_page_links_to_tables_that_exist():
         for call in re.findall(r"see\((.*?)\) ?}}", text)
         for table in re.findall(r"\b[A-Z]\d\b", call)
     }
-    assert len(named) > 10 and named <= {*section("questions", planted.evidence()).places}
+    assert len(named) > 10 and named <= {*section(planted.evidence(), "questions").places}

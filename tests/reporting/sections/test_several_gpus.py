@@ -14,7 +14,7 @@ ONE, OTHERS = {"one_rank": 100}, {"overlapped": 60, "ddp": 62}
 
 
 def sections(*rows: dict[str, str]) -> Distributed:
-    return section("distributed", evidence(*rows))
+    return section(evidence(*rows), "distributed")
 
 
 def first_page(of: Evidence) -> planted.Page:

@@ -17,7 +17,7 @@ def series(first=(110.0, 30.0, 15.0)):
 
 
 def warmup_of(*rows):
-    return section("warmup", planted.evidence(*rows))
+    return section(planted.evidence(*rows), "warmup")
 
 
 def test_first_step_costs_what_it_takes_longer():

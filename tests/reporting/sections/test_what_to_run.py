@@ -14,7 +14,7 @@ SMALL = "0.13B"
 
 
 def run(*rows, **more):
-    return section("what_to_run", planted.evidence(*rows, **more))
+    return section(planted.evidence(*rows, **more), "what_to_run")
 
 
 def page(*rows, **more):

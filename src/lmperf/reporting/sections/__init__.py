@@ -49,27 +49,19 @@ class Section:
 
     def of(self, stem: str) -> Section:
         """The section of another template."""
-        return section(stem, self.evidence)
+        return section(self.evidence, stem)
 
     def table_rows(self, records: Iterable[dict]) -> Rows:
         """Lines of a table that are no rows of evidence, such as one size with its best times."""
         return self.rows("", pd.DataFrame(list(records)))
 
 
-def section(stem: str, evidence: Evidence) -> Section:
-    """The section of a stem for this evidence, made once."""
-    return _section(evidence, stem)
-
-
 @once
-def _section(evidence: Evidence, stem: str) -> Section:
+def section(evidence: Evidence, stem: str) -> Section:
+    """The section of a stem for this evidence."""
     name = f"{__package__}.{stem}"
     if not stem.isidentifier() or importlib.util.find_spec(name) is None:
         return Section(evidence)
-    module = importlib.import_module(name)
-    of_module = next(
-        one
-        for one in vars(module).values()
-        if isinstance(one, type) and issubclass(one, Section) and one.__module__ == name
-    )
+    importlib.import_module(name)
+    of_module = next(one for one in Section.__subclasses__() if one.__module__ == name)
     return of_module(evidence)
