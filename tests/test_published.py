@@ -49,7 +49,8 @@ def test_published_report_matches_its_evidence(copy, machine):
 
 
 def test_machine_with_repeated_rows_can_be_compared():
-    one = read_result("cpu-amd-epyc-avx-512-bf16", ROOT)
-    assert (ROOT / "report/cpu-amd-epyc-avx-512-bf16/evidence/repeatability.csv").exists()
+    folder = ROOT / "report" / "cpu-amd-epyc-avx-512-bf16"
+    assert (folder / "evidence" / "repeatability.csv").exists()
+    one = read_result(str(folder))
     found = compare(one, one)
     assert found.left["the same measurement in both"] > 100 and found.rows.empty

@@ -24,13 +24,13 @@ from lmperf.reporting.evidence import Evidence
 REPORT = "report"
 
 
-def read_result(name: str, root: Path = Path()) -> Evidence:
-    """The evidence of this name (see the module) in the project at ``root``.
+def read_result(name: str) -> Evidence:
+    """The evidence of this name (see the module) in the project of the current folder.
 
     Raises:
         UserError: there is no such result, or its evidence is damaged.
     """
-    with folder_of(name, root) as folder:
+    with folder_of(name) as folder:
         evidence = evidence_in(folder, name)
         damage = [*evidence.damaged.values(), *(unreadable(evidence, of) for of in evidence.raw)]
         for why in filter(None, damage):
