@@ -26,7 +26,7 @@ from lmperf.benchmarks import load, stems
 from lmperf.errors import UserError
 from lmperf.evidence.plausible import EVENT_STEP_MS
 from lmperf.names import size_words
-from lmperf.reporting.evidence import Evidence, of_one_call, rounds
+from lmperf.reporting.evidence import Evidence, rounds
 from lmperf.reporting.words import absent, count, listed
 from lmperf.statistics import (
     FALSE_DISCOVERY,
@@ -43,7 +43,6 @@ from lmperf.statistics import (
 )
 
 AT_LEAST = 0.02
-CEILINGS = "ceilings"
 BROKEN, MENDED, CLOCK = "broken", "mended", "clock"
 # Worst first.
 VERDICTS = (BROKEN, SLOWER, CLOCK, UNRESOLVED, SAME, FASTER, MENDED)
@@ -217,7 +216,6 @@ def joined(old: Evidence, new: Evidence, stem: str) -> pd.DataFrame:
     sides = []
     for evidence in (old, new):
         rows = evidence.rows(stem)
-        rows = of_one_call(rows) if stem == CEILINGS else rows
         texts, floor = {n: _texts(rows[n]) for n in keys}, evidence.floors_of(rows["noise_kind"])
         rows = rows.assign(row=rows.index, floor=floor, **texts)
         # Observations, such as kernels, have several rows for a case.

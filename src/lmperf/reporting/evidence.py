@@ -190,10 +190,8 @@ class Evidence:
         """
         found = [pd.DataFrame(columns=["noise_kind", "ms", "ms_again", "gpus", "gpus_again"])]
         for stem in self.again:
-            first, second = self.rows(stem), self._judged(stem, again=True)
-            if stem == "ceilings":
-                first, second = of_one_call(first), of_one_call(second)
-            both = first.drop_duplicates("key").merge(second, on="key", suffixes=("", "_again"))
+            first, second = self.rows(stem).drop_duplicates("key"), self._judged(stem, again=True)
+            both = first.merge(second, on="key", suffixes=("", "_again"))
             both = both[both["state"].isna() & both["state_again"].isna()]
             kind = both["noise_kind"].mask(both["noise_kind_again"] == WAITING, WAITING)
             # Before the rows of all benchmarks are joined, which makes whole numbers floats.
@@ -239,6 +237,7 @@ class Evidence:
         on_gpu = frame["environment"].isin(cuda)
         is_step = isinstance(benchmark, Timed) and benchmark.clock == "step"
         frame = judged(frame, floors, self.stale, on_gpu, is_step)
+        frame = of_one_call(frame) if stem == "ceilings" else frame
         dtypes = frame.get("dtype", pd.Series(dtype=object)).dropna()
         rates = {dtype: self.peak(dtype) for dtype in dtypes.unique()}
         sheets = {dtype: self.sheet_tflops(dtype) for dtype in dtypes.unique()}
@@ -390,7 +389,8 @@ def rounds(texts: pd.Series) -> np.ndarray:
 def of_one_call(rows: pd.DataFrame) -> pd.DataFrame:
     """Ceilings with times of one call: a round under load has as many calls as fit into it."""
     calls = rows["calls"].fillna(1)
-    times = {name: rows[name] / calls for name in ("ms", "median_ms")}
+    names = ("median_ms", "ms", "low_ms", "high_ms", "mean_ms", "std_ms")
+    times = {name: rows[name] / calls for name in names}
     of_rounds = rounds(rows["rounds_ms"]) / calls.to_numpy()[:, None]
     one_call = [";".join(map(repr, of[~np.isnan(of)].tolist())) or None for of in of_rounds]
     return rows.assign(**times, rounds_ms=one_call)
