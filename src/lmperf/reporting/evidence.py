@@ -259,7 +259,7 @@ class Evidence:
         rows = typed(self.raw.get("ceilings", ()), benchmark)
         rows = rows[rows["status"] == "ok"]
         rate = rows["tflops"].where(rows["operation"] == "matmul", rows["bandwidth_gbps"])
-        by = [rows["operation"], rows["dtype"], rows["load"].fillna("burst")]
+        by = [rows[name] for name in ("operation", "dtype", "load")]
         return rate.groupby(by).max().dropna().to_dict()
 
     def peak(self, dtype: str, load: str = "burst") -> float:

@@ -66,12 +66,6 @@ class Method(Section):
                     yield {"fact": words, "environment": name, "value": said}
 
     @cached_property
-    def ceilings(self) -> Rows:
-        """The ceilings in single calls (load burst), and back to back (sustained)."""
-        rows = self.rows("ceilings").frame
-        return self.rows("ceilings", rows.assign(load=rows["load"].fillna("burst")))
-
-    @cached_property
     def sheet(self) -> Rows:
         """The rates of the device's data sheet; nothing if it is unknown."""
         sheet = self.evidence.sheet
