@@ -25,6 +25,7 @@ import pandas as pd
 from lmperf.benchmarks import load, stems
 from lmperf.errors import UserError
 from lmperf.evidence.plausible import EVENT_STEP_MS
+from lmperf.evidence.rows import row_name
 from lmperf.names import size_words
 from lmperf.reporting.evidence import Evidence, rounds
 from lmperf.reporting.words import absent, count, listed
@@ -221,11 +222,9 @@ def joined(old: Evidence, new: Evidence, stem: str) -> pd.DataFrame:
         # Observations, such as kernels, have several rows for a case.
         sides.append(rows[[*keys, *_OF_SIDE]].drop_duplicates(keys))
     both = sides[0].merge(sides[1], "outer", keys, suffixes=("_old", "_new"), indicator="side")
-    axes = [{k: v for k, v in row.items() if v} for row in both[cell].to_dict("records")]
-    names = [
-        ", ".join([*(f"{axis}={value}" for axis, value in of.items()), *case])
-        for of, *case in zip(axes, both["implementation"], both["phase"], strict=True)
-    ]
+    rows = both[keys].to_dict("records")
+    axes = [{name: row[name] for name in cell if row[name]} for row in rows]
+    names = [row_name(benchmark, row) for row in rows]
     return both.drop(columns=cell).assign(benchmark=stem, axes=axes, name=names)
 
 
