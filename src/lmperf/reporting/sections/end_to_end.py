@@ -110,7 +110,7 @@ class EndToEnd(Section):
         return BLOCKS if BLOCKS in self.steps.valid.values("implementation") else WHOLE
 
     @cached_property
-    def _repaid(self) -> pd.DataFrame:
+    def repaid(self) -> pd.DataFrame:
         """Compiled steps beside eager ones, where the interval of the ratio lies above 1.
 
         Also steps that wait for the CPU, which have no verdict.
@@ -121,13 +121,8 @@ class EndToEnd(Section):
     @property
     def pay_back(self) -> Range:
         """Steps after which compiling has paid back the seconds of its first calls."""
-        found = self._repaid
+        found = self.repaid
         return Range.of(np.ceil(1e3 * found["compile_s"] / (found["ms_base"] - found["ms"])))
-
-    @property
-    def seconds(self) -> Range:
-        """Seconds of the first calls of the compiled models of `pay_back`."""
-        return Range.of(self._repaid["compile_s"])
 
     @property
     def whole_cost(self) -> Range:

@@ -141,11 +141,6 @@ class Questions(Section):
         """How far the kernels of a phase are from its time, a fraction."""
         return Range.of((having(self.confirmed, **where)["filled"] - 1).abs())
 
-    @property
-    def filled(self) -> Range:
-        """How much of the time of phases that wait for the CPU their kernels fill."""
-        return Range.of(having(self.confirmed, waits=True)["filled"])
-
     def in_forward(self, rows: pd.DataFrame, **where) -> pd.DataFrame:
         """Of some rows those of the forward whose longest kernel the write-up names."""
         return having(rows, **(self.of("profiles").first_kernel[CASE].to_dict() | where))
