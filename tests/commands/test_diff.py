@@ -8,6 +8,7 @@ from made_up import timed
 from repository import commit, git
 
 from lmperf.benchmarks import load
+from lmperf.evidence.repeatability import Repeated
 from lmperf.evidence.store import Evidence
 
 IDENTITY = ("batch", "seq_len", "d_head", "dtype", "causal", "implementation", "phase")
@@ -31,6 +32,17 @@ def test_diff_exits_with_1_on_a_regression(tmp_path, lmperf):
     only = ("--only", "seq_len=130,seq_len=131", "--format", "json")
     code, out, _ = lmperf("diff", old, new, *only)
     assert {row["axes"]["seq_len"] for row in json.loads(out)["rows"]} == {"130", "131"}
+
+
+def test_difference_within_the_noise_floor_is_no_regression(tmp_path, lmperf):
+    old, new = write(tmp_path / "old"), write(tmp_path / "new", 1.1, 1)
+    rows, _ = Evidence(tmp_path / "old", "attention", IDENTITY).published()
+    again = [
+        row | {"benchmark": "attention", "median_ms": str(1.2 * float(row["median_ms"]))}
+        for row in rows
+    ]
+    Repeated(tmp_path / "old").publish(again)
+    assert lmperf("diff", old, new)[0] == 0
 
 
 def test_bad_input_prints_one_line_and_exits_with_2(tmp_path, lmperf):

@@ -10,11 +10,13 @@ import contextlib
 import io
 import tarfile
 import tempfile
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
 from lmperf.benchmarks import stems
 from lmperf.errors import UserError
+from lmperf.evidence import repeatability
 from lmperf.evidence.machine import FILE, git, read_facts
 from lmperf.evidence.rows import as_read
 from lmperf.evidence.store import EVIDENCE, read
@@ -44,13 +46,16 @@ def evidence_in(folder: Path, name: str) -> Evidence:
     """The evidence in a folder under a name; its `damaged` says which files cannot be read."""
     facts, damage = read_facts(folder)
     raw, damaged = {}, {"machine": damage} if damage else {}
-    for stem in stems():
+    for stem in (*stems(), repeatability.STEM):
         rows, faults = read(folder / EVIDENCE / f"{stem}.csv")
         if faults:
             damaged[stem] = faults[0].replace(f"{folder}/", "")
         elif rows:
             raw[stem] = [as_read(row) for row in rows]
-    return Evidence(name, facts, raw, damaged=damaged)
+    again = defaultdict(list)
+    for row in raw.pop(repeatability.STEM, ()):
+        again[row[repeatability.BENCHMARK]].append(row)
+    return Evidence(name, facts, raw, damaged=damaged, again=again)
 
 
 def unreadable(evidence: Evidence, stem: str) -> str:
