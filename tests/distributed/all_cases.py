@@ -17,8 +17,7 @@ def run(rank: Rank) -> dict[str, Any]:
     """Name of a part -> what it returns on this rank."""
     strategy_cases.use_toy(pytest.MonkeyPatch())
     return {
-        "operations": collective_cases.all_operations(rank),
-        "cell": collective_cases.gates_of_cell(rank),
+        "cells": collective_cases.gates_of_cells(rank),
         "course": strategy_cases.course(rank),
         "strategies": {
             (name, dtype): found
