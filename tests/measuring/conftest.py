@@ -10,9 +10,8 @@ from lmperf.measuring.supervisor import Supervisor
 
 
 @pytest.fixture(autouse=True)
-def alone(tmp_path, monkeypatch):
-    """Give each test a lock, and a folder for the marks of its implementations."""
-    monkeypatch.setenv("LMPERF_LOCK", str(tmp_path / "lock"))
+def marks(tmp_path, monkeypatch):
+    """Give each test a folder for the marks of its implementations."""
     monkeypatch.setenv("TOY_MARKS", str(tmp_path))
 
 

@@ -1,6 +1,5 @@
-"""What the tests know of the processes of the toy benchmarks."""
+"""What the tests know of the processes that they start."""
 
-import os
 from pathlib import Path
 
 
@@ -11,8 +10,3 @@ def is_alive(pid: int) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return False
     return "Z" not in text.rpartition(")")[2].split()[0]
-
-
-def marked(name: str) -> int:
-    """The process id that an implementation has left in a file."""
-    return int((Path(os.environ["TOY_MARKS"]) / name).read_text())

@@ -2,7 +2,6 @@
 
 import pytest
 import toys
-from processes_of_toys import is_alive, marked
 
 from lmperf.gate import UNCHECKED
 
@@ -17,7 +16,6 @@ def statuses(rows):
 def test_python_faults_cost_one_case_each_and_no_process(measured):
     names = ["doubles", "raises", "asks_for_a_pebibyte", "is_wrong", "is_not_finite"]
     names += ["is_unsupported", "is_too_large_to_check", "also_doubles", "prints_a_lot"]
-    names += ["leaves_a_daemon"]
     rows = measured(names, **SIZE)
     assert statuses(rows) == {
         "doubles": {"ok"},
@@ -29,7 +27,6 @@ def test_python_faults_cost_one_case_each_and_no_process(measured):
         "is_too_large_to_check": {"failed_check"},
         "also_doubles": {"ok"},
         "prints_a_lot": {"ok"},
-        "leaves_a_daemon": {"ok"},
     }
     assert all(len(of) == 2 for of in rows.values())
     assert rows["raises"][0]["reason"].startswith(
@@ -38,7 +35,6 @@ def test_python_faults_cost_one_case_each_and_no_process(measured):
     assert float(rows["asks_for_a_pebibyte"][0]["requested_bytes"]) == 2**50
     assert rows["is_too_large_to_check"][0]["reason"] == UNCHECKED
     assert float(rows["is_wrong"][0]["max_error"]) > float(rows["is_wrong"][0]["error_bound"])
-    assert not is_alive(marked("daemon")), "it ends with its worker"
     for row in rows["doubles"]:
         assert float(row["low_ms"]) <= float(row["median_ms"]) <= float(row["high_ms"])
         assert 6 <= len(row["rounds_ms"].split(";")) <= 20 and row["max_error"] == 0
@@ -56,11 +52,10 @@ def test_a_worker_that_dies_is_tried_once_more(measured, said):
 
 
 def test_what_hangs_twice_is_skipped(measured):
-    rows = measured(["stops_with_children"], toys.Short)["stops_with_children"]
+    rows = measured(["stops"], toys.Short)["stops"]
     assert [row["size"] for row in rows] == [8, 16, 32]
     assert [row["status"] for row in rows] == ["timeout"] * 3
     assert rows[0]["reason"] == "no answer within 3 s" and rows[2]["reason"].startswith("skipped")
-    assert not is_alive(marked("child")) and not is_alive(marked("daemon"))
 
 
 def test_weights_that_one_implementation_poisons_are_put_back(measured):

@@ -9,17 +9,15 @@ SIZE = {"size": [8]}
 
 
 def test_faults_cost_only_their_own_rows(measured):
-    names = ["doubles", "asks_for_a_pebibyte", "is_not_finite", "exits", "stops_with_children"]
-    names += ["writes_where_nothing_is", "leaves_a_daemon", "also_doubles"]
+    names = ["doubles", "asks_for_a_pebibyte", "is_not_finite", "stops"]
+    names += ["writes_where_nothing_is", "also_doubles"]
     rows = measured(names, toys.Short, device="cuda", **SIZE)
     assert {name: of[0]["status"] for name, of in rows.items()} == {
         "doubles": "ok",
         "asks_for_a_pebibyte": "oom",
         "is_not_finite": "nan",
-        "exits": "crash",
-        "stops_with_children": "timeout",
+        "stops": "timeout",
         "writes_where_nothing_is": "crash",
-        "leaves_a_daemon": "ok",
         "also_doubles": "ok",
     }
     assert "CUDA" in rows["writes_where_nothing_is"][0]["reason"]

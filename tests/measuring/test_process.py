@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from processes_of_toys import is_alive, marked
+from processes_of_toys import is_alive
 
 import lmperf
 from lmperf.measuring.process import Lost, Process, family
@@ -63,10 +63,15 @@ def worker(tmp_path):
     return write
 
 
-def received(path, seconds=30.0):
+def received(path):
     """The first message of a worker."""
     with Process(b"", (), os.environ, path) as process:
-        return process.receive(seconds)
+        return process.receive(30.0)
+
+
+def marked(name):
+    """The process id that a worker has left in a file."""
+    return int((Path(os.environ["TOY_MARKS"]) / name).read_text())
 
 
 @pytest.mark.parametrize(
@@ -85,8 +90,12 @@ def test_lost_worker_says_how_it_ended(worker, lines, words):
     wait_for(lambda: not is_alive(marked("worker")))
 
 
-def test_output_without_end_is_no_message(worker):
-    assert received(worker("while True: os.write(1, b'still here' * 100)"), 0.5) is None
+def test_worker_that_only_prints_has_no_message_and_is_ended(worker):
+    lines = ("if os.fork() == 0: daemon()", "os.wait()", "os.write(pipe, b'{}\\n')")
+    path = worker(*lines, "while True: os.write(1, b'still here' * 100)")
+    with Process(b"", (), os.environ, path) as process:
+        assert process.receive(30.0) == {} and process.receive(0.5) is None
+    assert not is_alive(marked("worker")) and not is_alive(marked("daemon"))
 
 
 def test_daemon_of_a_worker_ends_with_it(worker):

@@ -3,8 +3,6 @@
 import ctypes
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -25,7 +23,7 @@ from lmperf.benchmark import (
 )
 from lmperf.gate import Gate
 
-MARKS = Path(os.environ.get("TOY_MARKS", "/tmp"))  # where faults leave their process ids
+MARKS = Path(os.environ.get("TOY_MARKS", "/tmp"))  # where a fault leaves that it was there
 AXES = (Axis("size", int), Axis("dtype", str, ("float32",)))
 
 
@@ -37,10 +35,6 @@ def grids_of(implementations, **axes):
 
 def doubles(x):
     return x * 2
-
-
-def exits(x):
-    os._exit(3)
 
 
 def segfaults(x):
@@ -63,25 +57,8 @@ def is_not_finite(x):
     return x * float("nan")
 
 
-def leaves_a_daemon(x):
-    """Forks a grandchild that has its own session, and does not wait for it."""
-    if not (MARKS / "daemon").exists():
-        child = os.fork()
-        if child == 0:
-            os.setsid()
-            if (daemon := os.fork()) == 0:
-                time.sleep(600)
-            (MARKS / "daemon").write_text(str(daemon))
-            os._exit(0)
-        os.waitpid(child, 0)
-    return x * 2
-
-
-def stops_with_children(x):
+def stops(x):
     """Hangs, and does not end by a signal that it could handle."""
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-    (MARKS / "child").write_text(str(child.pid))
-    leaves_a_daemon(x)
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
@@ -113,8 +90,8 @@ def prints_a_lot(x):
 
 
 FUNCTIONS = (
-    *(doubles, exits, segfaults, raises, asks_for_a_pebibyte, is_wrong, is_not_finite),
-    *(leaves_a_daemon, stops_with_children, is_killed_once, writes_where_nothing_is, prints_a_lot),
+    *(doubles, segfaults, raises, asks_for_a_pebibyte, is_wrong, is_not_finite),
+    *(stops, is_killed_once, writes_where_nothing_is, prints_a_lot),
 )
 
 
