@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from lmperf.attention import reference
-from lmperf.attention.reference import attention, attention_float64, bytes_moved, flops
+from lmperf.attention.reference import attention_float64, bytes_moved, flops
 
 
 def by_autograd(q, k, v, grad_out, causal, scale):
@@ -27,14 +27,6 @@ def test_float64_reference_matches_autograd(monkeypatch, causal, chunk):
     got = attention_float64(*x, causal, scale=0.5)
     for name, expected in by_autograd(*x, causal, 0.5).items():
         torch.testing.assert_close(got[name], expected, rtol=1e-10, atol=1e-12)
-
-
-def test_plain_attention_matches_definition_for_any_rank():
-    for shape in [(5, 4), (2, 5, 4), (2, 3, 5, 4)]:
-        q, k, v = (torch.randn(shape, dtype=torch.float64) for _ in range(3))
-        for causal in (False, True):
-            expected = by_autograd(q, k, v, torch.zeros_like(q), causal, 0.5)["out"]
-            torch.testing.assert_close(attention(q, k, v, causal), expected)
 
 
 def test_flops_and_bytes_follow_the_closed_forms():

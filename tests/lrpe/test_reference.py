@@ -4,7 +4,7 @@ import math
 import pytest
 import torch
 
-from lmperf.lrpe.reference import bytes_moved, cosines_float64, flops, lrpe_cosine
+from lmperf.lrpe.reference import bytes_moved, cosines_float64, flops
 
 
 @pytest.mark.parametrize(
@@ -22,17 +22,6 @@ def test_angles_match_the_definition(shape, d, extra_tokens):
         angle = index[i - 1] * float(theta[h, c - (i - 1) * e])
         assert float(cosine[h, p, c]) == pytest.approx(math.cos(angle), abs=1e-12)
         assert float(sine[h, p, c]) == pytest.approx(math.sin(angle), abs=1e-12)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_plain_pytorch_matches_float64(dtype):
-    torch.manual_seed(0)
-    x, theta = torch.randn(2, 2, 14, 10).to(dtype), torch.rand(2, 5)
-    cosine, sine = cosines_float64(theta, (3, 4), 10, 2)
-    expected = torch.cat([x.double() * cosine, x.double() * sine], dim=-1).to(dtype)
-    out = lrpe_cosine(x, theta, (3, 4), 2)
-    assert out.dtype == dtype
-    torch.testing.assert_close(out, expected)
 
 
 def test_flops_and_bytes_follow_the_closed_forms():
