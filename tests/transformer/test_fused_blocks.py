@@ -12,7 +12,6 @@ from lmperf.transformer.steps import GRAPH
 
 @pytest.mark.slow
 def test_fused_blocks_match_the_blocks_of_the_model(device="cpu"):
-    torch.manual_seed(0)
     with torch.device(device):
         model = TransformerLM.of_size(ModelSize(48, 80, 2, 4), 100, 32)
         for parameter in model.parameters():

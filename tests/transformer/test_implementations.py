@@ -11,7 +11,6 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 @pytest.fixture
 def model():
-    torch.manual_seed(0)
     with torch.device(DEVICE):
         return TransformerLM(50, 32, d_model=160, num_layers=2, num_heads=2, d_ff=64)
 

@@ -136,7 +136,6 @@ def test_adamw_moment_that_is_not_updated_is_refused(name, moment):
 @pytest.mark.parametrize("chunk", [7, 1000])
 def test_chunked_loss_and_gradients_match_cross_entropy(monkeypatch, chunk):
     monkeypatch.setattr(fused_loss, "CHUNK", chunk)
-    torch.manual_seed(0)
     hidden = torch.randn(2, 32, 16, dtype=torch.float64, requires_grad=True)
     weight = torch.randn(50, 16, dtype=torch.float64, requires_grad=True)
     targets = torch.randint(50, (2, 32))
@@ -149,7 +148,6 @@ def test_chunked_loss_and_gradients_match_cross_entropy(monkeypatch, chunk):
 
 def test_chunked_loss_accumulates_gradients_in_float32(monkeypatch):
     monkeypatch.setattr(fused_loss, "CHUNK", 8)
-    torch.manual_seed(0)
     hidden = torch.randn(1, 512, 16).bfloat16()
     weight = torch.randn(50, 16).bfloat16().requires_grad_()
     targets = torch.randint(50, (1, 512))
@@ -162,7 +160,6 @@ def test_chunked_loss_accumulates_gradients_in_float32(monkeypatch):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_optimizer_matches_adamw(dtype, device="cpu"):
-    torch.manual_seed(0)
     shapes = ((7, 5), (3,))
     ours = [torch.randn(s, dtype=dtype, device=device).requires_grad_() for s in shapes]
     theirs = [parameter.detach().clone().requires_grad_() for parameter in ours]
@@ -192,7 +189,6 @@ def test_optimizer_matches_adamw(dtype, device="cpu"):
 def test_kernel_of_the_optimizer_matches_its_definition(dtype, narrow):
     from lmperf.transformer.adamw_kernel import launch
 
-    torch.manual_seed(0)
     count, dtype = 1500, getattr(torch, dtype)  # more than one block, and a part of one
     p, m, v = torch.randn(count), torch.randn(count), torch.rand(count)
     gradient = torch.randn(count).to(getattr(torch, narrow) if narrow else dtype)

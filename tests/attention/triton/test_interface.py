@@ -14,7 +14,6 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 @pytest.fixture(autouse=True)
 def strict_memory_and_float32():
-    torch.manual_seed(0)
     with uninitialised_memory_is_nan(), precision("float32"):
         yield
 
