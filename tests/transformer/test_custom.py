@@ -26,10 +26,24 @@ def problem_of(monkeypatch):
     return lambda given: ModelProblem("for tests", 32, 2, "cpu", 0, given)
 
 
-def test_custom_model_passes_gate_and_timed_check(problem_of, dtype="autocast_bfloat16"):
-    problem = problem_of(LanguageModel)
-    model = runnable(LanguageModel, problem.model)
-    assert model is not problem.model and isinstance(problem.model, LanguageModel)
+class TiedWithBuffers(LanguageModel):
+    """The embedding is the head, and there are buffers of all kinds of dtypes."""
+
+    def __init__(self, **sizes):
+        super().__init__(**sizes)
+        self.head.weight = self.embedding.weight
+        with torch.no_grad():
+            self.head.weight.mul_(0.02)
+        for dtype in (torch.int64, torch.bool, torch.complex64, torch.bfloat16):
+            self.register_buffer(str(dtype).replace(".", "_"), torch.ones(3, dtype=dtype))
+        self.register_buffer("count", torch.tensor(0))
+
+
+@pytest.mark.parametrize("model_class", [LanguageModel, TiedWithBuffers])
+def test_custom_model_passes_gate_and_timed_check(problem_of, model_class):
+    problem, dtype = problem_of(model_class), "autocast_bfloat16"
+    model = runnable(model_class, problem.model)
+    assert model is not problem.model and isinstance(problem.model, model_class)
     gate = problem.gate(model, dtype, PHASES)
     assert gate.passed and set(gate.errors) == {"logits", "loss", "gradient", "gain"}
     phases = problem.phases(model, dtype)
@@ -67,27 +81,6 @@ def test_refused_model_is_told_the_parameter_or_result(problem_of, model_class, 
     problem = problem_of(model_class)
     with pytest.raises(WrongResult, match=words):
         problem.gate(runnable(model_class, problem.model), "float32", PHASES)
-
-
-class TiedWithBuffers(LanguageModel):
-    """The embedding is the head, and there are buffers of all kinds of dtypes."""
-
-    def __init__(self, **sizes):
-        super().__init__(**sizes)
-        self.head.weight = self.embedding.weight
-        with torch.no_grad():
-            self.head.weight.mul_(0.02)
-        for dtype in (torch.int64, torch.bool, torch.complex64, torch.bfloat16):
-            self.register_buffer(str(dtype).replace(".", "_"), torch.ones(3, dtype=dtype))
-        self.register_buffer("count", torch.tensor(0))
-
-
-def test_tied_model_with_buffers_passes_the_gate(problem_of):
-    problem = problem_of(TiedWithBuffers)
-    model = runnable(TiedWithBuffers, problem.model)
-    assert problem.gate(model, "float32", PHASES).passed
-    step = problem.phases(model, "float32")["train_step"]
-    assert problem.check("float32", "train_step", step.run(step.before())).passed
 
 
 def test_flops_and_parameters_are_those_of_the_custom_model(problem_of):
