@@ -16,12 +16,6 @@ def with_fault_in_attention(model: TransformerLM, attention: Attention) -> Trans
     return twin
 
 
-def no_mask_in_one_head(q: Tensor, k: Tensor, v: Tensor, causal: bool = True) -> Tensor:
-    out = plain_attention(q, k, v, causal).clone()
-    out[:, 1] = plain_attention(q[:, 1], k[:, 1], v[:, 1], causal=False)
-    return out
-
-
 def scaled(factor: float) -> Attention:
     def attention(q: Tensor, k: Tensor, v: Tensor, causal: bool = True) -> Tensor:
         return plain_attention(q * factor, k, v, causal)
@@ -38,18 +32,6 @@ def one_tile_dropped(q: Tensor, k: Tensor, v: Tensor, causal: bool = True) -> Te
     return torch.softmax(scores, -1, dtype=torch.float32).to(v.dtype) @ v
 
 
-def without_residual(model: TransformerLM) -> TransformerLM:
-    twin = twin_of(model)
-    last = twin.blocks[-1]
-
-    def forward(x: Tensor) -> Tensor:
-        x = x + last.attention(last.attention_norm(x))
-        return last.feed_forward(last.feed_forward_norm(x))
-
-    last.forward = forward
-    return twin
-
-
 def with_one_gradient_zeroed(model: TransformerLM) -> TransformerLM:
     twin = twin_of(model)
     down = twin.blocks[1].feed_forward.down
@@ -58,10 +40,8 @@ def with_one_gradient_zeroed(model: TransformerLM) -> TransformerLM:
 
 
 FAULTS = {
-    "no mask in one head": lambda m: with_fault_in_attention(m, no_mask_in_one_head),
     "scale 1 % off": lambda m: with_fault_in_attention(m, scaled(1.01)),
     "scale 0.5 % off": lambda m: with_fault_in_attention(m, scaled(1.005)),
     "one key tile dropped": lambda m: with_fault_in_attention(m, one_tile_dropped),
-    "no residual": without_residual,
     "one gradient zeroed": with_one_gradient_zeroed,
 }
