@@ -1,6 +1,5 @@
 """What the tests of strategies run on each rank."""
 
-import math
 import weakref
 from functools import partial
 from typing import Any
@@ -216,10 +215,8 @@ def course(rank: Rank) -> dict[str, Any]:
     elements of one moment on this rank; `tied`: the error for a parameter of two units.
     """
     wrappers = {
-        "one_by_one": (partial(DataParallel, overlapped=False), True),
         "overlapped": (DataParallel, True),
         "bucketed": (partial(DataParallel, bucket_mb=0.0005), True),
-        "flat": (partial(DataParallel, bucket_mb=math.inf, overlapped=False), True),
         "fully_sharded": (FullySharded, False),
     }
     errors = {name: _course_error(rank, wrap, tied) for name, (wrap, tied) in wrappers.items()}
