@@ -56,7 +56,9 @@ def test_flops_leave_out_masked_scores_of_causal_attention():
     assert flops(size, 1, BATCH, "forward", 50) == flops(size, 1, BATCH, "forward", 50, full=True)
 
 
-def measured_peak(size: ModelSize, context: int, vocab: int, dtype: str, phase: str) -> int:
+def measured_peak(
+    size: ModelSize, context: int, vocab: int, dtype: str, phase: str, checkpoints: dict
+) -> int:
     model, tokens, targets = model_and_tokens(size, context, vocab)
     if phase == "forward":
 
@@ -65,52 +67,34 @@ def measured_peak(size: ModelSize, context: int, vocab: int, dtype: str, phase: 
                 return model(tokens)
 
         return peak_memory(forward, "cpu", [model, tokens, targets])
-    optimizer = adamw(model)
-    train_step(model, optimizer, tokens, targets, dtype)
-    optimizer.zero_grad(set_to_none=True)
-
-    def step():
-        return train_step(model, optimizer, tokens, targets, dtype)
-
-    return peak_memory(step, "cpu", [model, optimizer, tokens, targets])
-
-
-@pytest.mark.parametrize(
-    "size, context, vocab, phase",
-    [
-        (WIDE, 64, VOCAB_SIZE, "train_step"),
-        (WIDE, 128, BLOCKS_DOMINATE, "train_step"),
-        (WIDE, 64, BLOCKS_DOMINATE, "forward"),
-        (SCORES_DOMINATE, 64, VOCAB_SIZE, "forward"),
-        (SCORES_DOMINATE, 192, BLOCKS_DOMINATE, "train_step"),
-        (SCORES_DOMINATE, 192, BLOCKS_DOMINATE, "forward"),
-        (MANY_WEIGHTS, 8, BLOCKS_DOMINATE, "train_step"),
-    ],
-)
-@pytest.mark.parametrize("dtype", ["float32", "autocast_bfloat16"])
-def test_predicted_peak_matches_the_measured_peak(size, context, vocab, phase, dtype):
-    predicted = predicted_memory(size, context, BATCH, dtype, phase, vocab=vocab)["peak"]
-    assert predicted == pytest.approx(measured_peak(size, context, vocab, dtype, phase), rel=0.02)
-
-
-@pytest.mark.parametrize(
-    "size, context, vocab, segment, nested",
-    [
-        (SCORES_DOMINATE, 192, BLOCKS_DOMINATE, 2, False),
-        (SCORES_DOMINATE, 192, BLOCKS_DOMINATE, 3, True),
-        (MANY_WEIGHTS, 64, VOCAB_SIZE, 1, False),
-    ],
-)
-@pytest.mark.parametrize("dtype", ["float32", "autocast_bfloat16"])
-def test_predicted_peak_with_checkpoints_matches(size, context, vocab, segment, nested, dtype):
-    model, tokens, targets = model_and_tokens(size, context, vocab)
-    run, optimizer = Segments(model, segment, nested), adamw(model)
+    run, optimizer = Segments(model, *checkpoints.values()) if checkpoints else model, adamw(model)
 
     def step():
         return train_step(run, optimizer, tokens, targets, dtype)
 
     step()
-    peak = peak_memory(step, "cpu", [model, optimizer, tokens, targets])
-    cell = size, context, BATCH, dtype, "train_step"
-    predicted = predicted_memory(*cell, vocab=vocab, segment=segment, nested=nested)["peak"]
-    assert predicted == pytest.approx(peak, rel=0.02)
+    optimizer.zero_grad(set_to_none=True)
+    return peak_memory(step, "cpu", [model, optimizer, tokens, targets])
+
+
+@pytest.mark.parametrize(
+    "size, context, vocab, phase, checkpoints",
+    [
+        (WIDE, 64, VOCAB_SIZE, "train_step", {}),
+        (WIDE, 128, BLOCKS_DOMINATE, "train_step", {}),
+        (WIDE, 64, BLOCKS_DOMINATE, "forward", {}),
+        (SCORES_DOMINATE, 64, VOCAB_SIZE, "forward", {}),
+        (SCORES_DOMINATE, 192, BLOCKS_DOMINATE, "train_step", {}),
+        (SCORES_DOMINATE, 192, BLOCKS_DOMINATE, "forward", {}),
+        (MANY_WEIGHTS, 8, BLOCKS_DOMINATE, "train_step", {}),
+        (SCORES_DOMINATE, 192, BLOCKS_DOMINATE, "train_step", {"segment": 2}),
+        (SCORES_DOMINATE, 192, BLOCKS_DOMINATE, "train_step", {"segment": 3, "nested": True}),
+        (MANY_WEIGHTS, 64, VOCAB_SIZE, "train_step", {"segment": 1}),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["float32", "autocast_bfloat16"])
+def test_predicted_peak_matches_the_measured_peak(size, context, vocab, phase, checkpoints, dtype):
+    cell = size, context, BATCH, dtype, phase
+    predicted = predicted_memory(*cell, vocab=vocab, **checkpoints)["peak"]
+    measured = measured_peak(size, context, vocab, dtype, phase, checkpoints)
+    assert predicted == pytest.approx(measured, rel=0.02)
