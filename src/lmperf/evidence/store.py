@@ -108,7 +108,6 @@ class Evidence:
     def publish(self, rows: Iterable[Row]) -> None:
         """Make these rows the view."""
         write_view(self.path, rows)
-        os.utime(self.path)  # for Snakemake, even if the content is as before
 
 
 def read(path: Path) -> tuple[list[Row], list[str]]:
@@ -164,12 +163,7 @@ def write_view(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that a reader sees either its old content or its new content.
-
-    A file that has this content already stays as it is.
-    """
-    if path.is_file() and path.read_bytes() == content:
-        return
+    """Write a file so that a reader sees either its old content or its new content."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
