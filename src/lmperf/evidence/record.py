@@ -33,8 +33,8 @@ Append = Callable[[Rows], None]
 
 def record(
     project: Project, plan: Plan, only: Collection[Case] | None = None, log: Path | None = None
-) -> Counter[str]:
-    """Measure the groups that are due, and write the view; return the new rows by status.
+) -> None:
+    """Measure the groups that are due, and write the view.
 
     Args:
         only: measure just the groups that have one of these cases.
@@ -54,22 +54,19 @@ def record(
             changes.keep(project, plan)
             job.measure(plan, groups, plan.evidence.append)
         plan.evidence.publish(dataclasses.replace(plan).rows)
-    return job.statuses
 
 
-def repeat(project: Project, log: Path | None = None) -> Counter[str]:
+def repeat(project: Project, log: Path | None = None) -> None:
     """Measure the drawn rows that are due a second time, on the GPUs that measured them first if
     this process may use them; see `record`.
     """
-    statuses: Counter[str] = Counter()
     visible, first = {*visible_gpus()}, {row["gpus"] for _, _, row in project.repeats.due}
     here = sorted(gpus for gpus in first if gpus and visible.issuperset(gpus.split(";")))
     for gpus in [*here, *([] if here and first.issubset(here) else [None])]:
-        statuses += _repeat(project, gpus, log)
-    return statuses
+        _repeat(project, gpus, log)
 
 
-def _repeat(project: Project, gpus: str | None, log: Path | None) -> Counter[str]:
+def _repeat(project: Project, gpus: str | None, log: Path | None) -> None:
     """Measure again on some GPUs what they measured first; None: on any, all that is still due."""
     among = gpus.split(";") if gpus else None
     number = len(among) if among else max((one.gpus for one in project.plans.values()), default=1)
@@ -91,7 +88,6 @@ def _repeat(project: Project, gpus: str | None, log: Path | None) -> Counter[str
                 lambda rows, stem=stem: again.append([{**stem, **row} for row in rows]),
             )
         again.publish(Repeats(project.directory, plans).rows)
-    return job.statuses
 
 
 class _Job:
@@ -114,8 +110,7 @@ class _Job:
         self._cost = Evidence(project.directory, COST, COST_COLUMNS)
         self._commit, _ = commit_facts(project.root)
         self._version = lmperf_version(project.root)
-        self._stack, self._groups = ExitStack(), 0
-        self.statuses: Counter[str] = Counter()
+        self._stack, self._groups, self._rows = ExitStack(), 0, 0
 
     def __enter__(self) -> _Job:
         of_devices = locked(self._project.machine.kind, self._number, self.note, self._among)
@@ -145,10 +140,10 @@ class _Job:
             at = _now()  # the rows of a case belong together by this time
             signed = [self._signed(plan, row, at) for row in rows]
             append(signed)
-            statuses = Counter(str(row["status"]) for row in signed)
-            self.statuses.update(statuses)
             self._groups += 1
+            self._rows += len(signed)
             self._record(supervisor.facts)
+            statuses = Counter(row["status"] for row in signed)
             words = ", ".join(f"{number} {status}" for status, number in statuses.items())
             group = next(waiting)
             progress.done(len(group), f"{plan.benchmark.group_name(group[0].cell)}: {words}")
@@ -191,7 +186,7 @@ class _Job:
             "measured_at": now.isoformat(timespec="milliseconds"),
             "preset": project.preset,
             "groups": self._groups,
-            "rows": self.statuses.total(),
+            "rows": self._rows,
             "wall_s": round((now - self._started).total_seconds(), 3),
             "gpus": ";".join(self._gpus),
         }
