@@ -20,7 +20,7 @@ _CHILD = """
 import sys
 sys.path[:] = {path!r}
 from lmperf.trial import answer
-answer({entry!r}, {takes!r}, {kind!r}, {limit_s!r})
+answer({entry!r}, {takes!r}, {kind!r}, {parent})
 """
 _LONGEST = 600  # characters of a reason
 
@@ -57,7 +57,7 @@ def problem_of(entry: str, takes: str, kind: str = "") -> str:
         unless the benchmark takes strategies.
     """
     path = [str(folder) for folder in sys.path]
-    child = _CHILD.format(path=path, entry=entry, takes=takes, kind=kind, limit_s=_LIMIT_S)
+    child = _CHILD.format(path=path, entry=entry, takes=takes, kind=kind, parent=os.getpid())
     ours = family(os.getpid())
     adopt_orphans()
     process = subprocess.Popen(

@@ -8,15 +8,14 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
-import math
 import os
-import signal
 import sys
 import threading
 from typing import Any
 
 from lmperf.benchmark import resolve
 from lmperf.errors import described
+from lmperf.measuring.process import die_with
 from lmperf.signatures import fault_of, is_called_with_nothing
 from lmperf.sources import find
 
@@ -29,13 +28,13 @@ _IMPORTED = {
 }
 
 
-def answer(entry: str, takes: str, kind: str, limit_s: float) -> None:
+def answer(entry: str, takes: str, kind: str, parent: int) -> None:
     """Import an entry and print its problem as JSON; then end the process.
 
     Runs in the child process. Output of the imported module is discarded. If there is no problem,
     a call may show one, which is a second line: the first one counts if the call ends the process.
     """
-    signal.alarm(2 * math.ceil(limit_s))  # ends this process if the parent has died
+    die_with(parent)
     with os.fdopen(os.dup(1), "w") as answers:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         problem = _problem(entry, takes, kind)
