@@ -266,9 +266,9 @@ def _measured_now(
         say(f"outside the grid of the report: {len(outside)} of {len(chosen.cases)} cases")
     if limit_s is not None:
         chosen.benchmark.limit_s = limit_s
-    names = list(dict.fromkeys(case.implementation for case in chosen.cases))
-    if over is not None and over not in names:
-        raise UserError(f"--over: {over} is not measured here; {meant(over, names)}")
+    if over is not None and over not in chosen.implementations:
+        there = meant(over, chosen.implementations)
+        raise UserError(f"--over: {over} is not measured here; {there}")
     with tempfile.TemporaryDirectory(prefix="lmperf-run-") as folder:
         evidence = _measured(Project(project.config, Path(folder)), chosen)
     _print(evidence, chosen, over)
@@ -304,10 +304,9 @@ def _measured(project: Project, chosen: Chosen) -> Evidence:
     from lmperf.reporting.evidence import Evidence
 
     benchmark, stem = chosen.benchmark, chosen.benchmark.stem
-    record(project, replace(project.plan(stem), benchmark=benchmark, cases=tuple(chosen.cases)))
-    # The command line chose the cases, so the configuration does not restrict them.
-    rows = [row for row in project.plan(stem).known if row["phase"] in benchmark.phases]
-    return Evidence(project.machine.slug, project.known_facts(), {stem: rows})
+    plan = replace(project.plan(stem), benchmark=benchmark, cases=tuple(chosen.cases))
+    record(project, plan)
+    return Evidence(project.machine.slug, project.known_facts(), {stem: replace(plan).rows})
 
 
 def _print(evidence: Evidence, chosen: Chosen, over: str | None) -> None:
