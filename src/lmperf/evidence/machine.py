@@ -168,8 +168,8 @@ def accelerator() -> str:
 def _nvidia_facts() -> dict[str, Any]:
     """Return the facts of the visible NVIDIA devices; empty if there is none.
 
-    All facts are those of the first device, apart from `devices` (their number), `links` and
-    `nccl`, which a machine with one visible device lacks.
+    All facts are those of the first device, apart from `devices` (their number) and `links`, which
+    a machine with one visible device lacks.
     """
     import pynvml as nvml
 
@@ -196,18 +196,18 @@ def _nvidia_facts() -> dict[str, Any]:
     except nvml.NVMLError:
         facts["power_limit_w"] = None
     if others:
-        facts |= {
-            "devices": len(handles),
-            "links": _links(nvml, handles),
-            "nccl": _nccl_settings(),
-        }
+        facts |= {"devices": len(handles), "links": _links(nvml, handles)}
     return facts
 
 
-def _nccl_settings() -> dict[str, str]:
-    """Return the variables of the environment that change how NCCL communicates."""
-    found = {name: value for name, value in os.environ.items() if name.startswith("NCCL_")}
-    return {name: found[name] for name in sorted(found) if not name.startswith("NCCL_DEBUG")}
+def _settings(devices: int) -> dict[str, str]:
+    """Return the environment variables that change a result or its speed.
+
+    Of several devices, those of NCCL as well.
+    """
+    nccl = [name for name in sorted(os.environ) if re.match("NCCL_(?!DEBUG)", name)]
+    names = [*_ENVIRONMENT_VARIABLES, *(nccl if devices > 1 else ())]
+    return {name: os.environ[name] for name in names if name in os.environ}
 
 
 def _links(nvml: Any, handles: Sequence[Any]) -> dict[str, str]:
@@ -335,13 +335,6 @@ def is_in_git(folder: Path) -> bool:
     return any((up / ".git").exists() for up in (folder.resolve(), *folder.resolve().parents))
 
 
-def _memory_gib() -> float | None:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    except (ValueError, OSError):
-        return None
-
-
 def _software_facts() -> dict[str, Any]:
     return {
         "torch": torch_version(),
@@ -373,12 +366,10 @@ def detect(preset: str = "auto", name: str = "auto") -> Machine:
     if kind == "cuda":
         facts.update(_nvidia_facts())
     facts |= _software_facts()
-    facts |= {"cpu_model": _cpu_model(), "cores": cores(), "memory_gib": _memory_gib()}
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    facts |= {"cpu_model": _cpu_model(), "cores": cores(), "memory_gib": memory / 2**30}
     facts["threads"] = cores() if kind == "cpu" else None
-    facts["settings"] = {
-        **{key: os.environ[key] for key in _ENVIRONMENT_VARIABLES if key in os.environ},
-        **facts.get("nccl", {}),
-    }
+    facts["settings"] = _settings(facts.get("devices", 1))
     slug = {"cpu": "cpu-", "mps": "mps-", "cuda": ""}[kind] + slugify(facts["device"])
     suffix = f"-x{facts['devices']}" if facts.get("devices", 1) > 1 else ""
     # A valid name by `lmperf.config.slug`.

@@ -64,15 +64,18 @@ class Report(Section):
 
     @property
     def nccl(self) -> str:
-        found = self.evidence.environment.get("nccl") or {}
-        if not (version := found.get("NCCL_VERSION")):
+        if not (version := self._settings.get("NCCL_VERSION")):
             raise NotMeasured("no version of NCCL")
         return version.partition("-")[0]
 
     @property
     def has_no_multicast(self) -> bool:
         """Whether NCCL was kept from NVLink multicast (NVLS)."""
-        return (self.evidence.environment.get("nccl") or {}).get("NCCL_NVLS_ENABLE") == "0"
+        return self._settings.get("NCCL_NVLS_ENABLE") == "0"
+
+    @property
+    def _settings(self) -> dict[str, str]:
+        return self.evidence.environment.get("settings", {})
 
     @property
     def nvlinks(self) -> int:
