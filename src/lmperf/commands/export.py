@@ -6,14 +6,15 @@ from pathlib import Path
 
 import click
 
-from lmperf.commands.options import MACHINE, of_project
+from lmperf.commands.options import of_project
+from lmperf.config import slug
 from lmperf.evidence.project import Project
 
 FORMS = ("html", "pdf")
 
 
 @click.command(short_help="Write the report of a machine as one HTML or PDF file.")
-@click.argument("machine", required=False, type=MACHINE)
+@click.argument("machine", required=False, type=slug)
 @click.option("--format", "form", type=click.Choice(FORMS), default="html", show_default=True)
 @click.option(
     "--output",

@@ -14,7 +14,7 @@ from string import Template
 import click
 
 from lmperf.benchmarks import stems
-from lmperf.config import config_of, load_config, overrides_of, slug
+from lmperf.config import config_of, load_config, overrides_of
 from lmperf.errors import UserError, meant
 from lmperf.evidence.project import Project
 from lmperf.workflow import TEMPLATES
@@ -68,16 +68,6 @@ def of_project(command: Callable) -> Callable:
     return called
 
 
-class _Read(click.ParamType):
-    """A click type whose text the function `read` parses; `read`'s errors are shown unchanged."""
-
-    def __init__(self, name: str, read: Callable):
-        self.name, self._read = name, read
-
-    def convert(self, value, param, context):
-        return value if not isinstance(value, str) else self._read(value)
-
-
 def _pairs(text: str) -> list[tuple[str, str]]:
     """Return the pairs in `seq_len=256,512,dtype=float32`.
 
@@ -93,8 +83,8 @@ def _pairs(text: str) -> list[tuple[str, str]]:
     return pairs
 
 
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",")]
+def _names(context, param, given: str | None) -> list[str]:
+    return [name.strip() for name in given.split(",")] if given else []
 
 
 def _stem(context, param, incomplete: str) -> list[str]:
@@ -126,13 +116,11 @@ def scaffold(name: str) -> Template:
     return Template((TEMPLATES / "scaffold" / name).read_text(encoding="utf-8"))
 
 
-NAMES = _Read("NAME,...", _names)
-MACHINE, BENCHMARK = _Read("MACHINE", slug), _Read("STEM", _known)
 # A percentage from `statistics.LEAST_FLOOR` on: no verdict rests on a smaller difference.
 PERCENT = click.FloatRange(1, 100, max_open=True)
 
 
-def stem_argument(type: click.ParamType | None = BENCHMARK, **how) -> Callable:
+def stem_argument(type: Callable | None = _known, **how) -> Callable:
     """A decorator that adds an argument for a benchmark's stem (name), with shell completion."""
     return click.argument("stem", type=type, shell_complete=_stem, **how)
 
@@ -140,15 +128,16 @@ def stem_argument(type: click.ParamType | None = BENCHMARK, **how) -> Callable:
 def only_option(command: Callable) -> Callable:
     return click.option(
         "--only",
-        type=_Read("AXIS=VALUE,...", _pairs),
+        type=_pairs,
         multiple=True,
+        metavar="AXIS=VALUE,...",
         callback=lambda context, param, given: [pair for pairs in given for pair in pairs],
         help="Only cells with these values: seq_len=512,1024,dtype=bfloat16. Repeatable.",
     )(command)
 
 
 def _listed(name: str, words: str) -> Callable:
-    return click.option(name, type=NAMES, default=(), help=words)
+    return click.option(name, metavar="NAME,...", callback=_names, help=words)
 
 
 implementations_option = _listed("--implementations", "Only these implementations.")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import click
 
-from lmperf.commands.options import MACHINE, of_project
+from lmperf.commands.options import of_project
+from lmperf.config import slug
 from lmperf.evidence.project import Project
 
 
 @click.command(short_help="Render the write-up of measured evidence.")
-@click.argument("machine", required=False, type=MACHINE)
+@click.argument("machine", required=False, type=slug)
 @of_project
 def report(project: Project, machine: str | None):
     """Render the write-up of MACHINE from its evidence; without MACHINE, render report/report.md

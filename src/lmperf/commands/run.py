@@ -15,7 +15,6 @@ import click
 from lmperf.benchmark import Case
 from lmperf.benchmarks import load
 from lmperf.commands.options import (
-    MACHINE,
     Settings,
     config_option,
     implementations_option,
@@ -26,6 +25,7 @@ from lmperf.commands.options import (
     say,
     stem_argument,
 )
+from lmperf.config import slug
 from lmperf.custom import problem_of
 from lmperf.errors import UserError, meant
 from lmperf.evidence.plan import Plan
@@ -83,7 +83,7 @@ over_option = click.option("--over", metavar="NAME", help="The baseline of the s
 )
 @click.option(
     "--against",
-    type=MACHINE,
+    type=slug,
     metavar="MACHINE",
     help="Compare the rows with this machine's evidence: are they reproduced?",
 )

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from lmperf.benchmarks import load, stems
-from lmperf.commands.options import MACHINE, of_project, print_tables, say, stem_argument
+from lmperf.commands.options import of_project, print_tables, say, stem_argument
+from lmperf.config import slug
 from lmperf.errors import UserError, meant
 from lmperf.evidence.project import Project
 
@@ -28,7 +29,7 @@ SUFFIXES = {
 @click.command(short_help="Print sentences and tables of the evidence.")
 @stem_argument(type=None, required=False)  # a page without a benchmark is valid, too
 @click.option("--table", "wanted", metavar="NAME", help="Only this table: F2, or its title.")
-@click.option("--machine", type=MACHINE, help="Another machine that has evidence in report/.")
+@click.option("--machine", type=slug, metavar="MACHINE", help="Another machine in report/.")
 @click.option("--format", type=click.Choice(list(SUFFIXES)), default="text", show_default=True)
 @click.option(
     "--output",

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 
 import click
 
-from lmperf.commands.options import MACHINE, of_project
+from lmperf.commands.options import of_project
 from lmperf.commands.report import not_rendered
+from lmperf.config import slug
 from lmperf.evidence.project import Project
 
 
 @click.command(short_help="Fail, with the causes, unless evidence is complete, fresh and right.")
-@click.argument("machines", nargs=-1, type=MACHINE, metavar="[MACHINE]...")
+@click.argument("machines", nargs=-1, type=slug, metavar="[MACHINE]...")
 @click.option("--all", "every", is_flag=True, help="Every machine that has evidence.")
 @click.option("--verbose", is_flag=True, help="Print a line for each row.")
 @of_project
