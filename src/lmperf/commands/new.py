@@ -11,12 +11,8 @@ import click
 from lmperf.commands.options import scaffold
 from lmperf.errors import UserError
 
-# Names with a meaning of their own in `report/<machine>`, besides those of its pages: the stem of a
-# benchmark names its page, its CSV and its figures.
-_IN_REPORT = (
-    *("code", "cost", "evidence", "figures", "index", "machine"),
-    *("repeatability", "store", "traces"),
-)
+# CSVs and a page of a report that have no template: a benchmark's stem names its CSV and its page.
+_IN_REPORT = ("cost", "index", "repeatability")
 
 
 @click.command(short_help="Write the two files of a new benchmark.")
@@ -48,14 +44,13 @@ def new(name: str):
 
 def _require_valid_name(name: str, class_name: str) -> None:
     """Raise UserError unless a benchmark, its module and its class can have these names."""
-    from lmperf.reporting.pages import FRAMES, FURTHER
-
     header = scaffold("benchmark.py.txt").template.partition("class ")[0]
     imported = re.search(rf"\b{class_name}\b", header)
-    if not re.fullmatch(r"[a-z][a-z0-9_]{,63}", name) or keyword.iskeyword(class_name) or imported:
+    is_word = keyword.iskeyword(name) or keyword.iskeyword(class_name)
+    if not re.fullmatch(r"[a-z][a-z0-9_]{,63}", name) or is_word or imported:
         raise UserError(
             f"{name!r} is not a valid name for a benchmark; use a-z, 0-9 and _, begin with a"
             " letter, and avoid names of Python and of lmperf.benchmark"
         )
-    if name in (*keyword.kwlist, *_IN_REPORT, *FRAMES, *FURTHER):
-        raise UserError(f"{name} is a word of Python or a file of a report; choose another name")
+    if name in _IN_REPORT:
+        raise UserError(f"{name} is a file of a report; choose another name")
