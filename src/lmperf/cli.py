@@ -96,9 +96,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             signal.signal(number, lambda number, _: sys.exit(128 + number))
     if isinstance(sys.stdout, io.TextIOWrapper):  # a locale that lacks characters of a table
         sys.stdout.reconfigure(errors="replace")
-    given = None if arguments is None else [*arguments]
     try:
-        return lmperf.main(given, prog_name="lmperf", standalone_mode=False) or 0
+        return lmperf.main(arguments, prog_name="lmperf", standalone_mode=False) or 0
     except click.exceptions.NoArgsIsHelpError as help_:
         help_.show()
         return 2

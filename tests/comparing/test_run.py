@@ -63,7 +63,7 @@ def test_bad_input_prints_one_line_and_exits_2(repository, same_code, monkeypatc
     for arguments, why in (
         (["nowhere"], "nowhere: neither a Git revision nor a directory"),
         (["--", "--all"], "--all: neither"),
-        (["HEAD", "HEAD", "HEAD"], "two revisions at most"),
+        (["HEAD", "HEAD", "HEAD"], "Got unexpected extra argument (HEAD)"),
         (["--benchmark", "memory"], "there is no timed benchmark memory; there are: attention"),
         (["--benchmark", "attention", "--only", "seq_len=x"], "--only: seq_len is 'x'; it must be"),
         (["--benchmark", "attention", "--phases", "train_step"], "no phase train_step"),

@@ -11,7 +11,7 @@ from lmperf.commands.verify import print_causes
 from lmperf.errors import UserError
 from lmperf.evidence.machine import FILE, write_facts
 from lmperf.evidence.record import record
-from lmperf.evidence.review import INFORMING, LOADED, causes, review
+from lmperf.evidence.review import LOADED, OOM, causes, review
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_rows_that_are_not_right_are_named(measure, columns, kind):
 def test_rows_out_of_memory_are_only_listed(measure):
     project = measure(lambda *_: {"status": "oom", "reason": "no memory"})
     assert not kinds(project)
-    (line,) = map(str, review(project, "here").of_kinds(INFORMING))
+    (line,) = map(str, review(project, "here").of_kinds([OOM]))
     assert "out of memory: 4 rows" in line
 
 

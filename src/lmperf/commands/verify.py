@@ -40,7 +40,7 @@ def print_causes(project: Project, machines: Sequence[str], verbose: bool = Fals
     Rows that are not right are no cause where they are published all the same (`Review.anyway`).
     Returns the number of causes.
     """
-    from lmperf.evidence.review import INFORMING, OF_ROWS, causes, review
+    from lmperf.evidence.review import OF_ROWS, OOM, causes, review
 
     lines, allowed = [], False
     for machine in machines:
@@ -52,7 +52,7 @@ def print_causes(project: Project, machines: Sequence[str], verbose: bool = Fals
         lines += _reformatted(project, machine)
         if not reviewed.damaged:
             lines += not_rendered(project, machine)
-        for cause in reviewed.of_kinds(INFORMING):
+        for cause in reviewed.of_kinds([OOM]):
             for line in cause.lines if verbose else [str(cause)]:
                 print(f"verify: {line}")  # no fault
         if reviewed.anyway:

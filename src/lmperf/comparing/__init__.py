@@ -1,1 +1,1 @@
-"""Times two versions of the code, interleaved, on this machine: ``lmperf compare [REV [REV]]``."""
+"""Times two versions of the code, interleaved, on this machine: ``lmperf compare [OLD] [NEW]``."""

@@ -36,15 +36,15 @@ CONFIRMATIONS = 2
 
 
 def compare_versions(
-    project: Project, names: Sequence[str], wanted: Wanted, at_least: float
+    project: Project, old: str, new: str | None, wanted: Wanted, at_least: float
 ) -> Comparison | None:
     """Time two versions of the code, interleaved. Nothing is stored as evidence.
 
     Returns None if no benchmark is named and no benchmark's code differs.
 
     Args:
-        names: names of the old and the new version. The new version defaults to the working tree,
-            the old one to HEAD.
+        old: a Git revision or a directory.
+        new: the same; None: the working tree.
         at_least: the smallest difference of times that counts as a change, as a fraction.
 
     Raises:
@@ -56,9 +56,9 @@ def compare_versions(
     if len(wanted.benchmarks) == 1:
         found = [beyond_the_grid(project, found[0], wanted)]
     with ExitStack() as stack:
-        old = stack.enter_context(version(names[0] if names else "HEAD"))
-        new = stack.enter_context(version(names[1])) if len(names) > 1 else working_tree()
-        was, now = old.codes(found), new.codes(found)
+        before = stack.enter_context(version(old))
+        after = stack.enter_context(version(new)) if new else working_tree()
+        was, now = before.codes(found), after.codes(found)
         if not wanted.benchmarks:
             found = [one for one in found if was[one.benchmark.stem] != now[one.benchmark.stem]]
             if not found:
@@ -68,8 +68,8 @@ def compare_versions(
         def measure(chosen: Sequence[Chosen]) -> list[Evidence]:
             total = sum(len(one.cases) for one in chosen)
             progress = Progress("compare", total)
-            rows = time_versions(project.machine.kind, {OLD: old, NEW: new}, chosen, progress)
-            both = (OLD, old, was), (NEW, new, now)
+            rows = time_versions(project.machine.kind, {OLD: before, NEW: after}, chosen, progress)
+            both = (OLD, before, was), (NEW, after, now)
             return [_result(project, of, chosen, rows[side], code) for side, of, code in both]
 
         return confirmed(measure, chosen, at_least)

@@ -43,9 +43,8 @@ _KINDS = {
     **dict.fromkeys(("crash", "timeout"), "failed"),
     **dict.fromkeys(("oom", "unchecked"), OOM),
 }
-# Kinds for which `verify` fails, in the order in which it lists them, and kinds that it only lists.
+# Kinds for which `verify` fails, in the order in which it lists them; it lists OOM only.
 OF_ROWS = ("red gate", "failed", plausible.KIND, LOADED, "missing", "stale")
-INFORMING = (OOM,)
 LONGEST_REASON = 200
 
 
