@@ -123,13 +123,11 @@ def test_config_fault_is_described_in_one_line(tmp_path, text, words):
     assert "\n" not in message
 
 
-@pytest.mark.parametrize(
-    "name", ["report.md", "store", "a..b", "a/b", "-a", "A", "", "größe", "a\nb"]
-)
-def test_paths_and_report_files_are_invalid_machine_names(tmp_path, name):
+@pytest.mark.parametrize("name", ["a..b", "a/b", "-a", "A", "", "größe", "a\nb"])
+def test_paths_are_invalid_machine_names(tmp_path, name):
     with pytest.raises(UserError, match=r"machine is .*; it must be a name of a-z"):
         load(tmp_path, json.dumps({"machine": name}))
-    with pytest.raises(UserError, match=r"MACHINE is .*at most 64 characters, not store"):
+    with pytest.raises(UserError, match=r"MACHINE is .*at most 64 characters"):
         slug(name)
 
 

@@ -19,7 +19,7 @@ from lmperf.evidence import changes
 from lmperf.evidence.machine import commit_facts, commit_words, lmperf_version, write_facts
 from lmperf.evidence.plan import Plan
 from lmperf.evidence.project import Project
-from lmperf.evidence.repeatability import BENCHMARK, Repeated, Repeats
+from lmperf.evidence.repeatability import BENCHMARK, Repeats, repeated
 from lmperf.evidence.rows import fault
 from lmperf.evidence.store import COST, COST_COLUMNS, Evidence
 from lmperf.measuring.gpus import visible_gpus
@@ -72,7 +72,7 @@ def _repeat(project: Project, gpus: str | None, log: Path | None) -> None:
     number = len(among) if among else max((one.gpus for one in project.plans.values()), default=1)
     with _Job(project, project.repeats.stem, number, log, among) as job:
         plans = tuple(dataclasses.replace(plan) for plan in project.plans.values())
-        repeats, again = Repeats(project.directory, plans), Repeated(project.directory)
+        repeats, again = Repeats(project.directory, plans), repeated(project.directory)
         due = [one for one in repeats.due if gpus in (None, one[2]["gpus"])]
         for plan in plans:
             drawn = [(case, row["phase"]) for by, case, row in due if by is plan]
@@ -167,11 +167,14 @@ class _Job:
 
     def _facts(self) -> dict[str, Any]:
         """The facts of the environment that measures."""
-        config = self._project.config
-        known = {"peers": config.peer_versions(), "implementations": config.custom_entries()}
-        known = {name: value for name, value in known.items() if value}
-        known |= {"lmperf": self._version, "measured_at": _now()}
-        return {**self._project.machine.facts, **known, **self._commit}
+        return {
+            **self._project.machine.facts,
+            "peers": self._project.config.peer_versions(),
+            "implementations": self._project.config.custom_entries(),
+            "lmperf": self._version,
+            "measured_at": _now(),
+            **self._commit,
+        }
 
     def _record(self, software: Mapping[str, Any]) -> None:
         """Record the environment in `machine.json`, and what the job has cost so far."""

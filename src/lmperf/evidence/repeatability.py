@@ -32,14 +32,10 @@ LEFT_OUT = frozenset(("checkpointing", "leaderboard", "distributed_leaderboard")
 _SEED = 25
 
 
-class Repeated(Evidence):
-    """The file `repeatability.csv` of a machine: rows of several benchmarks."""
-
-    def __init__(self, directory: Path):
-        axes = [axis.name for stem in stems() for axis in load(stem).axes]
-        super().__init__(
-            directory, STEM, (BENCHMARK, *dict.fromkeys(axes), "implementation", "phase")
-        )
+def repeated(directory: Path) -> Evidence:
+    """Return the second times in `report/<machine>`: rows of several benchmarks."""
+    axes = dict.fromkeys(axis.name for stem in stems() for axis in load(stem).axes)
+    return Evidence(directory, STEM, (BENCHMARK, *axes, "implementation", "phase"))
 
 
 @dataclass(frozen=True)
@@ -79,7 +75,7 @@ class Repeats:
     @cached_property
     def _again(self) -> dict[str, Row]:
         """Key -> the second row with this key."""
-        return {row["key"]: row for row in Repeated(self.directory).known()[0]}
+        return {row["key"]: row for row in repeated(self.directory).known()[0]}
 
     @property
     def drawn(self) -> list[tuple[Plan, Case, Row]]:

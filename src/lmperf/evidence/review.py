@@ -28,7 +28,7 @@ from lmperf.evidence.machine import (
 )
 from lmperf.evidence.plan import asked, case_of_row, evidence_of, texts_of
 from lmperf.evidence.project import Project
-from lmperf.evidence.repeatability import BENCHMARK, Repeated
+from lmperf.evidence.repeatability import BENCHMARK, repeated
 from lmperf.evidence.repeatability import STEM as REPEATED
 from lmperf.evidence.rows import as_read, is_loaded, row_name
 from lmperf.evidence.store import COST, COST_COLUMNS, Evidence, Row
@@ -256,7 +256,7 @@ def review(project: Project, machine: str) -> Review:
     for stem, rows in reviewed.rows.items():
         names = [row_name(load(stem), row) for row in rows if plausible.impossible(limits, row)]
         reviewed.add(plausible.KIND, stem, names)
-    again, damage = Repeated(found.directory).published()
+    again, damage = repeated(found.directory).published()
     for stem in stems():
         if rows := [as_read(row) for row in again if row[BENCHMARK] == stem]:
             reviewed.repeats[stem] = rows
