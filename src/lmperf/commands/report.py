@@ -55,7 +55,7 @@ def _out_of_date(project: Project) -> list[str]:
     return [*filter(is_due, project.machines_with_evidence())]
 
 
-def not_rendered(project: Project, machine: str | None) -> list[str]:
+def not_rendered(project: Project, machine: str) -> list[str]:
     """A message for each page and figure that is missing, was edited, or is out of date."""
     from lmperf.reporting.written import edited, target
 

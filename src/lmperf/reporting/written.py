@@ -25,7 +25,7 @@ from lmperf.evidence.store import (
     write_atomically,
 )
 from lmperf.evidence.syntax import digest
-from lmperf.reporting.report import FIGURES, evidence_of, files_of_machine, files_of_overview
+from lmperf.reporting.report import FIGURES, evidence_of, files_of_machine
 from lmperf.reporting.selftest import SELFTEST
 from lmperf.workflow import TEMPLATES
 
@@ -75,20 +75,15 @@ def record(project: Project, machine: str | None) -> None:
         write_atomically(_record_of(project, machine), _state(project, machine).encode())
 
 
-def edited(project: Project, machine: str | None) -> list[str]:
+def edited(project: Project, machine: str) -> list[str]:
     """Names of pages and figures that differ from a fresh rendering of a machine's evidence.
 
     Includes missing files and pages and figures that do not belong there. Nothing is rendered while
     the record of the last rendering holds.
-
-    machine: the machine of the write-up; None is the overview.
     """
     if is_current(project, machine):
         return []
-    if machine:
-        files = files_of_machine(evidence_of(project, machine), project.own_templates)
-    else:
-        files = files_of_overview(project)
+    files = files_of_machine(evidence_of(project, machine), project.own_templates)
     texts = {name: text.encode() for name, text in files.items()}
     folder = target(project, machine).parent
     paths = [*pages(project, machine), *drawn(project, machine)]
