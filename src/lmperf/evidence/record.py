@@ -110,7 +110,7 @@ class _Job:
         self._cost = Evidence(project.directory, COST, COST_COLUMNS)
         self._commit, _ = commit_facts(project.root)
         self._version = lmperf_version(project.root)
-        self._stack, self._groups, self._rows = ExitStack(), 0, 0
+        self._stack, self._groups = ExitStack(), 0
 
     def __enter__(self) -> _Job:
         of_devices = locked(self._project.machine.kind, self._number, self.note, self._among)
@@ -141,7 +141,6 @@ class _Job:
             signed = [self._signed(plan, row, at) for row in rows]
             append(signed)
             self._groups += 1
-            self._rows += len(signed)
             self._record(supervisor.facts)
             statuses = Counter(row["status"] for row in signed)
             words = ", ".join(f"{number} {status}" for status, number in statuses.items())
@@ -187,9 +186,7 @@ class _Job:
             "stem": self._stem,
             "started_at": self._started.isoformat(timespec="milliseconds"),
             "measured_at": now.isoformat(timespec="milliseconds"),
-            "preset": project.preset,
             "groups": self._groups,
-            "rows": self._rows,
             "wall_s": round((now - self._started).total_seconds(), 3),
             "gpus": ";".join(self._gpus),
         }
