@@ -102,14 +102,14 @@ class Review:
     @property
     def anyway(self) -> str:
         """What is wrong with rows that are published all the same, and why; empty if neither."""
-        known = self.facts.get("anyway") or {}
+        known = self.facts.get("anyway")
         if not known or known.get("of") != self._digest:
             return ""
         numbers: Counter[str] = Counter()
-        for cause in self.faults:
-            numbers[cause.kind] += len(cause.names) if cause.kind in OF_ROWS else 0
-        words = ", ".join(f"{kind} {n:,}" for kind, n in numbers.items() if n)
-        return f"{words}; {known['reason']}" if words else ""
+        for cause in self.of_kinds(OF_ROWS):
+            numbers[cause.kind] += len(cause.names)
+        words = ", ".join(f"{kind} {n:,}" for kind, n in numbers.items())
+        return f"{words}; {known['reason']}"
 
     @property
     def _digest(self) -> str:
