@@ -9,8 +9,8 @@ import contextlib
 import importlib
 import json
 import os
+import signal
 import sys
-import threading
 from typing import Any
 
 from lmperf.benchmark import resolve
@@ -33,13 +33,17 @@ def answer(entry: str, takes: str, kind: str, parent: int) -> None:
 
     Runs in the child process. Output of the imported module is discarded. If there is no problem,
     a call may show one, which is a second line: the first one counts if the call ends the process.
+    A timer ends one that takes longer than a second: it may need a GPU, or compile.
     """
     die_with(parent)
     with os.fdopen(os.dup(1), "w") as answers:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         problem = _problem(entry, takes, kind)
         print(json.dumps(problem), file=answers, flush=True)
-        if not problem and "torch" in sys.modules:
+        if not problem and takes in _IMPORTED and "torch" in sys.modules:
+            for module in _IMPORTED[takes]:  # before the timer starts: slow on busy cores
+                importlib.import_module(module)
+            signal.setitimer(signal.ITIMER_REAL, _CALL_S)
             print(json.dumps(_called(resolve(entry), takes)), file=answers, flush=True)
         os._exit(0)  # without waiting for threads that the import started
 
@@ -75,24 +79,10 @@ def _class_instead(found: Any, takes: str, kind: str) -> str:
 
 
 def _called(found: Any, takes: str) -> str:
-    """Return what a small call on the CPU shows to be wrong; "" if nothing.
-
-    Also "" if the call fails or takes longer than a second: it may need a GPU, or compile.
-    """
-    calls = {"attention": _attended, "model": _trained}
-    faults: list[str] = []
-
-    def call() -> None:
-        with contextlib.suppress(BaseException):
-            faults.append(calls[takes](found))
-
-    if takes in calls:
-        for module in _IMPORTED[takes]:  # before the clock starts: that takes long on busy cores
-            importlib.import_module(module)
-        thread = threading.Thread(target=call, daemon=True)
-        thread.start()
-        thread.join(_CALL_S)
-    return faults[0] if faults else ""
+    """Return what a small call on the CPU shows to be wrong; "" if nothing, or if it fails."""
+    with contextlib.suppress(BaseException):
+        return {"attention": _attended, "model": _trained}[takes](found)
+    return ""
 
 
 def _attended(attention: Any) -> str:
