@@ -8,7 +8,7 @@ from made_up import timed
 from repository import commit, git
 
 from lmperf.benchmarks import load
-from lmperf.evidence.repeatability import Repeated
+from lmperf.evidence.repeatability import repeated
 from lmperf.evidence.store import Evidence
 
 IDENTITY = ("batch", "seq_len", "d_head", "dtype", "causal", "implementation", "phase")
@@ -41,7 +41,7 @@ def test_difference_within_the_noise_floor_is_no_regression(tmp_path, lmperf):
         row | {"benchmark": "attention", "median_ms": str(1.2 * float(row["median_ms"]))}
         for row in rows
     ]
-    Repeated(tmp_path / "old").publish(again)
+    repeated(tmp_path / "old").publish(again)
     assert lmperf("diff", old, new)[0] == 0
 
 
