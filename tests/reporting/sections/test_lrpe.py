@@ -80,3 +80,9 @@ def test_a_slow_copy_is_not_the_baseline(facts):
 def test_a_loaded_copy_is_no_baseline():
     made = everything(copy=None) + rows("copy", 1.2, marks="loaded", other_load=0.3)
     assert "of a copy" not in part(*made).text
+
+
+def test_slow_host_at_one_size_makes_no_kernel_launch_bound():
+    made = [one | ({"host_ms": "0.5"} if one["shape"] == "8192" else {}) for one in everything()]
+    page = planted.page(STEM, planted.evidence(*made))
+    assert "Up to 256 positions forward, 256 positions backward, Triton takes longer" in page.text

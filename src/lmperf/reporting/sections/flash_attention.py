@@ -225,7 +225,7 @@ class FlashAttention(Section):
     def launch_bound(self) -> list[tuple[str, str, float | None]]:
         """Implementation, phase and the length up to which launching takes longer than running.
 
-        That must hold with the host at its best speed as well. Of our kernel and the best peer.
+        Of our kernel and the best peer.
         """
         rows = self.host_rows.where(kind="head", implementation=[self.ours, self.peer])
         return [
