@@ -34,6 +34,7 @@ def test_start_of_the_command_line_imports_nothing_large():
             ["run", "attention", "--implementations", "eagr"],
             "=eagr in the grid; did you mean",
         ),
+        (["run", "attention", "--implementations", ""], "no implementation= in the grid"),
         (
             ["list", "--config", "grid.atention.seq_len=[1]"],
             "which is not a benchmark; did you mean attention?",

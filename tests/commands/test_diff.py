@@ -45,6 +45,23 @@ def test_difference_within_the_noise_floor_is_no_regression(tmp_path, lmperf):
     assert lmperf("diff", old, new)[0] == 0
 
 
+@pytest.mark.parametrize(
+    ("change", "expected", "why"),
+    [
+        ({"benchmark": "of_a_branch"}, 0, ""),
+        ({"median_ms": "soon"}, 2, "repeatability.csv: Unable to parse"),
+    ],
+)
+def test_second_times_of_others_are_left_out_and_damaged_ones_named(
+    tmp_path, lmperf, change, expected, why
+):
+    old = write(tmp_path / "old")
+    rows, _ = Evidence(tmp_path / "old", "attention", IDENTITY).published()
+    repeated(tmp_path / "old").publish([rows[0] | {"benchmark": "attention"} | change])
+    code, _, err = lmperf("diff", old, old)
+    assert code == expected and why in err
+
+
 def test_bad_input_prints_one_line_and_exits_with_2(tmp_path, lmperf):
     old = write(tmp_path / "old", cells=3)
     damaged = shutil.copytree(old, tmp_path / "damaged")

@@ -131,6 +131,8 @@ def test_lmperf_commit_variable_overrides_git(checkout, monkeypatch):
     [
         ("cpu", {"device": "Intel(R) Xeon(R) CPU @ 2.20GHz"}, "cpu-intel-xeon-cpu-2-20ghz"),
         ("cuda", {"device": "NVIDIA H200", "devices": 2}, "nvidia-h200-x2"),
+        ("cuda", {"device": "NVIDIA " + "a" * 60, "devices": 2}, "nvidia-" + "a" * 54 + "-x2"),
+        ("cuda", {"device": "画像"}, "unnamed"),
     ],
 )
 def test_slug_of_a_machine_has_the_words_of_its_device(monkeypatch, kind, facts, slug):

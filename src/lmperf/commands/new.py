@@ -11,8 +11,8 @@ import click
 from lmperf.commands.options import scaffold
 from lmperf.errors import UserError
 
-# CSVs and a page of a report that have no template: a benchmark's stem names its CSV and its page.
-_IN_REPORT = ("cost", "index", "repeatability")
+# Files of a report that have no template: a benchmark's stem names its CSV and its page.
+_IN_REPORT = ("cost", "index", "machine", "repeatability")
 
 
 @click.command(short_help="Write the two files of a new benchmark.")

@@ -84,7 +84,7 @@ def _pairs(text: str) -> list[tuple[str, str]]:
 
 
 def _names(context, param, given: str | None) -> list[str]:
-    return [name.strip() for name in given.split(",")] if given else []
+    return [name.strip() for name in given.split(",")] if given is not None else []
 
 
 def _stem(context, param, incomplete: str) -> list[str]:

@@ -203,7 +203,7 @@ def _nvidia_facts() -> dict[str, Any]:
 def _settings(devices: int) -> dict[str, str]:
     """Return the environment variables that change a result or its speed.
 
-    Of several devices, those of NCCL as well.
+    On several devices also the variables of NCCL.
     """
     nccl = [name for name in sorted(os.environ) if re.match("NCCL_(?!DEBUG)", name)]
     names = [*_ENVIRONMENT_VARIABLES, *(nccl if devices > 1 else ())]
@@ -371,7 +371,9 @@ def detect(preset: str = "auto", name: str = "auto") -> Machine:
     facts["threads"] = cores() if kind == "cpu" else None
     facts["settings"] = _settings(facts.get("devices", 1))
     slug = {"cpu": "cpu-", "mps": "mps-", "cuda": ""}[kind] + slugify(facts["device"])
-    slug += f"-x{facts['devices']}" if facts.get("devices", 1) > 1 else ""
+    suffix = f"-x{facts['devices']}" if facts.get("devices", 1) > 1 else ""
+    # A valid name by `lmperf.config.slug`.
+    slug = (slug[: 64 - len(suffix)].strip("-") or "unnamed") + suffix
     return Machine(slug if name == "auto" else name, kind, facts)
 
 

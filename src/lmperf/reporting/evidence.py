@@ -176,7 +176,7 @@ class Evidence:
     @once
     def rows(self, stem: str) -> pd.DataFrame:
         """All rows of a benchmark in reading order; none if it was not measured."""
-        return self._judged(stem)
+        return self._judged(stem, self.raw.get(stem, ()))
 
     @once
     def rounds(self, stem: str) -> np.ndarray:
@@ -191,7 +191,7 @@ class Evidence:
         """
         found = [pd.DataFrame(columns=["noise_kind", "ms", "ms_again", "gpus", "gpus_again"])]
         for stem in self.again:
-            first, second = self.rows(stem).drop_duplicates("key"), self._judged(stem, again=True)
+            first, second = self.rows(stem).drop_duplicates("key"), self.rows_again(stem)
             both = first.merge(second, on="key", suffixes=("", "_again"))
             both = both[both["state"].isna() & both["state_again"].isna()]
             kind = both["noise_kind"].mask(both["noise_kind_again"] == WAITING, WAITING)
@@ -227,9 +227,12 @@ class Evidence:
         numbers = {name: pd.to_numeric(frame[name]) for name in seconds}
         return foreign.taken_frame(frame.assign(**numbers))
 
-    def _judged(self, stem: str, again: bool = False) -> pd.DataFrame:
+    def rows_again(self, stem: str) -> pd.DataFrame:
+        """The rows of a benchmark that were measured a second time (R1), judged."""
+        return self._judged(stem, self.again.get(stem, ()))
+
+    def _judged(self, stem: str, rows: Sequence[Row]) -> pd.DataFrame:
         benchmark = load(stem)
-        rows = (self.again if again else self.raw).get(stem, ())
         frame = typed(rows, benchmark)
         # A row without the GPU that measured it shares one with the rows of its process only.
         frame = frame.assign(gpus=frame["gpus"].where(frame["gpus"].notna(), frame["together"]))

@@ -40,7 +40,7 @@ LOOKS = {
     "flex": ("violet", "cross"),
     "copy": ("grey", "circle"),
 }
-# Those of any other, in turn.
+# Looks of all other implementations, in turn.
 SPARE = (
     *(("pink", "cross"), ("mustard", "triangle-left"), ("violet", "triangle-right")),
     *(("green", "square"), ("orange", "triangle-down"), ("blue", "diamond")),

@@ -12,6 +12,7 @@ import tarfile
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from lmperf.benchmarks import stems
@@ -54,8 +55,16 @@ def evidence_in(folder: Path, name: str) -> Evidence:
             raw[stem] = [as_read(row) for row in rows]
     again = defaultdict(list)
     for row in raw.pop(repeatability.STEM, ()):
-        again[row[repeatability.BENCHMARK]].append(row)
-    return Evidence(name, facts, raw, damaged=damaged, again=again)
+        if row.get(repeatability.BENCHMARK) in raw:
+            again[row[repeatability.BENCHMARK]].append(row)
+    found = Evidence(name, facts, raw, damaged=damaged, again=again)
+    try:
+        for stem in again:
+            found.rows_again(stem)
+    except ValueError as error:
+        why = foreign.taken(f"{repeatability.STEM}.csv: {error}")
+        found = replace(found, damaged=damaged | {repeatability.STEM: why}, again={})
+    return found
 
 
 def unreadable(evidence: Evidence, stem: str) -> str:

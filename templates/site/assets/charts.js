@@ -51,7 +51,7 @@
   async function draw(figure, text) {
     const theme = dark.matches ? "dark" : "light";
     const { colours, config } = THEMES[theme];
-    const spec = JSON.parse(text.replace(/(?<=")colour:(\w+)/g, (_, name) => colours[name]));
+    const spec = JSON.parse(text.replace(/"colour:(\w+)/g, (_, name) => `"${colours[name]}`));
     const place = document.createElement("div");
     place.className = "chart";
     place.setAttribute("role", "img");

@@ -49,6 +49,9 @@ def test_graph_with_bf16_gradients_is_no_part_of_the_range():
     made = losses(*runs(2.05), loss("graph", 2.2, LARGE))
     assert made.harmless == ["large"] and made.graph_above["large"] == pytest.approx(2.2 / 2.1 - 1)
     assert not len(losses(*runs(2.05), loss("graph", 2.11, LARGE)).graph_above)
+    rows = [*runs(2.05), loss("graph", 2.2, LARGE), mixed()]
+    text = planted.page("mixed_precision", planted.evidence(*rows)).text
+    assert "At large, the loss of the graph with float32 weights" in text and "4.8 % above" in text
 
 
 def test_steps_trained_several_times_are_compared_by_their_means():

@@ -36,9 +36,9 @@ def batches(few: float, many: float) -> list[dict[str, str]]:
     ("ours", "said"),
     [
         ({"fully_sharded": 60 / 1.06}, "Shard the model fully"),
-        ({"fully_sharded": 60 / 1.04}, "fully sharded and overlapped by hooks are equally fast"),
-        ({"fully_sharded": 120}, "overlapped by hooks and DistributedDataParallel are equally"),
-        ({}, "overlapped by hooks and DistributedDataParallel are equally"),
+        ({"fully_sharded": 60 / 1.04}, "fully sharded (ours) and all-reduce by hooks (ours)"),
+        ({"fully_sharded": 120}, "all-reduce by hooks (ours) and DistributedDataParallel are eq"),
+        ({}, "all-reduce by hooks (ours) and DistributedDataParallel are equally"),
     ],
     ids=["faster", "within the noise floor", "slower", "missing"],
 )
@@ -49,15 +49,31 @@ def test_advice_follows_the_fastest_strategy(ours, said):
 def test_times_far_apart_are_not_ranked():
     noisy = step("fully_sharded", 50, spread=300)
     text = first_page(evidence(*steps(**ONE, **OTHERS), noisy)).text
-    assert "fully sharded, overlapped by hooks and DistributedDataParallel are equally" in text
+    assert "fully sharded (ours), all-reduce by hooks (ours) and Distributed" in text
 
 
 def test_step_that_waits_is_not_ranked():
     rows = steps(**ONE, **OTHERS, fully_sharded=50)
     waiting = first_page(evidence(*rows, step("fsdp2", 51, bound="host")))
     assert "**Shard the model fully (ours): at 3.4B two GPUs are then 2.00 times" in waiting.text
+    alone = first_page(evidence(*steps(one_rank=100, ddp=60)))
+    assert not any(word in alone.text for word in ("Use", "equally fast", "fastest strategy"))
     busy = first_page(evidence(*rows, step("fsdp2", 51)))
-    assert "Within noise, fully sharded and FSDP2 are equally fast." in busy.text
+    assert "Within noise, fully sharded (ours) and FSDP2 are equally fast." in busy.text
+
+
+@pytest.mark.parametrize(("state", "said"), [("ok", True), ("oom", False)])
+def test_missing_peak_of_fsdp2_is_explained(state, said):
+    text = first_page(evidence(*steps(**ONE, **OTHERS), step("fsdp2", 51, status=state))).text
+    assert ("Without a peak: the process does not count" in text) is said
+
+
+def test_profiled_steps_are_compared_with_timed_ones_of_the_same_gpus():
+    timed = step("overlapped", 100, gpus="GPU-1;GPU-2")
+    for gpus, said in (("GPU-1;GPU-2", True), ("GPU-3;GPU-4", False)):
+        ledger = profiled("overlapped", 120, gpus=gpus)
+        page = planted.page("report/several_gpus", evidence(timed, ledger))
+        assert ("which are up to 20 % longer" in page.text) is said
 
 
 def test_largest_batch_decides():

@@ -199,19 +199,24 @@ class Distributed(Section):
         return bool(self.fastest(self.few)["waits"] and not self.fastest(self.many)["waits"])
 
     @cached_property
-    def fastest_ways(self) -> list[str]:
+    def fastest_ways(self) -> dict[str, str]:
         """The fastest strategy at the largest batch, and those that are as fast within noise.
+
+        A strategy -> its words in the first table.
 
         Noise: intervals and noise floors. Steps that wait for the CPU are not ranked, unless the
         fastest waits, too.
         """
         steps = self._at(self.many)
         steps = steps[~steps["waits"].eq(True) | bool(steps.iloc[0]["waits"])]
+        if len(steps) == 1:
+            raise NotMeasured("one strategy alone is not ranked")
         best, others = steps.iloc[0], steps.iloc[1:]
         floors = self.evidence.floors_of(steps["noise_kind"])
         slower = best["high_ms"] < others["low_ms"]
         slower &= (1 + floors.iloc[1:].clip(lower=floors.iloc[0])) * best["ms"] < others["ms"]
-        return [plain(name) for name in (best.implementation, *others[~slower].implementation)]
+        names = (best["implementation"], *others.loc[~slower, "implementation"])
+        return {plain(name): self.words[name] for name in names}
 
     @cached_property
     def over_one_rank(self) -> pd.DataFrame:
