@@ -46,10 +46,10 @@ def test_advice_follows_the_fastest_strategy(ours, said):
     assert said in first_page(evidence(*steps(**ONE, **OTHERS, **ours))).text
 
 
-def test_times_far_apart_are_not_ranked():
-    noisy = step("fully_sharded", 50, spread=300)
-    text = first_page(evidence(*steps(**ONE, **OTHERS), noisy)).text
-    assert "fully sharded (ours), all-reduce by hooks (ours) and Distributed" in text
+@pytest.mark.parametrize(("spread", "said"), [(20, "Within noise"), (1, "Shard the model fully")])
+def test_times_whose_intervals_overlap_are_not_ranked(spread, said):
+    wide = [step(name, ms, spread=spread) for name, ms in {"fully_sharded": 56, "ddp": 60}.items()]
+    assert said in first_page(evidence(*steps(one_rank=100, overlapped=80), *wide)).text
 
 
 def test_step_that_waits_is_not_ranked():
