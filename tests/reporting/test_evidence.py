@@ -129,3 +129,9 @@ def test_rates_are_shares_of_ceiling_and_data_sheet():
     step = row("end_to_end", 10.0, dtype="autocast_bfloat16", phase="train_step", flops=4e12)
     one = frame(matmul, step).iloc[0]
     assert one["share"] == pytest.approx(0.5) and one["mfu"] == pytest.approx(400 / 989.5)
+
+
+def test_ceilings_have_times_of_one_call():
+    known = {"operation": "matmul", "dtype": "bfloat16", "load": "sustained", "calls": 21}
+    (found,) = evidence(row("ceilings", 525.0, **known)).rows("ceilings").to_dict("records")
+    assert found["ms"] == pytest.approx(25) and found["low_ms"] <= 25 <= found["high_ms"] < 26

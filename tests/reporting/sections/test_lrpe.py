@@ -5,6 +5,9 @@ import itertools
 import planted
 import pytest
 
+from lmperf.reporting.evidence import having
+from lmperf.reporting.sections import section
+
 STEM, PART = "lrpe", "report/lrpe"
 # Times in ms of 32,768 positions, as on an H200.
 MS = {"copy": 1.0, "eager": 10.0, "compiled": 4.0, "triton": 1.05, "triton_cached": 1.2}
@@ -73,8 +76,11 @@ def test_a_slow_copy_is_not_the_baseline(facts):
         made += [one for one in rows("copy", ms) if one["extra_tokens"] == tokens]
     if facts is planted.CPU:
         made = [one | {"gpus": "", "together": one["extra_tokens"]} for one in made]
-    page = planted.page(PART, planted.evidence(*made, facts=facts))
+    evidence = planted.evidence(*made, facts=facts)
+    page = planted.page(PART, evidence)
     assert "runs at 95 % of the speed of a copy" in page.text
+    drawn = having(section(evidence, STEM).curves, implementation="copy", positions=32768)
+    assert drawn["gbps"].to_list() == pytest.approx([1800, 1800]) and drawn["gbps_low"].isna().all()
 
 
 def test_a_loaded_copy_is_no_baseline():
