@@ -52,7 +52,7 @@ def test_difference_within_the_noise_floor_is_no_regression(tmp_path, lmperf):
         ({"median_ms": "soon"}, 2, "repeatability.csv: Unable to parse"),
     ],
 )
-def test_second_times_of_others_are_left_out_and_damaged_ones_named(
+def test_unknown_second_times_are_left_out_damaged_ones_named(
     tmp_path, lmperf, change, expected, why
 ):
     old = write(tmp_path / "old")

@@ -68,7 +68,7 @@ def test_missing_peak_of_fsdp2_is_explained(state, said):
     assert ("Without a peak: the process does not count" in text) is said
 
 
-def test_profiled_steps_are_compared_with_timed_ones_of_the_same_gpus():
+def test_profiled_steps_are_held_against_the_same_gpus():
     timed = step("overlapped", 100, gpus="GPU-1;GPU-2")
     for gpus, said in (("GPU-1;GPU-2", True), ("GPU-3;GPU-4", False)):
         ledger = profiled("overlapped", 120, gpus=gpus)

@@ -202,10 +202,9 @@ class Distributed(Section):
     def fastest_ways(self) -> dict[str, str]:
         """The fastest strategy at the largest batch, and those that are as fast within noise.
 
-        A strategy -> its words in the first table.
-
-        Noise: intervals and noise floors. Steps that wait for the CPU are not ranked, unless the
-        fastest waits, too.
+        Each with its words in the first table. Noise: the intervals overlap, or the difference is
+        below the larger noise floor. Steps that wait for the CPU are left out unless the fastest
+        waits. NotMeasured: no other strategy is left.
         """
         steps = self._at(self.many)
         steps = steps[~steps["waits"].eq(True) | bool(steps.iloc[0]["waits"])]
