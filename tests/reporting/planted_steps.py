@@ -18,7 +18,7 @@ def step(size: str, dtype: str, implementation: str, ms: float | None, **values)
     if ms is None:
         values.setdefault("status", "oom")
     else:
-        known = {"host_ms": ms if waits else ms / 10, "tokens": 4096, "flops": 1e12}
+        known = {"bound": "host" if waits else "device", "tokens": 4096, "flops": 1e12}
         values = known | {"peak_mib": 1024.0} | values
     cell = {"size": size, "context_length": 1024, "batch": 4, "dtype": dtype}
     return planted.row("end_to_end", ms, **(cell | {"implementation": implementation} | values))

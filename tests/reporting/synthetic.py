@@ -77,7 +77,7 @@ def lrpe():
 def steps():
     for size, factor in (("0.13B", 1), ("0.97B", 8)):
         for n, one in enumerate(RUNGS):
-            waits = size == "0.13B" and "graph" not in one.name
+            waits = (size == "0.13B" and "graph" not in one.name) or one.name == "tf32"
             times = {"spread": 200 if one.name == "tf32" else 1, "waits": waits}
             times |= {"marks": "loaded"} if one.name == "fused_loss" else {}
             ms = None if (size, one.name) == ("0.97B", "flash_attention") else factor * (20 - n)

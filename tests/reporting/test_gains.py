@@ -76,7 +76,7 @@ def test_steps_back_to_back_are_compared_on_one_gpu(gpus, compared):
 
 
 def test_step_that_waited_is_compared_but_not_judged():
-    rows = steps(("eager", {"ms": 20.0, "host_ms": 19.0}), ("compiled", {"ms": 10.0}))
+    rows = steps(("eager", {"ms": 20.0, "bound": "host"}), ("compiled", {"ms": 10.0}))
     assert rows["ratio"].iloc[0] == pytest.approx(2.0)
     assert rows["verdict"].iloc[0] == "unresolved" and rows["waits"].iloc[0]
 

@@ -102,7 +102,7 @@ def test_expressions_and_second_numbers_make_columns(here):
 @pytest.fixture(scope="module")
 def table():
     rows = [
-        row("end_to_end", 10.0, size="0.13B", host_ms=10.0, phase="train_step"),
+        row("end_to_end", 10.0, size="0.13B", bound="host", phase="train_step"),
         row("end_to_end", 20.0, size="0.42B", marks="capped", phase="train_step"),
         row("end_to_end", size="0.97B", status="oom", phase="train_step"),
     ]

@@ -45,7 +45,6 @@ from lmperf.statistics import LEAST_PAIRS, median_interval, noise_floor
 # Kinds of rows, of which two processes differ by more and more.
 KERNEL, STEP, WAITING = "kernel", "step or phase", "step or phase that waits for the CPU"
 ASSUMED_FLOORS = {KERNEL: 0.03, STEP: 0.05, WAITING: 0.30}
-HOST_BOUND = 0.9  # a step of which the host needs more than this share waits for it
 # Columns of a row that tables and figures name, and what they are of a line without them.
 NEUTRAL = {"state": None, "words": "", "signs": None, "waits": False, "key": None}
 WITHHELD = ("failed_check", "impossible")
@@ -237,10 +236,8 @@ class Evidence:
         # A row without the GPU that measured it shares one with the rows of its process only.
         frame = frame.assign(gpus=frame["gpus"].where(frame["gpus"].notna(), frame["together"]))
         floors = [plausible.floor_ms(self._limits, row) for row in rows]
-        cuda = {name for name, facts in self.environments.items() if facts.get("kind") == "cuda"}
-        on_gpu = frame["environment"].isin(cuda)
         is_step = isinstance(benchmark, Timed) and benchmark.clock == "step"
-        frame = judged(frame, floors, self.stale, on_gpu, is_step)
+        frame = judged(frame, floors, self.stale, is_step)
         frame = of_one_call(frame) if stem == "ceilings" else frame
         dtypes = frame.get("dtype", pd.Series(dtype=object)).dropna()
         rates = {dtype: self.peak(dtype) for dtype in dtypes.unique()}
@@ -319,9 +316,7 @@ def typed(rows: Sequence[Mapping[str, str]], benchmark: Benchmark) -> pd.DataFra
     return frame.assign(size=frame["size"].map(size_words)) if "size" in frame else frame
 
 
-def judged(
-    rows: pd.DataFrame, floor_ms, stale: frozenset[str], on_gpu: pd.Series, is_step: bool
-) -> pd.DataFrame:
+def judged(rows: pd.DataFrame, floor_ms, stale: frozenset[str], is_step: bool) -> pd.DataFrame:
     """The rows with the columns of the module's docstring."""
     ok, error, bound = rows["status"] == "ok", rows["max_error"], rows["error_bound"]
     state = rows["status"].mask(ok, None).astype(object)
@@ -343,14 +338,11 @@ def judged(
     low, high = median_interval(parts)
     low = rows["low_ms"].fillna(pd.Series(low, rows.index))
     high = rows["high_ms"].fillna(pd.Series(high, rows.index))
-    host = rows["host_ms"] / ms
     wide = (high / ms > 1 + WIDE) | (low / ms < 1 - WIDE)
-    waits = ((host >= HOST_BOUND) | wide) & is_step & on_gpu
-    waits = (rows["bound"] == "host").where(rows["bound"].notna(), waits)
     # A rank that waits for a late one is busy in NCCL; only the spread shows that it waits.
     sends = rows.get("communication_ms", pd.Series(np.nan, rows.index)).notna()
-    waits = (waits | (sends & wide)).astype(bool)
-    kind = np.where(waits & is_step, WAITING, STEP if is_step else KERNEL)
+    waits = (rows["bound"] == "host") | (sends & wide)
+    kind = np.where(waits, WAITING, STEP if is_step else KERNEL)
     causal = rows.get("causal", pd.Series(None, rows.index, object))
     tokens = rows.get("tokens", pd.Series(np.nan, rows.index))
     # The allocator does not count the memory of a CUDA graph as allocated.

@@ -54,7 +54,7 @@ def test_first_calls_are_paid_back_after_their_seconds(whole_s, stands):
 
 
 def test_waiting_steps_are_left_out_of_sentences():
-    waits = [step(100, size="0.13B"), step(50, "compiled_blocks", size="0.13B", host_ms=49)]
+    waits = [step(100, size="0.13B"), step(50, "compiled_blocks", size="0.13B", bound="host")]
     rows = [step(100), step(80, "compiled_blocks"), *waits]
     found = section_of(*rows)
     assert found.over("compiled_blocks", "eager").mean == pytest.approx(1.25)
@@ -62,7 +62,7 @@ def test_waiting_steps_are_left_out_of_sentences():
 
 
 def test_cpu_has_no_waiting_steps_and_no_mfu():
-    page = page_of(step(100, dtype="float32", host_ms=99), facts=planted.CPU)
+    page = page_of(step(100, dtype="float32"), facts=planted.CPU)
     assert not any(word in page.text for word in ("wait for the CPU", "MFU", "GPU", "CUDA"))
 
 

@@ -19,11 +19,11 @@ def of(*rows):
     return section(planted.evidence(*rows), "questions")
 
 
-@pytest.mark.parametrize(("host_ms", "waits"), [(29, True), (0.1, False)])
-def test_phase_waits_if_it_did_when_it_was_timed(host_ms, waits):
+@pytest.mark.parametrize(("bound", "waits"), [("host", True), ("device", False)])
+def test_phase_waits_if_it_did_when_it_was_timed(bound, waits):
     kernel = {"table": "kernel", "name": "nvjet_tst", "instances": 145, "wall_ms": 33}
     profiled = planted.row("profiles", total_ms=33, **STEP | kernel)
-    timed = planted.row("end_to_end", 30, host_ms=host_ms, **STEP)
+    timed = planted.row("end_to_end", 30, bound=bound, **STEP)
     assert of(timed, profiled).confirmed["waits"].all() == waits
 
 
@@ -38,7 +38,7 @@ def test_errors_of_a_float16_sum_add_up():
 
 @pytest.mark.parametrize(("least_ms", "is_said"), [(39, True), (29, False)])
 def test_autocast_is_slower_beyond_the_interval_alone(least_ms, is_said):
-    half = STEP | {"dtype": "autocast_bfloat16", "host_ms": 40}
+    half = STEP | {"dtype": "autocast_bfloat16", "bound": "host"}
     half |= {"rounds_ms": ";".join([str(least_ms)] * 2 + ["40"] * 6)}
     rows = planted.row("end_to_end", 30, **STEP), planted.row("end_to_end", 40, **half)
     said = "a step takes *40.0* instead of 30.0 ms. It then waits for the CPU"
