@@ -303,6 +303,7 @@ def _confirmed(rows: pd.DataFrame, changed: np.ndarray, cycles: Ratio) -> pd.Dat
 
 def _unsound(rows: pd.DataFrame) -> pd.Series:
     """Whether one of the two times may not hold."""
+    # Method 7 timed single steps and recorded no number of calls.
     single = rows["n_old"].isna() != rows["n_new"].isna()
     found = single & (rows["phase"] == "train_step")
     for side in SIDES:
