@@ -64,7 +64,8 @@ def markdown(table: Table) -> str:
     squeezed = [re.sub(r" {2,}", " ", line) for line in (head, re.sub("-{3,}", "---", rule), *rest)]
     text = "\n\n".join(filter(None, ("\n".join(squeezed), legend(table))))
     if not table.folds or table.length <= FOLD:
-        return f"**{table.caption}.**\n\n{text}" if table.caption else text
+        caption = table.caption.replace("*", r"\*")
+        return f"**{caption}.**\n\n{text}" if caption else text
     title = f"{escape(plain(table.caption), quote=False)} ({table.length:,} lines)"
     return f"<details>\n<summary>{title}</summary>\n\n{text}\n\n</details>"
 

@@ -51,8 +51,8 @@ def part(*made):
 
 
 FAST = (
-    "Our forward is 2.00 times as fast as cuDNN's; in it, one group of warps",
-    "matmuls of the other. Our backward is 2.00 times as fast as cuDNN's.",
+    "Our forward is 2.00 times as fast as cuDNN's; in it, one warp loads tiles",
+    "matmuls of another. Our backward is 2.00 times as fast as cuDNN's.",
     "Ours over cuDNN, 12 shapes: forward 2.00x, backward 2.00x; both 2.00x at d_head",
 )
 SLOW = (
@@ -90,7 +90,7 @@ def test_first_page_follows_the_data(ours, said):
 def test_causes_need_the_gluon_kernels(ran, expected):
     factors = {"forward": 0.5, "backward": 2.0, "forward_backward": 1.0}
     page = part(*rows("triton", factors, gluon=ran), *rows("sdpa_cudnn"))
-    assert ("one group of warps" in page.text) == expected
+    assert ("one warp loads tiles" in page.text) == expected
     assert ("because each tile" in page.text) == expected
     assert ("Gluon" in page.text) == expected
 
@@ -105,8 +105,8 @@ def test_page_says_why_the_gluon_kernels_did_not_run(fault):
 @pytest.mark.parametrize(
     ("tflops", "gbps", "said"),
     [
-        (790, 2000, "Compute-bound (filled grid, bf16): at least 400 FLOPs per byte"),
-        (700, 1500, "Memory-bound (filled grid, bf16): at most 400 FLOPs per byte"),
+        (790, 2000, "Memory does not limit it (filled grid, bf16): at least 400 FLOPs per byte"),
+        (700, 1500, "Memory limits it (filled grid, bf16): at most 400 FLOPs per byte"),
         (820, 2000, "Neither FLOPs nor bytes bound it"),
     ],
 )

@@ -42,9 +42,9 @@ def part(*made):
 @pytest.mark.parametrize(
     ("made", "said"),
     [
-        (everything(triton=0.5), "kernel (Triton) runs at 190 % of the speed of a copy; only"),
+        (everything(triton=0.5), "kernel (Triton) runs at 190 % of the speed of a copy; little"),
         (everything(triton=2.0), "runs at 48 % of the speed of a copy, so bytes do not"),
-        (everything(triton=1 / 1.05), "runs at 100 % of the speed of a copy; only"),
+        (everything(triton=1 / 1.05), "runs at 100 % of the speed of a copy; little"),
         (everything(triton=None, triton_cached=None), "Compiled code runs at 25 % of the speed"),
         (everything(copy=None), None),
         ([], None),

@@ -12,6 +12,7 @@ from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.sections.steps import (
     FUSED_NARROW,
+    GRAPH,
     GRAPH_NARROW,
     SDPA,
     SDPA_GRAPH,
@@ -94,6 +95,13 @@ class Bf16Weights(Section):
             found[~found["waits"]], "bf16 weights and SDPA wait for the CPU, or were not measured"
         )
         return sorted_for_reading(found, ["size"])
+
+    @property
+    def over_larger(self) -> pd.DataFrame:
+        """bf16 weights beside the graph with float32 weights, of larger batches."""
+        found = compared(self.evidence, self.way, GRAPH)
+        found = found[found.index.isin(self.run.larger.index) & ~found["waits"]]
+        return some(found, "no larger batch was measured in graphs with both weights")
 
     @property
     def growing(self) -> pd.DataFrame:

@@ -38,6 +38,16 @@ class Host(Section):
         rows = rows.dropna(subset=["device_ms", "launches"])
         return sorted_for_reading(some(rows, "no GPU time of a step that waits"), ["size"])
 
+    @property
+    def launching(self) -> pd.DataFrame:
+        """The steps of the first size of `busy` that wait, by `us`: microseconds for a kernel."""
+        rows = having(self.run.valid, size=self.busy["size"].iloc[0], waits=True, holds=True)
+        return (
+            rows.assign(us=1000 * rows["ms"] / rows["launches"])
+            .dropna(subset=["us"])
+            .sort_values("us")
+        )
+
     # A graph beside the same kernels without it, with bf16 weights.
 
     @property

@@ -167,7 +167,7 @@ class Ladder(Section):
         found = self.over_below(rung)
         found = found[steps(self.evidence)["waits"][found.index].astype(bool)]
         longer = found["device_ms"] > 1.02 * found["device_ms_base"]
-        by_launches = (found["high"] < 1) & ~longer
+        by_launches = (found["ratio"] < 1) & ~longer
         return bool(by_launches.all() and (found["ratio"] < 1 / (1 + found["floor"])).any())
 
     def ends_waiting(self, rung: Rung) -> bool:

@@ -109,14 +109,13 @@ class Questions(Section):
         return some(found, "autocast makes no step longer that waits").iloc[0]
 
     @property
-    def added_launches(self) -> tuple[int, float, float]:
-        """(context, kernels in float32, under autocast) of profiled steps of the size `slowed`."""
-        cases = having(self.of("profiles").cases.sound, implementation=EAGER, phase=STEP)
-        cases = having(cases, size=self.slowed["size"])
-        wide = cases.pivot_table("launches", "context_length", "dtype")
-        wide = wide.reindex(columns=[FLOAT32, AUTOCAST]).dropna()
-        wide = some(wide[wide[AUTOCAST] > wide[FLOAT32]], "autocast adds no kernels")
-        return wide.index[-1], *wide.iloc[-1]
+    def added_launches(self) -> tuple[float, float]:
+        """The kernels of the step `slowed` in float32 and under autocast."""
+        rows = having(self.of(STEM).steps.frame, implementation=EAGER, **self.slowed[CELL])
+        before, after = rows.set_index("dtype")["launches"].reindex([FLOAT32, AUTOCAST])
+        if not after > before:
+            raise NotMeasured("autocast adds no kernels")
+        return before, after
 
     @property
     def lacks_apple(self) -> bool:
@@ -174,16 +173,19 @@ class Questions(Section):
 
     @property
     def matmul_shares(self) -> pd.DataFrame:
-        """Size -> the shares of matmuls in eager float32 forwards and train steps."""
+        """(size, its longest context) -> shares of matmuls in eager float32 forwards and steps."""
         cases = having(self.of("profiles").cases.sound, dtype=FLOAT32, implementation=EAGER)
-        wide = cases.pivot_table("matmul_share", "size", "phase", sort=False)
+        longest = cases.groupby("size")["context_length"].transform("max")
+        cases = cases[cases["context_length"] == longest]
+        wide = cases.pivot_table("matmul_share", ["size", "context_length"], "phase", sort=False)
         return wide.reindex(columns=["forward", STEP]).dropna()
 
     @property
     def softmax(self) -> list[pd.Series]:
-        """Softmax inside attention by dtype, of the usual size."""
+        """Softmax inside attention by dtype, of the usual size and its longest context."""
         rows = self.of("profiles").attention.frame
         rows = having(rows, name="softmax", size=usual_size(rows))
+        rows = having(rows, context_length=rows["context_length"].max())
         return [row for _, row in rows.iterrows()]
 
     # Mixed precision.
