@@ -129,6 +129,14 @@ class Ladder(Section):
         """The sizes that have both ends of the ladder."""
         return in_order("size", self._whole["size"])
 
+    @property
+    def divided(self) -> list[str]:
+        """The sizes whose lowest and fastest rung are not compared: no GPU ran both."""
+        ends = {self.rungs[0].name, self.rungs[-1].name}
+        rungs = self.frame[self.frame["state"].isna()].groupby("size")["rung"].agg(set)
+        found = {*rungs.index[rungs.map(ends.issubset)]} - {*self.gained}
+        return in_order("size", some(found, "all sizes are compared"))
+
     # What a rung gains over the one below it.
 
     def over_below(self, rung: Rung) -> pd.DataFrame:

@@ -108,7 +108,7 @@ def _text(value) -> str:
 def _words(lines: pd.DataFrame, cell: list[str]) -> dict[str, Iterable[str]]:
     """The columns of a line that are words: its device, cell, quantity and published value."""
     units = {
-        metric: f"{metric} ({unit})" if unit else metric
+        metric: f"{metric} (here in {unit})" if unit else metric
         for metric, (_, unit, _) in MEASURED.items()
     }
     rows = [row for _, row in lines.iterrows()]
