@@ -36,4 +36,4 @@ def test_values_have_their_unit_and_seconds_become_ms():
     step = planted.row("end_to_end", 57.0, implementation="eager", phase="forward", **cell)
     found = lines(step)["End to end"].set_index("device")
     assert found.loc["MacBook Air, CPU", "published"] == "2,517 ms"
-    assert found["quantity"].unique().tolist() == ["time (ms)"]
+    assert found["quantity"].unique().tolist() == ["time (here in ms)"]
