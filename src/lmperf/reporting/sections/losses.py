@@ -14,7 +14,7 @@ from lmperf.reporting.evidence import having, some
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.sections.steps import CELL, FLOAT32, NARROW, WAYS
-from lmperf.reporting.words import NotMeasured, Range, rounded_up, signed_percent
+from lmperf.reporting.words import NotMeasured, Range, signed_percent
 from lmperf.transformer.rungs import RUNGS
 
 STEM = "ladder_loss"
@@ -118,8 +118,8 @@ class Losses(Section):
 
     @property
     def bound(self) -> float:
-        """How far the losses of `harmless` are above the range, rounded up to 0.1 %."""
-        return rounded_up(self.outside[self.harmless].max().clip(0))
+        """How far the losses of `harmless` are above the range at most, as a fraction."""
+        return self.outside[self.harmless].max().clip(0)
 
     @property
     def above(self) -> pd.Series:
