@@ -233,8 +233,6 @@ class Evidence:
     def _judged(self, stem: str, rows: Sequence[Row]) -> pd.DataFrame:
         benchmark = load(stem)
         frame = typed(rows, benchmark)
-        # A row without the GPU that measured it shares one with the rows of its process only.
-        frame = frame.assign(gpus=frame["gpus"].where(frame["gpus"].notna(), frame["together"]))
         floors = [plausible.floor_ms(self._limits, row) for row in rows]
         is_step = isinstance(benchmark, Timed) and benchmark.clock == "step"
         frame = judged(frame, floors, self.stale, is_step)

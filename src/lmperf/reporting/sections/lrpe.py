@@ -31,7 +31,7 @@ LEADS = (OURS, "compiled", "eager")
 ORDER = (COPY, OURS, CACHED, "eager", "compiled")  # of the columns
 PHASES = ("forward", "backward")
 # What copies of one size share; their bytes differ by the extra tokens only.
-ONE_SIZE = ["positions", "batch", "heads", "d_head", "dtype", "phase", "environment"]
+ONE_SIZE = ["positions", "batch", "heads", "d_head", "dtype", "phase", "environment", "gpus"]
 LARGE = 0.25  # shapes of fewer positions, as a part of the most, may be launch-bound
 BOUND_BY_BYTES = 0.5  # below this share of a copy's speed, bytes do not bind
 ERRORS = {
@@ -69,9 +69,7 @@ class Lrpe(Section):
             closed_mib=rows["predicted_forward_mib"].where(forward, rows["predicted_backward_mib"]),
         )
         copies = having(rows, implementation=COPY, holds=True)
-        # On a CPU, `gpus` names the rows that were timed in turn.
-        size = [*ONE_SIZE, "gpus"] if self.evidence.is_cuda else ONE_SIZE
-        fastest = matching(rows, copies.sort_values("gbps", ascending=False), size)["gbps"]
+        fastest = matching(rows, copies.sort_values("gbps", ascending=False), ONE_SIZE)["gbps"]
         share = 100 * rows["gbps"] / fastest
         return self.rows(STEM, rows.assign(copy_gbps=fastest, copy_percent=share))
 
