@@ -40,7 +40,7 @@ from lmperf.names import STATUSES, in_order, size_words
 from lmperf.reporting import foreign
 from lmperf.reporting.results import SIGNS
 from lmperf.reporting.words import GIB, MIB, NotMeasured
-from lmperf.statistics import LEAST_PAIRS, median_interval, noise_floor
+from lmperf.statistics import LEAST_PAIRS, noise_floor
 
 # Kinds of rows, of which two processes differ by more and more.
 KERNEL, STEP, WAITING = "kernel", "step or phase", "step or phase that waits for the CPU"
@@ -332,11 +332,8 @@ def judged(rows: pd.DataFrame, floor_ms, stale: frozenset[str], is_step: bool) -
         tuple(sign for sign in SIGNS if sign in names or (sign == "stale" and key in stale))
         for names, key in zip(marks, rows["key"], strict=True)
     ]
-    ms, parts = rows["median_ms"], rounds(rows["rounds_ms"])
-    low, high = median_interval(parts)
-    low = rows["low_ms"].fillna(pd.Series(low, rows.index))
-    high = rows["high_ms"].fillna(pd.Series(high, rows.index))
-    wide = (high / ms > 1 + WIDE) | (low / ms < 1 - WIDE)
+    ms = rows["median_ms"]
+    wide = (rows["high_ms"] / ms > 1 + WIDE) | (rows["low_ms"] / ms < 1 - WIDE)
     # A rank that waits for a late one is busy in NCCL; only the spread shows that it waits.
     sends = rows.get("communication_ms", pd.Series(np.nan, rows.index)).notna()
     waits = (rows["bound"] == "host") | (sends & wide)
@@ -345,7 +342,7 @@ def judged(rows: pd.DataFrame, floor_ms, stale: frozenset[str], is_step: bool) -
     tokens = rows.get("tokens", pd.Series(np.nan, rows.index))
     # The allocator does not count the memory of a CUDA graph as allocated.
     pool = rows["pool_mib"].fillna(0) if "pool_mib" in rows else 0
-    of_row = pd.DataFrame(parts, rows.index)
+    of_row = pd.DataFrame(rounds(rows["rounds_ms"]), rows.index)
     return rows.assign(
         state=state,
         words=words,
@@ -356,8 +353,6 @@ def judged(rows: pd.DataFrame, floor_ms, stale: frozenset[str], is_step: bool) -
         ms=ms,
         mean_ms=of_row.mean(axis=1),
         std_ms=of_row.std(axis=1),
-        low_ms=low,
-        high_ms=high,
         tflops=rows["flops"] / ms / 1e9,
         tokens_s=1e3 * tokens / ms,
         peak_gib=(rows["peak_mib"] + pool) / 1024,
