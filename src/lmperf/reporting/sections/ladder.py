@@ -21,6 +21,7 @@ from lmperf.reporting.sections.steps import (
     STEP,
     WAYS,
     all_steps,
+    beside,
     compared,
     steps,
     usual,
@@ -101,20 +102,12 @@ class Ladder(Section):
         busy = rows["device_ms"].where(rows["waits"].astype(bool))
         return self.rows("", rows.assign(because=rows["rung"].map(words), busy_ms=busy))
 
-    @property
-    def shows_busy(self) -> bool:
-        """Whether the GPU's time is known of some step that waits for the CPU."""
-        return bool(self.frame.loc[self.frame["waits"].astype(bool), "device_ms"].notna().any())
-
-    def _compared(self, ours: Rung, base: Rung) -> pd.DataFrame:
-        return compared(self.evidence, WAYS[ours.name], WAYS[base.name])
-
     # What the whole ladder gains.
 
     @cached_property
     def _whole(self) -> pd.DataFrame:
-        whole = self._compared(self.rungs[-1], self.rungs[0])
-        whole = whole[whole.index.isin(self.frame.index)]
+        ends = (WAYS[rung.name] for rung in (self.rungs[-1], self.rungs[0]))
+        whole = beside(self.evidence, *ends)
         if whole.empty or self.rungs[0] != RUNGS[0]:
             raise NotMeasured("no size has both ends of the ladder")
         return whole
@@ -136,7 +129,7 @@ class Ladder(Section):
         below = rung_below(rung, [one.name for one in self.rungs])
         if below is None:
             raise NotMeasured(f"no rung below {rung.name}")
-        found = self._compared(rung, below)
+        found = compared(self.evidence, WAYS[rung.name], WAYS[below.name])
         return having(found, context_length=[*self.frame["context_length"].unique()])
 
     def verdict(self, rung: Rung) -> str:
@@ -156,8 +149,7 @@ class Ladder(Section):
     def busy_over_below(self, rung: Rung) -> Range:
         """The change of the GPU's busy time from the rung below, as a fraction."""
         found = self.over_below(rung)
-        change = found["device_ms"] / found["device_ms_base"] - 1
-        return Range.of(some(change.dropna(), "no busy time of both steps"))
+        return Range.of(found["device_ms"] / found["device_ms_base"] - 1)
 
     def takes_longer_to_launch(self, rung: Rung) -> bool:
         """Whether every step that waits for the CPU takes longer than the rung below, the GPU not.
@@ -216,14 +208,12 @@ def _bases(cell: tuple[tuple, pd.DataFrame]) -> pd.Series:
 
 
 def _bar(row: dict, line: str) -> Iterator[dict]:
-    """The parts of a bar. A step that waits is an outline if its busy time is not known.
+    """The parts of a bar.
 
     A step that does not wait is longer than its busy time only because its clock is lower, at the
     power limit, than while it is profiled.
     """
     share = row["device_ms"] / row["ms"] if row["waits"] else 1.0
-    if absent(share):
-        share = 0.0
     lengths = {WORKING: min(share, 1.0), WAITING: max(1 - share, 0.0)}
     drawn = [name for name, length in lengths.items() if length > 0]
     for name in drawn:
