@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import math
 import re
 from functools import cached_property
 
-import numpy as np
 import pandas as pd
 
 from lmperf.benchmarks import stems
-from lmperf.dtypes import DTYPES, dtype_of
+from lmperf.dtypes import dtype_of
 from lmperf.names import in_order
 from lmperf.reporting.evidence import having, matching, some
 from lmperf.reporting.html import anchor
-from lmperf.reporting.published import figures_of
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
-from lmperf.reporting.sections.accumulation import BITS, spacing
+from lmperf.reporting.sections.accumulation import spacing
 from lmperf.reporting.sections.attention import PHASES as PASSES
 from lmperf.reporting.sections.attention import STEP as FURTHER
 from lmperf.reporting.sections.kernels import MATMUL
@@ -94,12 +91,6 @@ class Questions(Section):
         (short, long), (first, last) = self.by_context[1].index, self.by_context[1]
         return long / short, last / first
 
-    @property
-    def negative_ms(self) -> float:
-        """The backward that a write-up gives as a difference."""
-        figures = having(figures_of("warmup"), source="write-up 002", phase="backward")
-        return 1e3 * figures["value"].astype(float).min()
-
     @cached_property
     def slowed(self) -> pd.Series:
         """The smallest step that waits and that autocast makes longer than float32 (`ms_base`)."""
@@ -117,11 +108,6 @@ class Questions(Section):
         wide = wide.reindex(columns=[FLOAT32, AUTOCAST]).dropna()
         wide = some(wide[wide[AUTOCAST] > wide[FLOAT32]], "autocast adds no kernels")
         return wide.index[-1], *wide.iloc[-1]
-
-    @property
-    def lacks_apple(self) -> bool:
-        machines = (self.evidence, *self.evidence.others)
-        return all(one.environment.get("kind") != "mps" for one in machines)
 
     # Profiling.
 
@@ -188,12 +174,7 @@ class Questions(Section):
 
     # Mixed precision.
 
-    bits, spacing = BITS, staticmethod(spacing)
-    half_max = float(np.finfo(np.float16).max)
-    half_overflows = math.ceil(math.sqrt(half_max))  # its square does not fit
-    half_least = float(np.finfo(np.float16).smallest_subnormal) / 2  # below it is 0
-    half_vanishes = math.sqrt(half_least)
-    half_is_finer = 2 ** (BITS["float16"] - BITS["bfloat16"])
+    spacing = staticmethod(spacing)
 
     # Memory.
 
@@ -224,16 +205,6 @@ class Questions(Section):
         rows = self.of("memory_timeline").blocks.frame
         rows = having(rows, size=peak.size, dtype=peak.dtype, phase=STEP)
         return rows[rows["size_mib"] == rows["size_mib"].max()].drop_duplicates("tensor")
-
-    @property
-    def shape_explains(self) -> bool:
-        """Whether the shape of the largest tensor gives all of its bytes."""
-        first = self.blocks.iloc[0]
-        found = re.fullmatch(r"(\w+)\[([\d, ]+)\]", str(first["tensor"]))
-        if found is None or found[1] not in DTYPES:
-            return False
-        elements = math.prod(map(int, found[2].split(",")))
-        return first["size_mib"] == elements * DTYPES[found[1]].bytes / 2**20
 
     # Attention.
 
