@@ -10,7 +10,7 @@ from functools import cached_property
 import pandas as pd
 
 from lmperf.benchmarks import stems
-from lmperf.reporting.evidence import WITHHELD, Evidence, having, some
+from lmperf.reporting.evidence import WITHHELD, Evidence, some
 from lmperf.reporting.sections import Section
 from lmperf.reporting.sections.steps import GRAPH, GRAPH_NARROW, usual
 from lmperf.reporting.words import Count, NotMeasured, listed
@@ -161,9 +161,7 @@ class Report(Section):
         clock = rows["environment"].map(clocks).astype(float)
         slow = rows["clock_mhz"] < THROTTLED * clock
         rows = rows[slow & (rows["power_w"] > AT_LIMIT * limit)]
-        rows = some(rows, "no graph runs below its usual clock at the power limit")
-        largest = having(rows, size=self.of("what_to_run").sizes)
-        return largest.iloc[-1]
+        return some(rows, "no graph runs below its usual clock at the power limit").iloc[-1]
 
     def signed(self, sign: str) -> Count:
         """How many rows have a sign."""
