@@ -185,10 +185,13 @@ class Evidence:
     @cached_property
     def twice(self) -> pd.DataFrame:
         """The rows with results of two processes (R1): those of `rows`, `stem`, and the columns of
-        the second time with the suffix `_again`; `cell` is the name of the row. A step that waits
-        for the CPU in either process is of the kind WAITING.
+        the second time with the suffix `_again`.
+
+        cell: the name of the row. apart: how far the second time is from the first, a fraction. A
+        step that waits for the CPU in either process waits, and is of the kind WAITING.
         """
-        found = [pd.DataFrame(columns=["noise_kind", "ms", "ms_again", "gpus", "gpus_again"])]
+        known = ["noise_kind", "ms", "ms_again", "apart", "gpus", "gpus_again", "power_w_again"]
+        found = [pd.DataFrame(columns=known)]
         for stem in self.again:
             first, second = self.rows(stem).drop_duplicates("key"), self.rows_again(stem)
             both = first.merge(second, on="key", suffixes=("", "_again"))
@@ -196,7 +199,9 @@ class Evidence:
             kind = both["noise_kind"].mask(both["noise_kind_again"] == WAITING, WAITING)
             # Before the rows of all benchmarks are joined, which makes whole numbers floats.
             names = [row_name(load(stem), row) for row in both.to_dict("records")]
-            found.append(both.assign(stem=stem, cell=names, noise_kind=kind))
+            apart = (both["ms_again"] / both["ms"] - 1).abs()
+            more = {"noise_kind": kind, "waits": kind == WAITING, "apart": apart}
+            found.append(both.assign(stem=stem, cell=names, **more))
         found = [one for one in found if len(one)] or found[:1]
         return pd.concat(found, ignore_index=True).copy()  # faster, as in `_judged`
 

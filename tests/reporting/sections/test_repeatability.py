@@ -38,7 +38,7 @@ def a_step(**values):
     [(kernel(1.0), KERNEL), (a_step(), STEP), (a_step(waits=True), WAITING)],
 )
 def test_kind_of_a_row(row, kind):
-    (line,) = made(twice(row, 1.1)).pairs.itertuples()
+    (line,) = made(twice(row, 1.1)).lines.frame.itertuples()
     assert line.noise_kind == kind
     assert line.apart == pytest.approx(0.1)
 
@@ -56,5 +56,5 @@ def test_difference_is_that_of_its_kind():
 
 
 def test_rows_of_several_benchmarks_keep_their_names():
-    found = made(twice(a_step(), 1.0), twice(kernel(1.0), 1.0)).pairs
+    found = made(twice(a_step(), 1.0), twice(kernel(1.0), 1.0)).lines.frame
     assert not found["cell"].str.contains(".0", regex=False).any()
