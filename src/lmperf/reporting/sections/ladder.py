@@ -8,7 +8,7 @@ from functools import cached_property
 import pandas as pd
 
 from lmperf.names import in_order
-from lmperf.reporting.evidence import having, parts, some, sorted_for_reading
+from lmperf.reporting.evidence import having, matching, parts, some, sorted_for_reading
 from lmperf.reporting.gains import Gain, pairs
 from lmperf.reporting.results import EMPTY
 from lmperf.reporting.rows import Rows
@@ -56,8 +56,9 @@ class Ladder(Section):
         bases = pd.concat([pd.Series(dtype=object), *map(_bases, parts(rows, *CELL))])
         sheet = self.evidence.sheet_tflops(AUTOCAST)
         rows = rows.assign(implementation=rows["rung"], mfu=rows["tflops"] / sheet, base=bases)
-        losses = self.of("losses").of_rungs
-        return self.rows(STEM).kept(rows.join(losses, on=["size", "implementation"]))
+        losses = self.of("losses").every.frame
+        loss = matching(rows, losses, ["size", "implementation"])["loss"]
+        return self.rows(STEM).kept(rows.assign(loss=loss))
 
     def over(self, rung: str, base: str) -> Gain:
         """The speed-ups of a rung over another one, of these cells."""

@@ -138,14 +138,6 @@ class Lrpe(Section):
         return self.of_copy(forward, "compiled").high < BOUND_BY_BYTES
 
     @cached_property
-    def caching_memory(self) -> Range:
-        """The peak with cached angles over that without, minus 1, for large shapes."""
-        cell = ["shape", "extra_tokens", "phase"]
-        wide = self.large.sound.pivot_table("peak_mib", cell, "implementation")
-        wide = wide.reindex(columns=[CACHED, OURS])
-        return Range.of(wide[CACHED] / wide[OURS] - 1)
-
-    @cached_property
     def launch_bound(self) -> list[tuple[str, int]]:
         """Phase and the positions up to which each launch of the lead takes longer than the run."""
         rows = self.shown.where(implementation=self.lead)

@@ -179,24 +179,18 @@ class Questions(Section):
     # Memory.
 
     @cached_property
-    def recorded(self) -> pd.DataFrame:
+    def recorded(self) -> Rows:
         """The float32 rows of the largest size whose allocations were recorded."""
-        rows = having(self.of("memory").ours.valid.frame, dtype=FLOAT32)
-        rows = having(rows, size=self.of("memory_timeline").peak.size)
-        return having(rows, batch=rows["batch"].max())
+        size = self.of("memory_timeline").peak.size
+        rows = self.of("memory").ours.valid.where(dtype=FLOAT32, size=size)
+        return rows.where(batch=rows.frame["batch"].max())
 
     def peaks(self, phase: str) -> pd.Series:
         """Context -> GiB at the peak."""
         return some(
-            having(self.recorded, phase=phase).set_index("context_length")["peak_gib"],
+            self.recorded.where(phase=phase).frame.set_index("context_length")["peak_gib"],
             f"no peak of a {phase}",
         )
-
-    @property
-    def forward_over_weights(self) -> float:
-        """The most times the weights that the peak of a forward takes."""
-        forward = having(self.recorded, phase="forward")
-        return Range.of(forward["peak_mib"] / forward["parameters_mib"]).high
 
     @cached_property
     def blocks(self) -> pd.DataFrame:
@@ -228,21 +222,17 @@ class Questions(Section):
         return [(a, b, Range.of(times.loc[b] / times.loc[a])) for a, b in pairs]
 
     @cached_property
-    def slower(self) -> pd.DataFrame:
+    def slower(self) -> Rows:
         """The comparisons of one head in which our kernel is slower than plain PyTorch."""
-        rows = self.of("flash_attention").over_plain.rows
-        return rows[rows["verdict"] == SLOWER].sort_values("ratio")
+        rows = having(self.of("flash_attention").over_plain.rows, verdict=SLOWER)
+        return self.rows("flash_attention", rows)
 
     @property
     def slower_scores_mib(self) -> float:
         """The largest matrix of scores of these."""
-        of = self.slower
+        of = self.slower.frame
         bytes_ = of["dtype"].map(lambda dtype: dtype_of(dtype).bytes)
         return (of["batch"] * of["seq_len"] ** 2 * bytes_).max() / 2**20
-
-    def values(self, axis: str) -> list:
-        """The values of an axis in these comparisons."""
-        return in_order(axis, self.slower[axis])
 
     # md_lrpe_cosine.
 

@@ -10,7 +10,7 @@ from lmperf.names import phase_words
 from lmperf.reporting.evidence import having, matching, some
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
-from lmperf.reporting.tables import Quantity, across, memory, number
+from lmperf.reporting.tables import Quantity, memory, number
 from lmperf.reporting.words import Range
 from lmperf.transformer.sizes import SHORT
 
@@ -64,12 +64,6 @@ class Warmup(Section):
             columns.append(number(mean, f"after {n}", unit="ms", **more))
             columns.append(number(f"{std} / {mean}", f"std / mean after {n}"))
         return columns
-
-    @property
-    def step_columns(self) -> list[Quantity]:
-        """The time of a step, of each process."""
-        sizes, dtypes = self.every.values("size"), self.every.values("dtype")
-        return across("size", sizes, *across("dtype", dtypes, number("step_ms", "", unit="ms")))
 
     @property
     def cost_columns(self) -> list[Quantity]:
