@@ -6,7 +6,6 @@ from planted_steps import rung
 
 from lmperf.reporting.sections import section
 from lmperf.reporting.sections.ladder import HIDDEN, WORKING
-from lmperf.reporting.sections.steps import WAYS, compared
 from lmperf.transformer.rungs import RUNGS
 
 TF32 = RUNGS[1]
@@ -64,11 +63,6 @@ def test_verdict_needs_most_resolved_comparisons():
     rows += [rung("tf32", 50.0, "0.13B"), rung("tf32", 100.0, "0.42B")]
     assert ladder(*rows).verdict(TF32) == "same"
     assert ladder(*rows, rung("tf32", 50.0, "0.97B")).verdict(TF32) == "faster"
-
-
-def test_steps_of_two_gpus_are_not_compared():
-    rows = rung("float32", 100.0, gpus="GPU-2", together="two"), rung("tf32", 50.0)
-    assert compared(planted.evidence(*rows), WAYS["tf32"], WAYS["float32"]).empty
 
 
 def test_gain_is_of_the_whole_ladder():

@@ -5,7 +5,7 @@ import pytest
 from planted_steps import step
 
 from lmperf.reporting.sections import section
-from lmperf.reporting.sections.repeatability import KERNEL, STEP, WAITING
+from lmperf.reporting.sections.repeatability import STEP
 
 
 def twice(row, factor):
@@ -31,16 +31,6 @@ def made(*pairs):
 
 def a_step(**values):
     return step("0.97B", "float32", "eager", 50.0, **values)
-
-
-@pytest.mark.parametrize(
-    ("row", "kind"),
-    [(kernel(1.0), KERNEL), (a_step(), STEP), (a_step(waits=True), WAITING)],
-)
-def test_kind_of_a_row(row, kind):
-    (line,) = made(twice(row, 1.1)).lines.frame.itertuples()
-    assert line.noise_kind == kind
-    assert line.apart == pytest.approx(0.1)
 
 
 def test_second_times_of_earlier_rows_are_left_out():
