@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import cached_property
 
-import numpy as np
 import pandas as pd
 
 from lmperf.reporting.evidence import having, matching, some, sorted_for_reading
@@ -56,9 +55,11 @@ class Bf16Weights(Section):
         losses = self.of("losses").every.frame
         losses = losses.assign(rung=losses["implementation"])
         found = matching(rows, losses, ["size", "rung"])[["loss", "low", "high"]]
-        of_rung = losses.set_index("size").groupby("rung")["loss"]
-        own = {f"loss_{rung}": rows["size"].map(loss) for rung, loss in of_rung}
-        rows = rows.join(found).assign(loss_float32=np.nan, loss_graph=np.nan).assign(**own)
+        single, graph = (
+            matching(rows, having(losses, rung=rung), ["size"])["loss"]
+            for rung in ("float32", "graph")
+        )
+        rows = rows.join(found).assign(loss_float32=single, loss_graph=graph)
         return self.rows("", in_reading_order([rows]))
 
     @property

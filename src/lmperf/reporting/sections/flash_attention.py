@@ -196,12 +196,6 @@ class FlashAttention(Section):
         return {name: middle[column] for name, column in columns.items()}
 
     @cached_property
-    def backward_share(self) -> float:
-        """The share of the backward in the time of both phases."""
-        over = self.backward_over_forward["time"]
-        return over / (1 + over)
-
-    @cached_property
     def host_rows(self) -> Rows:
         """One head in bf16, d_head 64, with its host times, also as a CUDA graph."""
         kinds = ["head", "graph"]

@@ -105,23 +105,19 @@ class Ladder(Section):
 
     # What the whole ladder gains.
 
-    @cached_property
-    def _whole(self) -> pd.DataFrame:
-        ends = (WAYS[rung.name] for rung in (self.rungs[-1], self.rungs[0]))
-        whole = beside(self.evidence, *ends)
-        if whole.empty or self.rungs[0] != RUNGS[0]:
-            raise NotMeasured("no size has both ends of the ladder")
-        return whole
-
     @property
     def gain(self) -> Range:
         """How many times as fast as the lowest rung the fastest one is, over the sizes."""
         return Range.of(1 / pd.DataFrame(self._relative()).groupby("size")["relative"].min())
 
-    @property
+    @cached_property
     def gained(self) -> list[str]:
         """The sizes that have both ends of the ladder."""
-        return in_order("size", self._whole["size"])
+        lowest, *_, highest = (WAYS[rung.name] for rung in self.rungs)
+        whole = beside(self.evidence, highest, lowest)
+        if whole.empty or self.rungs[0] != RUNGS[0]:
+            raise NotMeasured("no size has both ends of the ladder")
+        return in_order("size", whole["size"])
 
     # What a rung gains over the one below it.
 

@@ -18,7 +18,6 @@ from lmperf.reporting.evidence import (
     some,
     sorted_for_reading,
 )
-from lmperf.reporting.gains import Gain
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
 from lmperf.reporting.tables import Quantity, number, over, text, time
@@ -117,10 +116,6 @@ class Lrpe(Section):
         for axis, of in (("positions", max), ("axes", min), ("extra_tokens", min)):
             rows = rows[rows[axis] == of(rows[axis], default=None)]
         return self.shown.kept(rows)
-
-    def over(self, rows: Rows, ours: str, base: str) -> Gain:
-        """The speed-ups of one implementation over another in some rows."""
-        return rows.where(implementation=ours).over(base)
 
     def of_copy(self, rows: Rows, name: str) -> Range:
         """The speed of an implementation relative to a copy in some rows."""

@@ -94,9 +94,9 @@ class Questions(Section):
     @cached_property
     def slowed(self) -> pd.Series:
         """The smallest step that waits and that autocast makes longer than float32 (`ms_base`)."""
-        found = self.of(STEM).autocast
-        waits = self.of(STEM).steps.frame["waits"].reindex(found.index)
-        found = found[waits & (found["high"] < 1)]
+        waiting = self.of(STEM).steps.where(implementation=EAGER, dtype=AUTOCAST).query("waits")
+        found = waiting.pairs(dtype=FLOAT32)
+        found = found[found["holds"] & (found["high"] < 1)]
         return some(found, "autocast makes no step longer that waits").iloc[0]
 
     @property
@@ -245,7 +245,7 @@ class Questions(Section):
         """(phase, value -> time of the next implementation over the lead's), where it varies."""
         lrpe = self.of("lrpe")
         rows = self._largest_along(axis)
-        found = lrpe.over(rows, lrpe.lead, lrpe.peer).rows["ratio"]
+        found = rows.where(implementation=lrpe.lead).over(lrpe.peer).rows["ratio"]
         found = self._by_phase(axis, found, rows.frame)
         return [(n, of) for n, of in found.items() if of.max() / of.min() > 1 + VARIES]
 

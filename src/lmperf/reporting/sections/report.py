@@ -9,17 +9,12 @@ from functools import cached_property
 
 import pandas as pd
 
-from lmperf.benchmarks import stems
+from lmperf.benchmarks import load, stems
 from lmperf.reporting.evidence import WITHHELD, Evidence, some
 from lmperf.reporting.sections import Section
 from lmperf.reporting.sections.steps import GRAPH, GRAPH_NARROW, usual
 from lmperf.reporting.words import Count, NotMeasured, listed
 
-# The benchmarks of a machine that has several GPUs, and nothing else.
-SEVERAL = {
-    *("ceilings", "collectives", "distributed", "distributed_leaderboard"),
-    *("distributed_memory", "distributed_overlap"),
-}
 # The instructions of a processor, by the last words of its name, that it does not have.
 LACKS = {
     "AVX2": ["AVX-512", "bf16", "AMX"],
@@ -35,8 +30,8 @@ class Report(Section):
     @property
     def only_several(self) -> bool:
         """Whether this machine has the section on several GPUs and nothing else."""
-        several = self.of("distributed")
-        return SEVERAL.issuperset(self.evidence.stems) and several.has_head
+        pages = {load(stem).section or stem for stem in self.evidence.stems}
+        return pages <= {"distributed", "method"} and self.of("distributed").has_head
 
     @property
     def lacks(self) -> list[str]:
