@@ -32,9 +32,7 @@ class Warmup(Section):
     @cached_property
     def every(self) -> Rows:
         """Every step of each process; `waits` is that of E1."""
-        rows = self.rows(STEM).frame
-        rows = rows[rows["state"].isna() & rows["step"].notna()]
-        rows = rows.drop_duplicates([*PROCESS, "step"], keep="last").astype({"step": int})
+        rows = self.rows(STEM).valid.frame.astype({"step": int})
         timed = self.rows("end_to_end").where(phase="train_step").valid.frame
         waits = matching(rows, timed, PROCESS)["waits"].eq(True)
         return self.rows(STEM, rows.assign(waits=waits))
