@@ -9,8 +9,8 @@ sections nor templates know these rules:
     waits        whether a step on a GPU waited for the CPU: its time is that of the host
     holds        whether a sentence may rest on the row
     noise_kind   kernel, step, or step that waits for the CPU
-    ms           the median time: of calls in turn, or of a train step back to back
-    low_ms, high_ms   the interval of `ms`; of steps the least and greatest of ten stretches
+    ms           the median time: of calls in turn, or of a train step back to back; its interval,
+                 low_ms to high_ms, is recorded: of steps the least and greatest of ten stretches
     mean_ms, std_ms   of its rounds or stretches
     tflops, share (of the matmul ceiling), mfu (share of the data sheet), tokens_s, peak_gib
     mask         causal or full
