@@ -24,7 +24,7 @@ def test_phase_waits_if_it_did_when_it_was_timed(bound, waits):
     kernel = {"table": "kernel", "name": "nvjet_tst", "instances": 145, "wall_ms": 33}
     profiled = planted.row("profiles", total_ms=33, **STEP | kernel)
     timed = planted.row("end_to_end", 30, bound=bound, **STEP)
-    assert of(timed, profiled).confirmed["waits"].all() == waits
+    assert of(timed, profiled).confirmed.frame["waits"].all() == waits
 
 
 @pytest.mark.parametrize(("least_ms", "is_said"), [(39, True), (29, False)])

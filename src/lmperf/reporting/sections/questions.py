@@ -59,21 +59,13 @@ class Questions(Section):
         return rows[rows["state"].isna()]
 
     @cached_property
-    def model(self) -> pd.DataFrame:
+    def model(self) -> Rows:
         """Those of the context and batch at which most sizes have all phases."""
         complete = self.eager.groupby(CELL)["phase"].transform("nunique") == len(PHASES)
         rows = some(self.eager[complete], "no eager float32 model has all phases")
         counts = rows.groupby(["context_length", "batch"])["size"].nunique()
-        return having(rows, **dict(zip(counts.index.names, counts.idxmax(), strict=True)))
-
-    def times(self, phase: str) -> list[pd.Series]:
-        """The rows of a phase by size."""
-        return [row for _, row in having(self.model, phase=phase).iterrows()]
-
-    def spread(self, **where) -> Range:
-        """Standard deviation over mean of the train steps with these values."""
-        rows = having(self.model, phase=STEP, **where)
-        return Range.of(rows["std_ms"] / rows["mean_ms"])
+        most = dict(zip(counts.index.names, counts.idxmax(), strict=True))
+        return self.rows(STEM, having(rows, **most))
 
     @cached_property
     def by_context(self) -> tuple[str, pd.Series]:
@@ -112,7 +104,7 @@ class Questions(Section):
     # Profiling.
 
     @cached_property
-    def confirmed(self) -> pd.DataFrame:
+    def confirmed(self) -> Rows:
         """The profiled phases that the timer has: `filled`, kernels over its time; `waits`.
 
         A phase waits for the CPU if it did so when it was timed or if its kernels do not fill it.
@@ -121,11 +113,8 @@ class Questions(Section):
         timed = matching(cases, self.rows(STEM).valid.frame, CASE)["waits"].eq(True)
         late = timed | (cases["timer"] > WAITS * cases["busy"])
         filled = cases["busy"] / cases["timer"]
-        return cases.assign(filled=filled, waits=late & self.evidence.is_cuda)
-
-    def apart(self, **where) -> Range:
-        """How far the kernels of a phase are from its time, a fraction."""
-        return Range.of((having(self.confirmed, **where)["filled"] - 1).abs())
+        waits = late & self.evidence.is_cuda
+        return self.of("profiles").cases.kept(cases.assign(filled=filled, waits=waits))
 
     def in_forward(self, rows: pd.DataFrame, **where) -> pd.DataFrame:
         """Of some rows those of the forward whose longest kernel the write-up names."""
