@@ -66,12 +66,10 @@ def steps(*pairs_of):
 
 
 @pytest.mark.parametrize(
-    ("gpus", "compared"), [("GPU-1", True), ("GPU-2", False)], ids=["one GPU", "two GPUs"]
+    ("other", "compared"), [({}, True), ({"gpus": "GPU-2"}, False), ({"environment": "e2"}, False)]
 )
-def test_steps_back_to_back_are_compared_on_one_gpu(gpus, compared):
-    rows = steps(
-        ("eager", {"ms": 20.0}), ("compiled", {"ms": 10.0, "gpus": gpus, "together": "two"})
-    )
+def test_steps_are_compared_on_one_gpu_with_one_software(other, compared):
+    rows = steps(("eager", {"ms": 20.0}), ("compiled", {"ms": 10.0, "together": "two"} | other))
     assert rows["ratio"].notna().all() == compared
 
 

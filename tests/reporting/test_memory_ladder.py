@@ -45,16 +45,14 @@ def test_pool_of_a_graph_counts():
     assert found.every.frame["weights_gib"].tolist() == [12.0, 12.0]
 
 
-def checkpoints(each=1.4, spread=1.0, size="0.97B", **none):
+def checkpoints(each=1.4, **none):
     """A step of 100 ms and 20,000 MiB without checkpoints, and steps with them."""
-    cell = {"size": size, "context_length": 2048, "batch": 4, "dtype": "autocast_bfloat16"}
+    cell = {"size": "0.97B", "context_length": 2048, "batch": 4, "dtype": "autocast_bfloat16"}
     plain = {"ms": 100, "peak_mib": 20_000} | none
     rows = [planted.row("checkpointing", implementation="eager", **cell, **plain)]
     for name, mib in (("checkpoint_1", 4096), ("checkpoint_2", 5120), ("nested_4", 4096)):
-        times = {"ms": 100 * each, "spread": spread}
-        rows.append(
-            planted.row("checkpointing", implementation=name, peak_mib=mib, **cell, **times)
-        )
+        known = {"ms": 100 * each, "implementation": name, "peak_mib": mib}
+        rows.append(planted.row("checkpointing", **cell, **known))
     return rows
 
 

@@ -53,7 +53,7 @@ SIDES = ("old", "new")
 ONLY_IN = ("only in the old", "only in the new")
 _OF_SIDE = (
     *("row", "key", "ms", "state", "words", "reason", "marks", "signs", "waits", "floor"),
-    *("environment", "commit", "gpus", "together", "measured_at", "rounds_ms"),
+    *("environment", "commit", "gpus", "measured_at", "rounds_ms"),
     *("n", "clock_mhz"),
 )
 # Facts of an environment that may change a time, and their words.
@@ -342,9 +342,8 @@ def cause(row: Mapping, old: Evidence, new: Evidence) -> str:
     commits = [_short(row[f"commit_{side}"]) for side in SIDES]
     if row["key_old"] != row["key_new"] and (same_environment or commits[0] != commits[1]):
         found.append(f"{'' if same_environment else 'perhaps '}code ({' to '.join(commits)})")
-    # Where the GPU is not recorded, `Evidence` has the pass that timed the row instead.
-    gpus = [row[f"gpus_{side}"] for side in SIDES if row[f"gpus_{side}"] != row[f"together_{side}"]]
-    if len({*gpus}) == len(SIDES):
+    gpus = {row[f"gpus_{side}"] for side in SIDES if not absent(row[f"gpus_{side}"])}
+    if len(gpus) == len(SIDES):
         found.append("another GPU")
     return ", ".join([*found, *filter(None, [clock])]) or ANOTHER_RUN
 

@@ -9,8 +9,8 @@ sections nor templates know these rules:
     waits        whether a step on a GPU waited for the CPU: its time is that of the host
     holds        whether a sentence may rest on the row
     noise_kind   kernel, step, or step that waits for the CPU
-    ms           the median time: of calls in turn, or of a train step back to back
-    low_ms, high_ms   the interval of `ms`; of steps the least and greatest of ten stretches
+    ms           the median time: of calls in turn, or of a train step back to back; its interval,
+                 low_ms to high_ms, is recorded: of steps the least and greatest of ten stretches
     mean_ms, std_ms   of its rounds or stretches
     tflops, share (of the matmul ceiling), mfu (share of the data sheet), tokens_s, peak_gib
     mask         causal or full
@@ -40,7 +40,7 @@ from lmperf.names import STATUSES, in_order, size_words
 from lmperf.reporting import foreign
 from lmperf.reporting.results import SIGNS
 from lmperf.reporting.words import GIB, MIB, NotMeasured
-from lmperf.statistics import LEAST_PAIRS, median_interval, noise_floor
+from lmperf.statistics import LEAST_PAIRS, noise_floor
 
 # Kinds of rows, of which two processes differ by more and more.
 KERNEL, STEP, WAITING = "kernel", "step or phase", "step or phase that waits for the CPU"
@@ -185,10 +185,13 @@ class Evidence:
     @cached_property
     def twice(self) -> pd.DataFrame:
         """The rows with results of two processes (R1): those of `rows`, `stem`, and the columns of
-        the second time with the suffix `_again`; `cell` is the name of the row. A step that waits
-        for the CPU in either process is of the kind WAITING.
+        the second time with the suffix `_again`.
+
+        cell: the name of the row. apart: how far the second time is from the first, a fraction. A
+        step that waits for the CPU in either process waits, and is of the kind WAITING.
         """
-        found = [pd.DataFrame(columns=["noise_kind", "ms", "ms_again", "gpus", "gpus_again"])]
+        known = ["noise_kind", "ms", "ms_again", "apart", "gpus", "gpus_again", "power_w_again"]
+        found = [pd.DataFrame(columns=known)]
         for stem in self.again:
             first, second = self.rows(stem).drop_duplicates("key"), self.rows_again(stem)
             both = first.merge(second, on="key", suffixes=("", "_again"))
@@ -196,7 +199,9 @@ class Evidence:
             kind = both["noise_kind"].mask(both["noise_kind_again"] == WAITING, WAITING)
             # Before the rows of all benchmarks are joined, which makes whole numbers floats.
             names = [row_name(load(stem), row) for row in both.to_dict("records")]
-            found.append(both.assign(stem=stem, cell=names, noise_kind=kind))
+            apart = (both["ms_again"] / both["ms"] - 1).abs()
+            more = {"noise_kind": kind, "waits": kind == WAITING, "apart": apart}
+            found.append(both.assign(stem=stem, cell=names, **more))
         found = [one for one in found if len(one)] or found[:1]
         return pd.concat(found, ignore_index=True).copy()  # faster, as in `_judged`
 
@@ -233,8 +238,6 @@ class Evidence:
     def _judged(self, stem: str, rows: Sequence[Row]) -> pd.DataFrame:
         benchmark = load(stem)
         frame = typed(rows, benchmark)
-        # A row without the GPU that measured it shares one with the rows of its process only.
-        frame = frame.assign(gpus=frame["gpus"].where(frame["gpus"].notna(), frame["together"]))
         floors = [plausible.floor_ms(self._limits, row) for row in rows]
         is_step = isinstance(benchmark, Timed) and benchmark.clock == "step"
         frame = judged(frame, floors, self.stale, is_step)
@@ -334,11 +337,8 @@ def judged(rows: pd.DataFrame, floor_ms, stale: frozenset[str], is_step: bool) -
         tuple(sign for sign in SIGNS if sign in names or (sign == "stale" and key in stale))
         for names, key in zip(marks, rows["key"], strict=True)
     ]
-    ms, parts = rows["median_ms"], rounds(rows["rounds_ms"])
-    low, high = median_interval(parts)
-    low = rows["low_ms"].fillna(pd.Series(low, rows.index))
-    high = rows["high_ms"].fillna(pd.Series(high, rows.index))
-    wide = (high / ms > 1 + WIDE) | (low / ms < 1 - WIDE)
+    ms = rows["median_ms"]
+    wide = (rows["high_ms"] / ms > 1 + WIDE) | (rows["low_ms"] / ms < 1 - WIDE)
     # A rank that waits for a late one is busy in NCCL; only the spread shows that it waits.
     sends = rows.get("communication_ms", pd.Series(np.nan, rows.index)).notna()
     waits = (rows["bound"] == "host") | (sends & wide)
@@ -347,7 +347,7 @@ def judged(rows: pd.DataFrame, floor_ms, stale: frozenset[str], is_step: bool) -
     tokens = rows.get("tokens", pd.Series(np.nan, rows.index))
     # The allocator does not count the memory of a CUDA graph as allocated.
     pool = rows["pool_mib"].fillna(0) if "pool_mib" in rows else 0
-    of_row = pd.DataFrame(parts, rows.index)
+    of_row = pd.DataFrame(rounds(rows["rounds_ms"]), rows.index)
     return rows.assign(
         state=state,
         words=words,
@@ -358,8 +358,6 @@ def judged(rows: pd.DataFrame, floor_ms, stale: frozenset[str], is_step: bool) -
         ms=ms,
         mean_ms=of_row.mean(axis=1),
         std_ms=of_row.std(axis=1),
-        low_ms=low,
-        high_ms=high,
         tflops=rows["flops"] / ms / 1e9,
         tokens_s=1e3 * tokens / ms,
         peak_gib=(rows["peak_mib"] + pool) / 1024,

@@ -44,7 +44,6 @@ from lmperf.statistics import SAME, UNRESOLVED
 # The columns of pairs of rows that a cell with a speed-up shows.
 SPEEDUP = ["ratio", "low", "high", "n", "verdict", "why", "signs", "waits", "key", "key_base"]
 NOTHING = (None, NO_ROW, "unsupported", NOT_RECORDED)
-TO_MEASURE = "to measure"
 
 
 def cells(

@@ -33,25 +33,6 @@ def test_step_stands_beside_communication_and_peak():
 
 
 @pytest.mark.parametrize(
-    ("environments", "gpus", "words"),
-    [
-        (("e1", "e1"), ("GPU-1", "GPU-1"), "2.00x"),
-        (("e1", "e1"), ("GPU-1", "GPU-2"), "not compared"),
-        (("e1", "e2"), (None, None), "not compared"),
-    ],
-)
-def test_steps_of_other_gpus_or_software_are_not_compared(environments, gpus, words):
-    rows = [
-        step(name, ms, environment=environment, gpus=gpu, together=name)
-        for name, ms, environment, gpu in zip(
-            ("one_rank", "ddp"), (100, 50), environments, gpus, strict=True
-        )
-    ]
-    line = table(planted.page("distributed", evidence(*rows)), "D2")["DistributedDataParallel"]
-    assert line["over one rank"].startswith(words)
-
-
-@pytest.mark.parametrize(
     ("name", "timed", "apart", "shown"),
     [
         ("ddp", 32, 31, 32),

@@ -66,13 +66,6 @@ def test_cpu_has_no_waiting_steps_and_no_mfu():
     assert not any(word in page.text for word in ("wait for the CPU", "MFU", "GPU", "CUDA"))
 
 
-def autocast(*ratios, sizes=("0.13B", "0.42B", "0.97B")):
-    """Eager steps in float32 and, as many times as fast, under autocast."""
-    for ratio, size in zip(ratios, sizes, strict=False):
-        yield step(100, dtype="float32", size=size)
-        yield step(100 / ratio, size=size)
-
-
 @pytest.mark.parametrize(("peak", "saves"), [(1024, True), (2048, False)])
 def test_attention_saves_memory_if_every_peak_is_lower(peak, saves):
     rows = step(100, "compiled_blocks"), step(50, "sdpa_compiled_blocks", peak_mib=peak)

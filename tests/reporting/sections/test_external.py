@@ -25,21 +25,6 @@ def render(stem, *rows):
     return page
 
 
-@pytest.mark.parametrize(("ms", "words"), [(1, "2.00x"), (4, "0.50x"), (2, "on par")])
-def test_sentence_follows_the_data(ms, words):
-    [said] = render("lrpe", kernel(2, "triton"), kernel(ms)).said
-    assert words in said and "over Triton" in said
-
-
-def test_failed_check_withholds_the_time_but_shows_the_error():
-    failed = kernel(1, max_error=1, status="failed_check")
-    [table] = render("lrpe", kernel(2, "triton"), failed).tables
-    shown = {column.header: str(column.cells[0]) for column in table.columns}
-    assert (
-        shown["time (ms)"] == "withheld" and shown["largest error / bound"] == "1.0e+00 / 2.0e-03"
-    )
-
-
 def test_it_is_compared_with_the_fastest_of_the_others():
     rows = kernel(2), kernel(4, "triton"), kernel(1, "compiled")
     [one] = section(planted.evidence(*rows), "external").each("lrpe")

@@ -24,16 +24,7 @@ def test_phase_waits_if_it_did_when_it_was_timed(bound, waits):
     kernel = {"table": "kernel", "name": "nvjet_tst", "instances": 145, "wall_ms": 33}
     profiled = planted.row("profiles", total_ms=33, **STEP | kernel)
     timed = planted.row("end_to_end", 30, bound=bound, **STEP)
-    assert of(timed, profiled).confirmed["waits"].all() == waits
-
-
-def test_errors_of_a_float16_sum_add_up():
-    known = {"experiment": "accumulation", "subject": "float16 + float16", "exact": 10}
-    row = planted.row("mixed_precision", value=9.953125, **known)
-    said = planted.page("questions", planted.evidence(row)).said
-    [found] = [one for one in said if one.startswith("**Why 9.9531")]
-    errors = [float(one) for one in re.findall(r"[+-][0-9]\.[0-9]{2}", found)]
-    assert len(errors) == 3 and 10 + sum(errors) == pytest.approx(9.953, abs=0.01)
+    assert of(timed, profiled).confirmed.frame["waits"].all() == waits
 
 
 @pytest.mark.parametrize(("least_ms", "is_said"), [(39, True), (29, False)])

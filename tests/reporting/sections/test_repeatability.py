@@ -5,7 +5,7 @@ import pytest
 from planted_steps import step
 
 from lmperf.reporting.sections import section
-from lmperf.reporting.sections.repeatability import KERNEL, STEP, WAITING
+from lmperf.reporting.sections.repeatability import STEP
 
 
 def twice(row, factor):
@@ -33,16 +33,6 @@ def a_step(**values):
     return step("0.97B", "float32", "eager", 50.0, **values)
 
 
-@pytest.mark.parametrize(
-    ("row", "kind"),
-    [(kernel(1.0), KERNEL), (a_step(), STEP), (a_step(waits=True), WAITING)],
-)
-def test_kind_of_a_row(row, kind):
-    (line,) = made(twice(row, 1.1)).pairs.itertuples()
-    assert line.noise_kind == kind
-    assert line.apart == pytest.approx(0.1)
-
-
 def test_second_times_of_earlier_rows_are_left_out():
     first, again = twice(a_step(), 1.01)
     assert not made((first, again | {"key": "f" * 16})).has_steps
@@ -56,5 +46,5 @@ def test_difference_is_that_of_its_kind():
 
 
 def test_rows_of_several_benchmarks_keep_their_names():
-    found = made(twice(a_step(), 1.0), twice(kernel(1.0), 1.0)).pairs
+    found = made(twice(a_step(), 1.0), twice(kernel(1.0), 1.0)).lines.frame
     assert not found["cell"].str.contains(".0", regex=False).any()

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from functools import cached_property
 
-import numpy as np
 import pandas as pd
 
-from lmperf.reporting.evidence import matching, some, sorted_for_reading
+from lmperf.reporting.evidence import having, matching, some, sorted_for_reading
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.sections.steps import (
@@ -17,7 +16,7 @@ from lmperf.reporting.sections.steps import (
     SDPA,
     SDPA_GRAPH,
     Way,
-    compared,
+    beside,
 )
 from lmperf.reporting.sections.what_to_run import WhatToRun, in_reading_order
 from lmperf.reporting.words import NotMeasured
@@ -57,9 +56,11 @@ class Bf16Weights(Section):
         losses = self.of("losses").every.frame
         losses = losses.assign(rung=losses["implementation"])
         found = matching(rows, losses, ["size", "rung"])[["loss", "low", "high"]]
-        of_rung = losses.set_index("size").groupby("rung")["loss"]
-        own = {f"loss_{rung}": rows["size"].map(loss) for rung, loss in of_rung}
-        rows = rows.join(found).assign(loss_float32=np.nan, loss_graph=np.nan).assign(**own)
+        single, graph = (
+            matching(rows, having(losses, rung=rung), ["size"])["loss"]
+            for rung in ("float32", "graph")
+        )
+        rows = rows.join(found).assign(loss_float32=single, loss_graph=graph)
         return self.rows("", in_reading_order([rows]))
 
     @property
@@ -76,8 +77,7 @@ class Bf16Weights(Section):
 
     def _over(self, base: Way, sizes) -> pd.DataFrame:
         """bf16 weights beside another way, at some sizes."""
-        found = compared(self.evidence, self.way, base)
-        return found[found.index.isin(self.run.valid.index) & found["size"].isin(sizes)]
+        return having(beside(self.evidence, self.way, base), size=[*sizes])
 
     @property
     def is_over_graph(self) -> bool:
@@ -91,10 +91,8 @@ class Bf16Weights(Section):
         In a CUDA graph, if it was measured in one.
         """
         found = self._over(SDPA_GRAPH if self.is_over_graph else SDPA, self.run.sizes)
-        found = some(
-            found[~found["waits"]], "bf16 weights and SDPA wait for the CPU, or were not measured"
-        )
-        return sorted_for_reading(found, ["size"])
+        why = "bf16 weights and SDPA wait for the CPU, or were not measured"
+        return some(found[~found["waits"]], why)
 
     @property
     def over_larger(self) -> pd.DataFrame:

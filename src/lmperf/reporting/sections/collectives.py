@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import cached_property
 
-import numpy as np
 import pandas as pd
 
 from lmperf.names import in_order
@@ -58,9 +57,6 @@ class Collectives(Section):
 
 def bus_factors(rows: pd.DataFrame) -> pd.Series:
     """Bytes that a rank sends in a ring, per byte of the message, as nccl-tests count them."""
-    part = (rows["ranks"] - 1) / rows["ranks"]
-    factors = {"copy": 1.0, "all_reduce": 2 * part, "all_gather": part, "reduce_scatter": part}
-    found = pd.Series(np.nan, rows.index)
-    for operation, factor in factors.items():
-        found = found.mask(rows["operation"] == operation, factor)
-    return found
+    passes = {"copy": 1, "all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}
+    part = ((rows["ranks"] - 1) / rows["ranks"]).mask(rows["operation"] == "copy", 1.0)
+    return rows["operation"].map(passes).astype(float) * part

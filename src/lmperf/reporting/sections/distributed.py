@@ -193,11 +193,6 @@ class Distributed(Section):
     def fastest(self, batch: int) -> pd.Series:
         return self._at(batch).iloc[0]
 
-    @property
-    def few_waits(self) -> bool:
-        """Whether the fastest step waits for the CPU at the smallest batch, not at the largest."""
-        return bool(self.fastest(self.few)["waits"] and not self.fastest(self.many)["waits"])
-
     @cached_property
     def fastest_ways(self) -> dict[str, str]:
         """The fastest strategy at the largest batch, and those that are as fast within noise.

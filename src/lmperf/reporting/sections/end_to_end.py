@@ -130,13 +130,6 @@ class EndToEnd(Section):
         found = self._run_as(WHOLE, BLOCKS)
         return Range.of(found["compile_s"] / found["compile_s_base"])
 
-    @cached_property
-    def autocast(self) -> pd.DataFrame:
-        """Eager steps under autocast with their speed-ups over float32."""
-        found = self.steps.where(implementation=EAGER, dtype=AUTOCAST).pairs(dtype=FLOAT32)
-        found = found[found["holds"] & found["ratio"].notna()]
-        return some(found, "autocast is not compared with float32")
-
     def grows(self, gain: Gain) -> bool:
         """Whether each of three or more sizes gains more than the smaller one."""
         means = [of.mean for _, of in gain.by("size")]

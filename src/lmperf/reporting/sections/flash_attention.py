@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from functools import cached_property, reduce
+from functools import cached_property
 from itertools import product
 
 import numpy as np
@@ -16,7 +16,7 @@ from lmperf.reporting.evidence import LAUNCH_BOUND, having, parts, some, sorted_
 from lmperf.reporting.gains import Gain
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
-from lmperf.reporting.tables import TO_MEASURE, Quantity, number, over, rate, text
+from lmperf.reporting.tables import Quantity, number, over, rate, text
 from lmperf.reporting.words import TENSORS, NotMeasured, Range, error
 from lmperf.statistics import UNRESOLVED
 
@@ -31,7 +31,6 @@ SHAPE = ["batch", "heads", "seq_len", "d_head"]
 CELL = ["dtype", "seq_len", "d_head", "mask", "batch", "heads", "cuda_graph"]
 LONG = 2048  # one head of a shorter sequence is launch-bound or leaves most SMs idle
 NARROW = 64  # d_head of the small and medium models
-SEVERAL = 4  # fewer shapes say nothing about others
 # What errors are compared with: plain attention, or without it the fallback SDPA backend.
 REFERENCES = {PLAIN: "plain PyTorch", "sdpa_efficient": "SDPA efficient"}
 
@@ -128,6 +127,11 @@ class FlashAttention(Section):
         """The speed-up of our kernel over the best peer in the longest rows of a phase."""
         return self.longest.where(implementation=self.ours, phase=phase).over(self.peer)
 
+    @property
+    def gains(self) -> list[Gain]:
+        """The speed-ups of our kernel over the best peer in the write-up's rows, by phase."""
+        return [self.shown_ours.where(phase=phase).over(self.peer) for phase in PHASES]
+
     def is_undecided(self, phase: str) -> bool:
         """Whether our kernel was compared with the best peer, but neither is beyond noise."""
         found = self.longest.where(implementation=self.ours, phase=phase).pairs(self.peer)
@@ -148,35 +152,17 @@ class FlashAttention(Section):
         return {1: "TFLOP/s", 1000: "GFLOP/s"}[self.scale]
 
     @cached_property
-    def gains_of_shapes(self) -> dict[str, Gain]:
-        """Phase -> speed-ups over the best peer in the shapes that are compared in every phase."""
-        cell = [*SHAPE, "causal"]
-        gains = {phase: self.shown_ours.where(phase=phase).over(self.peer) for phase in PHASES}
-        rows = {phase: gain.rows.set_index(cell, drop=False) for phase, gain in gains.items()}
-        common = reduce(pd.Index.intersection, (of.index for of in rows.values()))
-        if len(common) < SEVERAL:
-            raise NotMeasured(f"{len(common)} shapes are compared in every phase")
-        return {
-            phase: Gain(of[of.index.isin(common)].reset_index(drop=True))
-            for phase, of in rows.items()
-        }
-
-    @cached_property
     def contestants(self) -> Rows:
-        """The rows of the first page's table: of `longest`, ours first, then the fastest.
+        """The rows of the first page's table: of `longest`, ours first, plain PyTorch last.
 
-        Plain PyTorch is the last one. If it was not measured, it has a line that says so.
+        The others are between them, the fastest first.
         """
         rows = self.longest.frame
         rows = rows[rows["implementation"] != "sdpa_efficient"]  # the slowest of three backends
         both = having(rows, phase="forward_backward").set_index("implementation")["ms"]
         place = rows["implementation"].map(both).mask(rows["implementation"] == PLAIN, np.inf)
         place = place.mask(rows["implementation"] == self.ours, 0)
-        rows = rows.iloc[place.argsort(kind="stable")]
-        if not (rows["implementation"] == PLAIN).any():
-            lacking = {"implementation": PLAIN, "phase": PHASES[0], "words": TO_MEASURE}
-            rows = pd.concat([rows, pd.DataFrame([{**lacking, "state": "no_row", "signs": ()}])])
-        return self.table_rows(rows.to_dict("records"))
+        return self.rows("", rows.iloc[place.argsort(kind="stable")])
 
     @cached_property
     def uses_gluon(self) -> bool:
@@ -208,12 +194,6 @@ class FlashAttention(Section):
         forward, backward = (wide.xs(phase, axis=1, level="phase") for phase in PHASES[:2])
         middle = (backward / forward).median()
         return {name: middle[column] for name, column in columns.items()}
-
-    @cached_property
-    def backward_share(self) -> float:
-        """The share of the backward in the time of both phases."""
-        over = self.backward_over_forward["time"]
-        return over / (1 + over)
 
     @cached_property
     def host_rows(self) -> Rows:

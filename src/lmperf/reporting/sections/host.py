@@ -13,9 +13,7 @@ from lmperf.reporting.sections.steps import (
     GRAPH_NARROW,
     SDPA,
     SDPA_GRAPH,
-    Way,
-    compared,
-    usual,
+    beside,
 )
 from lmperf.reporting.sections.what_to_run import WhatToRun
 from lmperf.reporting.words import NotMeasured
@@ -33,10 +31,9 @@ class Host(Section):
 
     @cached_property
     def busy(self) -> pd.DataFrame:
-        """The compiled steps that wait, where it is known how long the GPU is busy."""
+        """The compiled steps that wait."""
         rows = having(self.run.valid, way=[SDPA], waits=True, holds=True)
-        rows = rows.dropna(subset=["device_ms", "launches"])
-        return sorted_for_reading(some(rows, "no GPU time of a step that waits"), ["size"])
+        return sorted_for_reading(some(rows, "no compiled step waits"), ["size"])
 
     @property
     def launching(self) -> pd.DataFrame:
@@ -53,7 +50,7 @@ class Host(Section):
     @property
     def gains(self) -> pd.DataFrame:
         """The smallest sizes at which the step without a graph waits, and takes longer."""
-        graphs = self._beside(GRAPH_NARROW, FUSED_NARROW)
+        graphs = beside(self.evidence, GRAPH_NARROW, FUSED_NARROW)
         return graphs[graphs["waits"] & (graphs["ratio"] > GAINS)].head(SHOWN)
 
     @property
@@ -61,11 +58,7 @@ class Host(Section):
         """The largest size in a graph, beside SDPA, else bf16 weights, without one; `words`."""
         both = {"SDPA, compiled": (SDPA_GRAPH, SDPA), "bf16 weights": (GRAPH_NARROW, FUSED_NARROW)}
         for words, ways in both.items():
-            found = having(self._beside(*ways), size=self.run.sizes[-1])
+            found = having(beside(self.evidence, *ways), size=self.run.sizes[-1])
             if len(found) and not found["waits"].iloc[0]:
                 return found.assign(words=words).iloc[0]
         raise NotMeasured("the largest size waits for the CPU, or was not measured")
-
-    def _beside(self, ours: Way, base: Way) -> pd.DataFrame:
-        found = compared(self.evidence, ours, base)
-        return sorted_for_reading(found[found.index.isin(usual(self.evidence).index)], ["size"])

@@ -8,7 +8,7 @@ from functools import cached_property
 import pandas as pd
 
 from lmperf.names import in_order
-from lmperf.reporting.evidence import having, parts, some, sorted_for_reading
+from lmperf.reporting.evidence import having, matching, parts, some, sorted_for_reading
 from lmperf.reporting.gains import Gain, pairs
 from lmperf.reporting.results import EMPTY
 from lmperf.reporting.rows import Rows
@@ -21,6 +21,7 @@ from lmperf.reporting.sections.steps import (
     STEP,
     WAYS,
     all_steps,
+    beside,
     compared,
     steps,
     usual,
@@ -55,8 +56,9 @@ class Ladder(Section):
         bases = pd.concat([pd.Series(dtype=object), *map(_bases, parts(rows, *CELL))])
         sheet = self.evidence.sheet_tflops(AUTOCAST)
         rows = rows.assign(implementation=rows["rung"], mfu=rows["tflops"] / sheet, base=bases)
-        losses = self.of("losses").of_rungs
-        return self.rows(STEM).kept(rows.join(losses, on=["size", "implementation"]))
+        losses = self.of("losses").every.frame
+        loss = matching(rows, losses, ["size", "implementation"])["loss"]
+        return self.rows(STEM).kept(rows.assign(loss=loss))
 
     def over(self, rung: str, base: str) -> Gain:
         """The speed-ups of a rung over another one, of these cells."""
@@ -101,33 +103,21 @@ class Ladder(Section):
         busy = rows["device_ms"].where(rows["waits"].astype(bool))
         return self.rows("", rows.assign(because=rows["rung"].map(words), busy_ms=busy))
 
-    @property
-    def shows_busy(self) -> bool:
-        """Whether the GPU's time is known of some step that waits for the CPU."""
-        return bool(self.frame.loc[self.frame["waits"].astype(bool), "device_ms"].notna().any())
-
-    def _compared(self, ours: Rung, base: Rung) -> pd.DataFrame:
-        return compared(self.evidence, WAYS[ours.name], WAYS[base.name])
-
     # What the whole ladder gains.
-
-    @cached_property
-    def _whole(self) -> pd.DataFrame:
-        whole = self._compared(self.rungs[-1], self.rungs[0])
-        whole = whole[whole.index.isin(self.frame.index)]
-        if whole.empty or self.rungs[0] != RUNGS[0]:
-            raise NotMeasured("no size has both ends of the ladder")
-        return whole
 
     @property
     def gain(self) -> Range:
         """How many times as fast as the lowest rung the fastest one is, over the sizes."""
         return Range.of(1 / pd.DataFrame(self._relative()).groupby("size")["relative"].min())
 
-    @property
+    @cached_property
     def gained(self) -> list[str]:
         """The sizes that have both ends of the ladder."""
-        return in_order("size", self._whole["size"])
+        lowest, *_, highest = (WAYS[rung.name] for rung in self.rungs)
+        whole = beside(self.evidence, highest, lowest)
+        if whole.empty or self.rungs[0] != RUNGS[0]:
+            raise NotMeasured("no size has both ends of the ladder")
+        return in_order("size", whole["size"])
 
     @property
     def divided(self) -> list[str]:
@@ -144,7 +134,7 @@ class Ladder(Section):
         below = rung_below(rung, [one.name for one in self.rungs])
         if below is None:
             raise NotMeasured(f"no rung below {rung.name}")
-        found = self._compared(rung, below)
+        found = compared(self.evidence, WAYS[rung.name], WAYS[below.name])
         return having(found, context_length=[*self.frame["context_length"].unique()])
 
     def verdict(self, rung: Rung) -> str:
@@ -164,8 +154,7 @@ class Ladder(Section):
     def busy_over_below(self, rung: Rung) -> Range:
         """The change of the GPU's busy time from the rung below, as a fraction."""
         found = self.over_below(rung)
-        change = found["device_ms"] / found["device_ms_base"] - 1
-        return Range.of(some(change.dropna(), "no busy time of both steps"))
+        return Range.of(found["device_ms"] / found["device_ms_base"] - 1)
 
     def takes_longer_to_launch(self, rung: Rung) -> bool:
         """Whether every step that waits for the CPU takes longer than the rung below, the GPU not.
@@ -224,14 +213,12 @@ def _bases(cell: tuple[tuple, pd.DataFrame]) -> pd.Series:
 
 
 def _bar(row: dict, line: str) -> Iterator[dict]:
-    """The parts of a bar. A step that waits is an outline if its busy time is not known.
+    """The parts of a bar.
 
     A step that does not wait is longer than its busy time only because its clock is lower, at the
     power limit, than while it is profiled.
     """
     share = row["device_ms"] / row["ms"] if row["waits"] else 1.0
-    if absent(share):
-        share = 0.0
     lengths = {WORKING: min(share, 1.0), WAITING: max(1 - share, 0.0)}
     drawn = [name for name, length in lengths.items() if length > 0]
     for name in drawn:

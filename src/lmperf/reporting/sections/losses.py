@@ -74,11 +74,6 @@ class Losses(Section):
         return self.every.kept(having(rows, size=[*sizes]))
 
     @property
-    def of_rungs(self) -> pd.Series:
-        """(size, rung) -> loss."""
-        return self.every.frame.set_index(["size", "implementation"])["loss"]
-
-    @property
     def step(self) -> int:
         """The step at which losses are compared."""
         return int(self.every.only("step"))

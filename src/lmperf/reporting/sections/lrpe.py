@@ -18,7 +18,6 @@ from lmperf.reporting.evidence import (
     some,
     sorted_for_reading,
 )
-from lmperf.reporting.gains import Gain
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
 from lmperf.reporting.tables import Quantity, number, over, text, time
@@ -31,7 +30,7 @@ LEADS = (OURS, "compiled", "eager")
 ORDER = (COPY, OURS, CACHED, "eager", "compiled")  # of the columns
 PHASES = ("forward", "backward")
 # What copies of one size share; their bytes differ by the extra tokens only.
-ONE_SIZE = ["positions", "batch", "heads", "d_head", "dtype", "phase", "environment"]
+ONE_SIZE = ["positions", "batch", "heads", "d_head", "dtype", "phase", "environment", "gpus"]
 LARGE = 0.25  # shapes of fewer positions, as a part of the most, may be launch-bound
 BOUND_BY_BYTES = 0.5  # below this share of a copy's speed, bytes do not bind
 ERRORS = {
@@ -69,9 +68,7 @@ class Lrpe(Section):
             closed_mib=rows["predicted_forward_mib"].where(forward, rows["predicted_backward_mib"]),
         )
         copies = having(rows, implementation=COPY, holds=True)
-        # On a CPU, `gpus` names the rows that were timed in turn.
-        size = [*ONE_SIZE, "gpus"] if self.evidence.is_cuda else ONE_SIZE
-        fastest = matching(rows, copies.sort_values("gbps", ascending=False), size)["gbps"]
+        fastest = matching(rows, copies.sort_values("gbps", ascending=False), ONE_SIZE)["gbps"]
         share = 100 * rows["gbps"] / fastest
         return self.rows(STEM, rows.assign(copy_gbps=fastest, copy_percent=share))
 
@@ -120,10 +117,6 @@ class Lrpe(Section):
             rows = rows[rows[axis] == of(rows[axis], default=None)]
         return self.shown.kept(rows)
 
-    def over(self, rows: Rows, ours: str, base: str) -> Gain:
-        """The speed-ups of one implementation over another in some rows."""
-        return rows.where(implementation=ours).over(base)
-
     def of_copy(self, rows: Rows, name: str) -> Range:
         """The speed of an implementation relative to a copy in some rows."""
         return rows.where(implementation=name).range("copy_percent / 100")
@@ -138,14 +131,6 @@ class Lrpe(Section):
         """Whether arithmetic limits the compiled forward: it is far from the speed of a copy."""
         forward = self.largest.where(phase="forward")
         return self.of_copy(forward, "compiled").high < BOUND_BY_BYTES
-
-    @cached_property
-    def caching_memory(self) -> Range:
-        """The peak with cached angles over that without, minus 1, for large shapes."""
-        cell = ["shape", "extra_tokens", "phase"]
-        wide = self.large.sound.pivot_table("peak_mib", cell, "implementation")
-        wide = wide.reindex(columns=[CACHED, OURS])
-        return Range.of(wide[CACHED] / wide[OURS] - 1)
 
     @cached_property
     def launch_bound(self) -> list[tuple[str, int]]:

@@ -14,7 +14,7 @@ from lmperf.names import in_order
 from lmperf.reporting.evidence import having, matching, some
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
-from lmperf.reporting.tables import Quantity, across, known, memory
+from lmperf.reporting.tables import Quantity, known
 from lmperf.reporting.words import MIB_IN_GIB, NotMeasured, Range
 
 STEM, OURS = "memory", "eager"
@@ -100,20 +100,6 @@ class Memory(Section):
         """The rows of custom models and peers."""
         rows = self.every.frame
         return self.every.kept(rows[rows["implementation"] != OURS])
-
-    @property
-    def beside_peers(self) -> list[Quantity]:
-        """The peaks of custom models and peers, and their differences from ours."""
-        return [
-            one
-            for name in self.peers.values("implementation")
-            for one in across(
-                "dtype",
-                self.peers.where(implementation=name).values("dtype"),
-                memory("peak_mib", name, of=name),
-                memory("over_ours", f"{name} over ours", "", "signed_percent", of=name),
-            )
-        ]
 
     def autocast(self, context: int) -> Autocast:
         """What bf16 autocast changes at a context."""

@@ -94,10 +94,6 @@ class MemoryLadder(Section):
         known = some(self.peaks.dropna(subset=["float32"]), "no float32 peak")
         return known.index[-1], known.iloc[-1].dropna().to_dict()
 
-    @predicate
-    def has_float32(self) -> bool:
-        return self.largest
-
     @property
     def charts(self) -> list[figures.Spec]:
         """Tensors over a train step and, below, the peaks of the rungs; what was measured of it."""

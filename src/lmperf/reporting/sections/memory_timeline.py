@@ -114,10 +114,10 @@ class MemoryTimeline(Section):
     def blocks(self) -> Rows:
         """The largest tensors at the peak; equal ones share a row with their `number` (Y3)."""
         blocks = self.kind("block").rename(columns={"position": "rank"})
+        blocks = blocks.assign(made_in=blocks["made_in"].fillna("before"))
         same = [*CELL, "tensor", "size_mib", "name", "made_in", "frame"]
         number = blocks.groupby(same, dropna=False)["rank"].transform("size")
-        made = {"made_in": blocks["made_in"].fillna("before"), "frame": blocks["frame"]}
-        return self.rows(STEM, blocks.assign(number=number, **made).drop_duplicates(same))
+        return self.rows(STEM, blocks.assign(number=number).drop_duplicates(same))
 
     @property
     def most_blocks(self) -> int:

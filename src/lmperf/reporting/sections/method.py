@@ -96,19 +96,17 @@ class Method(Section):
     @cached_property
     def floors(self) -> Rows:
         """The noise floor of each kind of row, and how far apart its rows measured twice are."""
-        twice = self.evidence.twice
-        apart = (twice["ms_again"] / twice["ms"] - 1).abs().astype(float)
-        of_kind = {kind: apart[twice["noise_kind"] == kind] for kind in self.evidence.floors}
         return self.table_rows(
             {
                 "kind": kind,
                 "floor": max(floor, LEAST_FLOOR),
-                "source": "R1" if len(of_kind[kind]) >= LEAST_PAIRS else "assumed",
-                "pairs": len(of_kind[kind]),
-                "median": of_kind[kind].median(),
-                "worst": of_kind[kind].max(),
+                "source": "R1" if len(apart) >= LEAST_PAIRS else "assumed",
+                "pairs": len(apart),
+                "median": apart.median(),
+                "worst": apart.max(),
             }
             for kind, floor in self.evidence.floors.items()
+            for apart in [self.of("repeatability").of_kind(kind)["apart"].astype(float)]
         )
 
     @cached_property

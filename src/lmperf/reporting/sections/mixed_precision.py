@@ -61,7 +61,6 @@ class MixedPrecision(Section):
     def dtypes(self) -> Rows:
         """The dtype of each tensor under autocast, in the order in which they were recorded."""
         rows = having(self.rows(STEM).valid.frame, experiment="dtypes")
-        rows = rows[rows["tensor"].notna()]
         recorded = [row.get("tensor") for row in self.evidence.raw.get(STEM, ())]
         order = [*dict.fromkeys(filter(None, (*recorded, *rows["tensor"])))]
         return self.rows(STEM).kept(

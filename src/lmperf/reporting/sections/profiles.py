@@ -190,15 +190,11 @@ class Profiles(Section):
         whole = rows.groupby(CELL)["total_ms"].transform("sum")
         return self.rows(STEM).kept(rows.assign(share=rows["total_ms"] / whole))
 
-    @cached_property
-    def steps(self) -> pd.DataFrame:
-        """The profiled train steps."""
-        return self.cases.where(phase=STEP).sound
-
     @property
     def waiting(self) -> pd.Series:
         """The step that waits longest for the CPU."""
-        timed = some(having(self.steps, is_compared=True), "no profiled step was timed")
+        steps = having(self.cases.sound, phase=STEP, is_compared=True)
+        timed = some(steps, "no profiled step was timed")
         return timed.loc[(timed["busy"] / timed["timer"]).idxmin()]
 
     @property

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import math
 import re
 from functools import cached_property
 
-import numpy as np
 import pandas as pd
 
 from lmperf.benchmarks import stems
-from lmperf.dtypes import DTYPES, dtype_of
+from lmperf.dtypes import dtype_of
 from lmperf.names import in_order
 from lmperf.reporting.evidence import having, matching, some
 from lmperf.reporting.html import anchor
-from lmperf.reporting.published import figures_of
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
-from lmperf.reporting.sections.accumulation import BITS, spacing
+from lmperf.reporting.sections.accumulation import spacing
 from lmperf.reporting.sections.attention import PHASES as PASSES
 from lmperf.reporting.sections.attention import STEP as FURTHER
 from lmperf.reporting.sections.kernels import MATMUL
@@ -62,21 +59,13 @@ class Questions(Section):
         return rows[rows["state"].isna()]
 
     @cached_property
-    def model(self) -> pd.DataFrame:
+    def model(self) -> Rows:
         """Those of the context and batch at which most sizes have all phases."""
         complete = self.eager.groupby(CELL)["phase"].transform("nunique") == len(PHASES)
         rows = some(self.eager[complete], "no eager float32 model has all phases")
         counts = rows.groupby(["context_length", "batch"])["size"].nunique()
-        return having(rows, **dict(zip(counts.index.names, counts.idxmax(), strict=True)))
-
-    def times(self, phase: str) -> list[pd.Series]:
-        """The rows of a phase by size."""
-        return [row for _, row in having(self.model, phase=phase).iterrows()]
-
-    def spread(self, **where) -> Range:
-        """Standard deviation over mean of the train steps with these values."""
-        rows = having(self.model, phase=STEP, **where)
-        return Range.of(rows["std_ms"] / rows["mean_ms"])
+        most = dict(zip(counts.index.names, counts.idxmax(), strict=True))
+        return self.rows(STEM, having(rows, **most))
 
     @cached_property
     def by_context(self) -> tuple[str, pd.Series]:
@@ -94,18 +83,12 @@ class Questions(Section):
         (short, long), (first, last) = self.by_context[1].index, self.by_context[1]
         return long / short, last / first
 
-    @property
-    def negative_ms(self) -> float:
-        """The backward that a write-up gives as a difference."""
-        figures = having(figures_of("warmup"), source="write-up 002", phase="backward")
-        return 1e3 * figures["value"].astype(float).min()
-
     @cached_property
     def slowed(self) -> pd.Series:
         """The smallest step that waits and that autocast makes longer than float32 (`ms_base`)."""
-        found = self.of(STEM).autocast
-        waits = self.of(STEM).steps.frame["waits"].reindex(found.index)
-        found = found[waits & (found["high"] < 1)]
+        waiting = self.of(STEM).steps.where(implementation=EAGER, dtype=AUTOCAST).query("waits")
+        found = waiting.pairs(dtype=FLOAT32)
+        found = found[found["holds"] & (found["high"] < 1)]
         return some(found, "autocast makes no step longer that waits").iloc[0]
 
     @property
@@ -117,15 +100,10 @@ class Questions(Section):
             raise NotMeasured("autocast adds no kernels")
         return before, after
 
-    @property
-    def lacks_apple(self) -> bool:
-        machines = (self.evidence, *self.evidence.others)
-        return all(one.environment.get("kind") != "mps" for one in machines)
-
     # Profiling.
 
     @cached_property
-    def confirmed(self) -> pd.DataFrame:
+    def confirmed(self) -> Rows:
         """The profiled phases that the timer has: `filled`, kernels over its time; `waits`.
 
         A phase waits for the CPU if it did so when it was timed or if its kernels do not fill it.
@@ -134,11 +112,8 @@ class Questions(Section):
         timed = matching(cases, self.rows(STEM).valid.frame, CASE)["waits"].eq(True)
         late = timed | (cases["timer"] > WAITS * cases["busy"])
         filled = cases["busy"] / cases["timer"]
-        return cases.assign(filled=filled, waits=late & self.evidence.is_cuda)
-
-    def apart(self, **where) -> Range:
-        """How far the kernels of a phase are from its time, a fraction."""
-        return Range.of((having(self.confirmed, **where)["filled"] - 1).abs())
+        waits = late & self.evidence.is_cuda
+        return self.of("profiles").cases.kept(cases.assign(filled=filled, waits=waits))
 
     def in_forward(self, rows: pd.DataFrame, **where) -> pd.DataFrame:
         """Of some rows those of the forward whose longest kernel the write-up names."""
@@ -190,34 +165,23 @@ class Questions(Section):
 
     # Mixed precision.
 
-    bits, spacing = BITS, staticmethod(spacing)
-    half_max = float(np.finfo(np.float16).max)
-    half_overflows = math.ceil(math.sqrt(half_max))  # its square does not fit
-    half_least = float(np.finfo(np.float16).smallest_subnormal) / 2  # below it is 0
-    half_vanishes = math.sqrt(half_least)
-    half_is_finer = 2 ** (BITS["float16"] - BITS["bfloat16"])
+    spacing = staticmethod(spacing)
 
     # Memory.
 
     @cached_property
-    def recorded(self) -> pd.DataFrame:
+    def recorded(self) -> Rows:
         """The float32 rows of the largest size whose allocations were recorded."""
-        rows = having(self.of("memory").ours.valid.frame, dtype=FLOAT32)
-        rows = having(rows, size=self.of("memory_timeline").peak.size)
-        return having(rows, batch=rows["batch"].max())
+        size = self.of("memory_timeline").peak.size
+        rows = self.of("memory").ours.valid.where(dtype=FLOAT32, size=size)
+        return rows.where(batch=rows.frame["batch"].max())
 
     def peaks(self, phase: str) -> pd.Series:
         """Context -> GiB at the peak."""
         return some(
-            having(self.recorded, phase=phase).set_index("context_length")["peak_gib"],
+            self.recorded.where(phase=phase).frame.set_index("context_length")["peak_gib"],
             f"no peak of a {phase}",
         )
-
-    @property
-    def forward_over_weights(self) -> float:
-        """The most times the weights that the peak of a forward takes."""
-        forward = having(self.recorded, phase="forward")
-        return Range.of(forward["peak_mib"] / forward["parameters_mib"]).high
 
     @cached_property
     def blocks(self) -> pd.DataFrame:
@@ -226,16 +190,6 @@ class Questions(Section):
         rows = self.of("memory_timeline").blocks.frame
         rows = having(rows, size=peak.size, dtype=peak.dtype, phase=STEP)
         return rows[rows["size_mib"] == rows["size_mib"].max()].drop_duplicates("tensor")
-
-    @property
-    def shape_explains(self) -> bool:
-        """Whether the shape of the largest tensor gives all of its bytes."""
-        first = self.blocks.iloc[0]
-        found = re.fullmatch(r"(\w+)\[([\d, ]+)\]", str(first["tensor"]))
-        if found is None or found[1] not in DTYPES:
-            return False
-        elements = math.prod(map(int, found[2].split(",")))
-        return first["size_mib"] == elements * DTYPES[found[1]].bytes / 2**20
 
     # Attention.
 
@@ -259,21 +213,17 @@ class Questions(Section):
         return [(a, b, Range.of(times.loc[b] / times.loc[a])) for a, b in pairs]
 
     @cached_property
-    def slower(self) -> pd.DataFrame:
+    def slower(self) -> Rows:
         """The comparisons of one head in which our kernel is slower than plain PyTorch."""
-        rows = self.of("flash_attention").over_plain.rows
-        return rows[rows["verdict"] == SLOWER].sort_values("ratio")
+        rows = having(self.of("flash_attention").over_plain.rows, verdict=SLOWER)
+        return self.rows("flash_attention", rows)
 
     @property
     def slower_scores_mib(self) -> float:
         """The largest matrix of scores of these."""
-        of = self.slower
+        of = self.slower.frame
         bytes_ = of["dtype"].map(lambda dtype: dtype_of(dtype).bytes)
         return (of["batch"] * of["seq_len"] ** 2 * bytes_).max() / 2**20
-
-    def values(self, axis: str) -> list:
-        """The values of an axis in these comparisons."""
-        return in_order(axis, self.slower[axis])
 
     # md_lrpe_cosine.
 
@@ -286,7 +236,7 @@ class Questions(Section):
         """(phase, value -> time of the next implementation over the lead's), where it varies."""
         lrpe = self.of("lrpe")
         rows = self._largest_along(axis)
-        found = lrpe.over(rows, lrpe.lead, lrpe.peer).rows["ratio"]
+        found = rows.where(implementation=lrpe.lead).over(lrpe.peer).rows["ratio"]
         found = self._by_phase(axis, found, rows.frame)
         return [(n, of) for n, of in found.items() if of.max() / of.min() > 1 + VARIES]
 

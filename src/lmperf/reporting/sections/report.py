@@ -9,17 +9,12 @@ from functools import cached_property
 
 import pandas as pd
 
-from lmperf.benchmarks import stems
-from lmperf.reporting.evidence import WITHHELD, Evidence, having, some
+from lmperf.benchmarks import load, stems
+from lmperf.reporting.evidence import WITHHELD, Evidence, some
 from lmperf.reporting.sections import Section
 from lmperf.reporting.sections.steps import GRAPH, GRAPH_NARROW, usual
 from lmperf.reporting.words import Count, NotMeasured, listed
 
-# The benchmarks of a machine that has several GPUs, and nothing else.
-SEVERAL = {
-    *("ceilings", "collectives", "distributed", "distributed_leaderboard"),
-    *("distributed_memory", "distributed_overlap"),
-}
 # The instructions of a processor, by the last words of its name, that it does not have.
 LACKS = {
     "AVX2": ["AVX-512", "bf16", "AMX"],
@@ -35,8 +30,8 @@ class Report(Section):
     @property
     def only_several(self) -> bool:
         """Whether this machine has the section on several GPUs and nothing else."""
-        several = self.of("distributed")
-        return SEVERAL.issuperset(self.evidence.stems) and several.has_head
+        pages = {load(stem).section or stem for stem in self.evidence.stems}
+        return pages <= {"distributed", "method"} and self.of("distributed").has_head
 
     @property
     def lacks(self) -> list[str]:
@@ -144,7 +139,7 @@ class Report(Section):
     def at_once(self) -> int:
         """How many benchmarks were measured at the same time on GPUs of their own, at most."""
         cost = self.evidence.cost
-        if not self.evidence.is_cuda or not {"measured_at", "gpus"} <= {*cost}:
+        if not self.evidence.is_cuda or cost.empty:
             return 1
         begun, ended = cost["started_at"].astype(str), cost["measured_at"].astype(str)
         gpus = [cost.loc[(begun <= time) & (time < ended), "gpus"].nunique() for time in begun]
@@ -161,9 +156,7 @@ class Report(Section):
         clock = rows["environment"].map(clocks).astype(float)
         slow = rows["clock_mhz"] < THROTTLED * clock
         rows = rows[slow & (rows["power_w"] > AT_LIMIT * limit)]
-        rows = some(rows, "no graph runs below its usual clock at the power limit")
-        largest = having(rows, size=self.of("what_to_run").sizes)
-        return largest.iloc[-1]
+        return some(rows, "no graph runs below its usual clock at the power limit").iloc[-1]
 
     def signed(self, sign: str) -> Count:
         """How many rows have a sign."""

@@ -13,7 +13,7 @@ import pandas as pd
 
 from lmperf.benchmarks import load
 from lmperf.names import dtype_words, implementation_words
-from lmperf.reporting.evidence import Evidence, having, once
+from lmperf.reporting.evidence import Evidence, having, once, sorted_for_reading
 from lmperf.reporting.gains import pairs
 from lmperf.reporting.results import EMPTY, NOT_RECORDED, Cell
 from lmperf.reporting.tables import Quantity
@@ -94,6 +94,12 @@ def compared(evidence: Evidence, ours: Way, base: Way) -> pd.DataFrame:
     both = pairs(evidence, STEM, ours.axes, base.axes)
     both = both[both.index.isin(steps(evidence).index)]
     return both[both["holds"] & both["ratio"].notna()]
+
+
+def beside(evidence: Evidence, ours: Way, base: Way) -> pd.DataFrame:
+    """`compared` in the cells of `usual`, the smallest size first."""
+    found = compared(evidence, ours, base)
+    return sorted_for_reading(found[found.index.isin(usual(evidence).index)], ["size"])
 
 
 def of_steps(columns: Iterable[Quantity], italic: bool = False) -> list[Quantity]:

@@ -10,8 +10,8 @@ from lmperf.names import phase_words
 from lmperf.reporting.evidence import having, matching, some
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
-from lmperf.reporting.tables import Quantity, across, memory, number
-from lmperf.reporting.words import NotMeasured, Range
+from lmperf.reporting.tables import Quantity, memory, number
+from lmperf.reporting.words import Range
 from lmperf.transformer.sizes import SHORT
 
 STEM = "warmup"
@@ -32,9 +32,7 @@ class Warmup(Section):
     @cached_property
     def every(self) -> Rows:
         """Every step of each process; `waits` is that of E1."""
-        rows = self.rows(STEM).frame
-        rows = rows[rows["state"].isna() & rows["step"].notna()]
-        rows = rows.drop_duplicates([*PROCESS, "step"], keep="last").astype({"step": int})
+        rows = self.rows(STEM).valid.frame.astype({"step": int})
         timed = self.rows("end_to_end").where(phase="train_step").valid.frame
         waits = matching(rows, timed, PROCESS)["waits"].eq(True)
         return self.rows(STEM, rows.assign(waits=waits))
@@ -54,10 +52,6 @@ class Warmup(Section):
         series = self.series.reindex(pd.MultiIndex.from_frame(first[PROCESS]))
         return self.every.kept(first.assign(**_columns(series.set_axis(first.index))))
 
-    @cached_property
-    def steps(self) -> list[int]:
-        return list(self.series["step_ms"]) if len(self.series) else []
-
     @property
     def warm_up_columns(self) -> list[Quantity]:
         """Mean and spread of the timed steps after each number of warm-up steps."""
@@ -70,45 +64,31 @@ class Warmup(Section):
         return columns
 
     @property
-    def step_columns(self) -> list[Quantity]:
-        """The time of a step, of each process."""
-        sizes, dtypes = self.every.values("size"), self.every.values("dtype")
-        return across("size", sizes, *across("dtype", dtypes, number("step_ms", "", unit="ms")))
-
-    @property
     def cost_columns(self) -> list[Quantity]:
         """The first step beside later ones, its parts, what it costs, and reserved memory."""
         parts = [number(f"{n}_1", phase_words(n), unit="ms", second=f"{n}_later") for n in PARTS]
-        ratio = [number("step_1 / step_2", "step 1 / step 2")] if {1, 2} <= {*self.steps} else []
+        ratio = number("step_1 / step_2", "step 1 / step 2")
         cost = number("cost", "first step costs", unit="ms")
         share = number("100 * forward_cost / parts_cost", "of it in the forward", unit="%")
         reserved = [
-            memory(f"reserved_{n}", f"reserved in step {n}")
-            for n in range(1, (self.reserving or 0) + 1)
+            memory(f"reserved_{n}", f"reserved in step {n}") for n in range(1, self.reserving + 1)
         ]
-        return [*ratio, *parts, cost, share, *reserved]
+        return [ratio, *parts, cost, share, *reserved]
 
     @property
-    def reserving(self) -> int | None:
-        """The last step in which the allocator asked for memory; None: it never did."""
-        sizes = self.series["reserved_mib"] if self.steps else pd.DataFrame()
-        return max((n for n in sizes if sizes[n].fillna(0).gt(0).any()), default=None)
-
-    @cached_property
-    def _cost(self) -> pd.DataFrame:
-        if not {1, 2} <= {*self.steps}:
-            raise NotMeasured("no process has two steps")
-        return self.processes.sound
+    def reserving(self) -> int:
+        """The last step in which the allocator asked for memory; 0: it never did."""
+        return max(self.every.query("reserved_mib > 0").frame["step"], default=0)
 
     @property
     def ratio(self) -> Range:
         """The first step over the second."""
-        return Range.of(self._cost["step_1"] / self._cost["step_2"])
+        return self.processes.range("step_1 / step_2")
 
     @property
     def cost(self) -> Range:
         """Milliseconds that the first step takes longer than later ones."""
-        return Range.of(self._cost["cost"])
+        return self.processes.range("cost")
 
     @property
     def is_longer(self) -> bool:
@@ -118,7 +98,7 @@ class Warmup(Section):
     @property
     def growth(self) -> float:
         """How many times as many parameters the largest model has as the smallest."""
-        counts = [SHORT[size].parameters() for size in self._cost["size"] if size in SHORT]
+        counts = [SHORT[of].parameters() for of in self.processes.sound["size"] if of in SHORT]
         counts = some(counts, "no size is known")
         return max(counts) / min(counts)
 
@@ -129,7 +109,7 @@ class Warmup(Section):
 
     def share(self, part: str) -> Range:
         """The share of a part in the cost of the first step."""
-        return Range.of(self._cost[f"{part}_cost"] / self._cost["parts_cost"])
+        return self.processes.range(f"{part}_cost / parts_cost")
 
     @property
     def part(self) -> str:
@@ -141,7 +121,7 @@ class Warmup(Section):
 def _columns(series: pd.DataFrame) -> dict[str, pd.Series]:
     """What the lines of the tables show of the steps of each process."""
     steps = series["step_ms"]
-    made = {f"step_{n}": steps[n] for n in (1, 2) if n in steps}
+    made = {f"step_{n}": steps[n] for n in (1, 2)}
     for n in WARM_UPS:
         timed = steps[[step for step in steps if n < step <= n + TIMED]]
         made |= {f"after_{n}": timed.mean(axis=1), f"after_{n}_std": timed.std(axis=1, ddof=1)}

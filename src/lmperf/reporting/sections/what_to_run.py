@@ -19,6 +19,7 @@ from lmperf.reporting.sections.steps import (
     SDPA,
     SDPA_GRAPH,
     Way,
+    beside,
     compared,
     steps,
     usual,
@@ -208,9 +209,8 @@ class WhatToRun(Section):
     @cached_property
     def fused_over_sdpa(self) -> pd.DataFrame:
         """The fused graph beside SDPA, compiled, in a graph, where neither waits for the CPU."""
-        found = compared(self.evidence, GRAPH, SDPA_GRAPH)
-        found = found[found.index.isin(self.valid.index) & ~found["waits"]]
-        return some(found, "no size has both graphs")
+        found = beside(self.evidence, GRAPH, SDPA_GRAPH)
+        return some(found[~found["waits"]], "no size has both graphs")
 
     @property
     def copies(self) -> pd.Series:
@@ -224,8 +224,7 @@ class WhatToRun(Section):
         fused = matching(found, fused, ["size", "gpus"])["device_ms"]
         found = found.assign(sdpa_ms=found["device_ms_base"], fused_ms=fused)
         found = found[["size", "sdpa_ms", "fused_ms", "device_ms"]].dropna()
-        found = some(found, "no size has all three, on one GPU")
-        return sorted_for_reading(found, ["size"]).iloc[-1]
+        return some(found, "no size has all three, on one GPU").iloc[-1]
 
     @cached_property
     def larger(self) -> pd.DataFrame:
