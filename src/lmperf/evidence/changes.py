@@ -35,7 +35,7 @@ _MOST_NAMES = 8
 def keep(project: Project, plan: Plan) -> None:
     """Store the parts of a benchmark's keys, so that `Changes.of` can name a later change."""
     known = _read(project.store, plan.stem)
-    for name in dict.fromkeys(case.implementation for case in plan.cases):
+    for name in plan.implementations:
         code = code_of(plan.benchmark, name)
         known["codes"] = [one for one in known["codes"] if one != code] + [code]
         known["symbols"] |= {

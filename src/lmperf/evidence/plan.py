@@ -58,6 +58,11 @@ class Plan:
         return self.benchmark.stem
 
     @property
+    def implementations(self) -> list[str]:
+        """The names of the implementations of the cases, without repetition."""
+        return list(dict.fromkeys(case.implementation for case in self.cases))
+
+    @property
     def chosen(self) -> list[Case]:
         """The cases that a run measures unless they are fresh."""
         return [case for case in self.cases if not self.quick or case in self.head]
