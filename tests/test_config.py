@@ -122,7 +122,7 @@ def test_config_fault_is_described_in_one_line(tmp_path, text, words):
     assert "\n" not in message
 
 
-@pytest.mark.parametrize("name", ["report.md", "a..b", "a/b", "-a", "A", "", "größe", "a\nb"])
+@pytest.mark.parametrize("name", ["a..b", "a/b", "-a", "A", "", "größe", "a\nb"])
 def test_paths_are_invalid_machine_names(tmp_path, name):
     with pytest.raises(UserError, match=r"machine is .*; it must be a name of a-z"):
         load(tmp_path, json.dumps({"machine": name}))

@@ -53,9 +53,8 @@ def _symbols(benchmark: Benchmark, code: Code) -> dict[str, dict[str, str]]:
 
 def _read(store: Path, stem: str) -> dict[str, Any]:
     try:
-        known = json.loads((store / f"{stem}{SUFFIX}").read_bytes())
-        return {"codes": list(known["codes"]), "symbols": dict(known["symbols"])}
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):  # only messages depend on it
+        return json.loads((store / f"{stem}{SUFFIX}").read_bytes())
+    except (OSError, ValueError):  # only messages depend on it
         return {"codes": [], "symbols": {}}
 
 
