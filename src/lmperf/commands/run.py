@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,32 +39,19 @@ if TYPE_CHECKING:  # pandas is slow to import
 
 MINE, STEP = "mine", "train_step"
 
-
-@dataclass(frozen=True)
-class Tried:
-    """Where `lmperf try` measures a kind of function.
-
-    Attributes:
-        stem: the benchmark.
-        peer: the only implementation that is measured beside it; empty: all that need no compiler.
-        on_gpu: (axis, value) pairs of a cell smaller than those of the grid for GPUs.
-    """
-
-    stem: str
-    peer: str = ""
-    on_gpu: tuple[tuple[str, str], ...] = ()
-
-
-_SMALL_MODEL = (("size", "small"), ("context_length", "128"))
+# Kind of function -> the benchmark in which `lmperf try` measures it, and the only implementation
+# that is measured beside it; empty: all that need no compiler.
 _TRIED = {
-    "attention": Tried("flash_attention"),
-    "lrpe": Tried("lrpe"),
-    "model": Tried("end_to_end"),
-    "train_step": Tried("end_to_end"),
-    "ddp": Tried("distributed", "ddp", _SMALL_MODEL),
-    "fsdp": Tried("distributed", "fsdp2", _SMALL_MODEL),
-    "sharded_optimizer": Tried("distributed", "zero_redundancy", _SMALL_MODEL),
+    "attention": ("flash_attention", ""),
+    "lrpe": ("lrpe", ""),
+    "model": ("end_to_end", ""),
+    "train_step": ("end_to_end", ""),
+    "ddp": ("distributed", "ddp"),
+    "fsdp": ("distributed", "fsdp2"),
+    "sharded_optimizer": ("distributed", "zero_redundancy"),
 }
+# A model for strategies on GPUs, smaller than those of the grid.
+_SMALL_MODEL = (("size", "small"), ("context_length", "128"))
 
 over_option = click.option("--over", metavar="NAME", help="The baseline of the speed-ups.")
 
@@ -181,8 +168,7 @@ def try_(
     Example:
       lmperf try examples.student_attention:FlashAttention --as attention
     """
-    tried = _TRIED[kind]
-    stem = tried.stem
+    stem, peer = _TRIED[kind]
     if kind == STEP and not phases:
         phases = [STEP]
     declared = json.dumps({"use": use, **({"tolerance": tolerance} if tolerance else {})})
@@ -191,10 +177,10 @@ def try_(
     plan = _plan(project, stem)
     if problem := problem_of(use, plan.benchmark.takes, kind):
         raise UserError(problem)
-    smaller = () if project.preset == "cpu" else tried.on_gpu
+    smaller = _SMALL_MODEL if peer and project.preset != "cpu" else ()
     only = [*only, *(pair for pair in smaller if pair[0] not in dict(only))]
     only += _smallest(_chosen(project, plan, Wanted(only=only, implementations=[MINE])), only)
-    names = implementations or _beside(plan, tried.peer)
+    names = implementations or _beside(plan, peer)
     print(_measures(use, stem, names, only), flush=True)
     chosen = _chosen(project, plan, Wanted((), only, dict.fromkeys([*names, MINE]), phases))
     chosen.benchmark.limit_s = limit_s
