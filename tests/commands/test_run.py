@@ -52,6 +52,7 @@ def test_try_shows_errors_and_exits_with_1_if_a_function_is_wrong(folder, lmperf
         (["try", "my_functions:no_flag", "--as", "attention"], "it has no argument causal or is_"),
         (["run", "flash_attention", "--only", "seq_len=0"], "--only: seq_len is '0'; it must be"),
         (["run", "flash_attention", "--over", "flex"], "--over: flex is not measured here"),
+        (["run", "leaderboard"], "leaderboard has no cells for the preset cpu"),
         (["run"], "name a benchmark, or a row by --row KEY"),
         (["run", "flash_attention", "--row", "k"], "name a benchmark, or a row by --row KEY"),
         (["run", "--row", "k"], "add --against MACHINE"),
@@ -150,6 +151,12 @@ def test_run_measures_benchmarks_outside_the_configuration(lmperf):
     code, out, said = lmperf("run", "mixed_precision", *narrow)
     assert code == 0, said
     assert "10.0001" in out or "ok" in out
+
+
+def test_strategies_need_several_devices(lmperf, monkeypatch):
+    monkeypatch.setattr("lmperf.evidence.machine.Machine.devices", 1)
+    said = lmperf("run", "distributed")[2]
+    assert said == "lmperf: distributed needs 2 devices; this machine has 1\n"
 
 
 def test_run_measures_cells_that_preset_quick_leaves_out(lmperf, monkeypatch):

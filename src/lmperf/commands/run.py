@@ -30,7 +30,7 @@ from lmperf.custom import problem_of
 from lmperf.errors import UserError, meant
 from lmperf.evidence.plan import Plan, evidence_of
 from lmperf.evidence.project import Project
-from lmperf.evidence.wanted import Wanted, beyond_the_grid, select
+from lmperf.evidence.wanted import Wanted, beyond_the_grid, plan_with_cases, select
 from lmperf.names import axis_words, implementation_words, value_words
 from lmperf.transformer.sizes import SIZES
 
@@ -112,7 +112,8 @@ def run(
         stem, wanted = _row_of(then, key)
     if then is not None:
         require_comparable(then, stem, project.machine.kind)
-    plan = _plan(project, stem)
+    project.require_torch()
+    plan = plan_with_cases(project, stem)
     chosen = _chosen(project, plan, wanted)
     if outside := {*chosen.cases} - {*plan.cases}:
         say(f"outside the grid of the report: {len(outside)} of {len(chosen.cases)} cases")
@@ -174,7 +175,8 @@ def try_(
     declared = json.dumps({"use": use, **({"tolerance": tolerance} if tolerance else {})})
     overrides = [*overrides, f"implementations.{stem}.{MINE}={declared}"]
     project = settings.project(overrides, needs_file=False)
-    plan = _plan(project, stem)
+    project.require_torch()
+    plan = plan_with_cases(project, stem)
     if problem := problem_of(use, plan.benchmark.takes, kind):
         raise UserError(problem)
     smaller = _SMALL_MODEL if peer and project.preset != "cpu" else ()
@@ -188,14 +190,6 @@ def try_(
     if "timeout" in set(evidence.rows(stem)["status"]):
         say(f"a step took longer than {limit_s:g} s; --limit SECONDS allows more")
     return 0 if MINE in _right(evidence, stem) and not _wrong(evidence, stem) else 1
-
-
-def _plan(project: Project, stem: str) -> Plan:
-    project.require_torch()
-    plan = project.plan(stem)
-    if not plan.cases:
-        raise UserError(f"{stem} has no cells for the preset {project.preset}")
-    return plan
 
 
 def _chosen(project: Project, plan: Plan, wanted: Wanted) -> Plan:

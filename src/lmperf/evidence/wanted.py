@@ -52,11 +52,23 @@ def timed_plans(project: Project, names: Sequence[str]) -> list[Plan]:
     for name in names:
         if name not in known:
             raise UserError(f"there is no timed benchmark {name}; {meant(name, known, THERE)}")
-    chosen = names or [stem for stem in project.stems if stem in known]
-    plans = [project.plan(stem) for stem in dict.fromkeys(chosen)]
-    for plan in plans if names else ():
-        _require_devices(project, plan.benchmark.stem, plan.benchmark.least_devices)
-    return [plan for plan in plans if plan.cases or names]
+    if names:
+        return [plan_with_cases(project, stem) for stem in dict.fromkeys(names)]
+    plans = [project.plan(stem) for stem in project.stems if stem in known]
+    return [plan for plan in plans if plan.cases]
+
+
+def plan_with_cases(project: Project, stem: str) -> Plan:
+    """Return the plan of a benchmark.
+
+    Raises:
+        UserError: the machine has too few devices for it, or the preset no cells.
+    """
+    plan = project.plan(stem)
+    _require_devices(project, stem, plan.benchmark.least_devices)
+    if not plan.cases:
+        raise UserError(f"{stem} has no cells for the preset {project.preset}")
+    return plan
 
 
 def _require_devices(project: Project, what: str, devices: int) -> None:
