@@ -68,7 +68,8 @@ lock: $(TOOLS_READY) ## pin the newest versions that pyproject.toml allows, with
 	$(COMPILE) envs/release.in --output-file envs/release.txt >/dev/null
 
 audit: $(READY) $(TOOLS_READY) ## list known vulnerabilities of the packages in .venv
-	$(TOOLS)/bin/python tools/audit.py $(BIN)/python
+	@$(TOOLS)/bin/pip-audit --skip-editable --progress-spinner off \
+	  --path "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
 
 sbom: $(READY) $(TOOLS_READY) ## write dist/lmperf.cdx.json: the packages in .venv, as CycloneDX
 	@mkdir -p dist

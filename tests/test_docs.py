@@ -24,7 +24,8 @@ from readme_table import updated
 
 from lmperf import cli
 from lmperf.benchmarks import load, stems
-from lmperf.evidence.wanted import Chosen, Wanted, beyond_the_grid, select
+from lmperf.evidence.plan import Plan
+from lmperf.evidence.wanted import Wanted, beyond_the_grid, select
 from lmperf.names import STATUSES
 from lmperf.reporting.results import NOT_COMPARED, SIGNS
 from tests.reporting import planted
@@ -140,7 +141,7 @@ def test_documented_cells_exist_on_a_cpu_and_on_a_gpu(line):
         benchmark = load(stem)
         config, machine = SimpleNamespace(grid_of=lambda _: {}), SimpleNamespace(devices=2)
         project = SimpleNamespace(config=config, preset=preset, machine=machine)
-        offered = Chosen(benchmark, benchmark.cases(preset))
+        offered = Plan(benchmark, tuple(benchmark.cases(preset)), None, "", "cpu")
         if words[0] != "measure":  # it measures cells of the grid only
             offered = beyond_the_grid(project, offered, wanted)
         assert select([offered], wanted)[0].cases, preset

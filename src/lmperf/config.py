@@ -52,16 +52,14 @@ class _Fault(ValueError):
 
 def is_slug(text: str) -> bool:
     """Whether a text is a valid machine name, which is also a folder name in `report/`."""
-    # `report/` holds the overview, `report.md`, beside the folders of the machines.
-    is_page = text.endswith(".md")
-    return not is_page and len(text) <= _LONGEST and bool(re.fullmatch(_MACHINE[1:-1], text))
+    return len(text) <= _LONGEST and bool(re.fullmatch(_MACHINE[1:-1], text))
 
 
 def _check_slug(text: str) -> str:
     if not is_slug(text):
         raise ValueError(
             f"is {shown(text)}; it must be a name of a-z, 0-9, - and _, with single dots between"
-            f" them, of at most {_LONGEST} characters, not ending in .md"
+            f" them, of at most {_LONGEST} characters"
         )
     return text
 
@@ -312,15 +310,6 @@ class _Loader(yaml.SafeLoader):
                 fault = f"{key.value}: the key is there twice; it must be there once"
                 raise yaml.constructor.ConstructorError(None, None, fault, key.start_mark)
         return super().construct_mapping(node, deep)
-
-
-# YAML 1.1 reads 010 as 8 and 12:30 as 750; these stay texts here, as in YAML 1.2.
-_INT = "tag:yaml.org,2002:int"
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in of if tag != _INT]
-    for first, of in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-_Loader.add_implicit_resolver(_INT, re.compile("[-+]?(0|[1-9][0-9_]*)$"), [*"-+0123456789"])
 
 
 def _parsed(text: str | bytes, source: object) -> Any:

@@ -50,16 +50,9 @@ def described(error: BaseException) -> str:
 
     The file and line are the innermost ones of the user's code in the traceback, else of lmperf.
     """
-    message = error.msg if isinstance(error, SyntaxError) else _message_of(error)
+    message = error.msg if isinstance(error, SyntaxError) else error
     text = " ".join(f"{type(error).__name__}: {message}".split()).removesuffix(":")
     return f"{text[:200]}{_location_of(error)[:100]}"
-
-
-def _message_of(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception:  # a user's exception class with a broken __str__
-        return ""
 
 
 def _location_of(error: BaseException) -> str:

@@ -180,11 +180,6 @@ def implementation_words(implementation: str, axes: Collection[str] = ()) -> str
     return IMPLEMENTATIONS.get(implementation, implementation)
 
 
-def mark_words(mark: str) -> str:
-    """The words for a mark of a row: "reused output"."""
-    return "beside other load" if mark == "loaded" else mark.replace("_", " ")
-
-
 def bytes_words(size: float) -> str:
     """A number of bytes with a decimal unit, as sizes of messages are given: ``10 MB``."""
     for factor, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):

@@ -100,7 +100,7 @@ def test_changed_method_version_is_named(measured, monkeypatch):
     }
 
 
-@pytest.mark.parametrize("content", [None, "{", "[]"])
+@pytest.mark.parametrize("content", [None, "{"])
 def test_stale_code_without_a_record_names_no_symbol(measured, monkeypatch, content):
     path = measured / "report/here/store/flash_attention.code.json"
     path.unlink() if content is None else path.write_text(content)

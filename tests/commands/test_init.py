@@ -109,8 +109,8 @@ def test_generated_files_keep_line_endings_and_build_by_default(repository, lmpe
     ("entry", "why"),
     [
         ("no_such_module:f", "there is no module no_such_module; install it, or put it below"),
-        ("my_functions", "must be a name in a module: package.module:name"),
-        ("my functions:f", "must be a name in a module: package.module:name"),
+        ("my_functions", "it must be a function as package.module:function"),
+        ("my_functions.py:attention", "write my_functions:attention"),
     ],
 )
 def test_wrong_entry_writes_nothing(repository, lmperf, entry, why):

@@ -3,13 +3,12 @@
 import re
 
 import pytest
+from made_up import pretend
 
 from lmperf.benchmark import Implementation
 from lmperf.benchmarks import load
 from lmperf.commands import run
 from lmperf.errors import UserError
-from lmperf.evidence.machine import measurable
-from lmperf.evidence.wanted import Chosen, select
 
 pytestmark = pytest.mark.process
 
@@ -53,6 +52,7 @@ def test_try_shows_errors_and_exits_with_1_if_a_function_is_wrong(folder, lmperf
         (["try", "my_functions:no_flag", "--as", "attention"], "it has no argument causal or is_"),
         (["run", "flash_attention", "--only", "seq_len=0"], "--only: seq_len is '0'; it must be"),
         (["run", "flash_attention", "--over", "flex"], "--over: flex is not measured here"),
+        (["run", "leaderboard"], "leaderboard has no cells for the preset cpu"),
         (["run"], "name a benchmark, or a row by --row KEY"),
         (["run", "flash_attention", "--row", "k"], "name a benchmark, or a row by --row KEY"),
         (["run", "--row", "k"], "add --against MACHINE"),
@@ -90,9 +90,7 @@ def test_try_needs_no_configuration(folder, lmperf, monkeypatch):
 def test_try_takes_several_values_of_an_axis(lmperf, monkeypatch):
     found = []
 
-    def measured_now(project, stem, wanted, *_):
-        plan = project.plan(stem)
-        (chosen,) = select([Chosen(plan.benchmark, [*plan.cases])], wanted)
+    def measured_now(project, chosen, over):
         found.extend((*case.axes.values(), case.implementation) for case in chosen.cases)
         raise UserError("no further")
 
@@ -109,10 +107,6 @@ def test_try_takes_several_values_of_an_axis(lmperf, monkeypatch):
     assert {case[position["dtype"]] for case in found} == {"float32", "bfloat16"}
     assert {case[position["d_head"]] for case in found} == {16}
     assert {case[-1] for case in found} == {"sdpa", "mine"} and len(found) == 8
-
-
-def on_two_devices(benchmark, cases, *_):
-    return measurable(benchmark, cases, 2)
 
 
 @pytest.mark.parametrize(
@@ -141,7 +135,7 @@ def test_try_of_a_strategy_measures_its_peer_only(
         raise UserError("no further")
 
     monkeypatch.setattr(run, "_measured", measured)
-    monkeypatch.setattr("lmperf.evidence.project.measurable", on_two_devices)
+    monkeypatch.setattr("lmperf.evidence.machine.Machine.devices", 2)
     where = ("--config", f"preset={preset}")
     _, out, said = lmperf("try", "my_strategy:wrap", "--as", kind, *where)
     assert "no further" in said, said
@@ -159,6 +153,19 @@ def test_run_measures_benchmarks_outside_the_configuration(lmperf):
     assert "10.0001" in out or "ok" in out
 
 
+def test_strategies_need_several_devices(lmperf, monkeypatch):
+    monkeypatch.setattr("lmperf.evidence.machine.Machine.devices", 1)
+    said = lmperf("run", "distributed")[2]
+    assert said == "lmperf: distributed needs 2 devices; this machine has 1\n"
+
+
+def test_run_measures_cells_that_preset_quick_leaves_out(lmperf, monkeypatch):
+    measured = pretend(monkeypatch)
+    cell = ("--only", "d_head=16,seq_len=33,dtype=float32", "--implementations", "eager")
+    assert lmperf("run", "attention", *cell, "--config", "preset=quick")[0] == 0
+    assert len(measured) == 1
+
+
 def test_try_ignores_other_custom_implementations(folder, lmperf, monkeypatch):
     config = folder / "config/config.yaml"
     custom = "mine: {use: 'my_functions:doubled', tolerance: rounded_scores}, other: 'my_broken:x'"
@@ -166,8 +173,8 @@ def test_try_ignores_other_custom_implementations(folder, lmperf, monkeypatch):
     config.write_text(f"{config.read_text()}implementations: {{flash_attention: {{{custom}}}}}\n")
     found = []
 
-    def measured_now(project, stem, wanted, *_):
-        found.append((project.config.external(stem)["mine"], [*wanted.implementations]))
+    def measured_now(project, chosen, over):
+        found.append((chosen.benchmark.external["mine"], chosen.implementations))
         raise UserError("no further")
 
     monkeypatch.setattr(run, "_measured_now", measured_now)

@@ -5,7 +5,7 @@ from made_up import timed
 
 from lmperf.benchmarks import load
 from lmperf.comparing.run import CONFIRMATIONS, confirmed
-from lmperf.evidence.wanted import Chosen
+from lmperf.evidence.plan import Plan
 from lmperf.reporting.results_of import read_result
 
 CELLS = 8
@@ -15,7 +15,7 @@ CELLS = 8
 def chosen():
     benchmark = load("attention")
     cases = [case for case in benchmark.cases("cpu") if case.implementation == "eager"]
-    return [Chosen(benchmark, cases[:CELLS])]
+    return [Plan(benchmark, tuple(cases[:CELLS]), None, "", "cpu")]
 
 
 class Measurements:
@@ -41,7 +41,7 @@ def test_difference_seen_once_is_unresolved(chosen, tmp_path):
     measure = Measurements(tmp_path, 1.2, 1.0)
     found = confirmed(measure, chosen, 0.02)
     assert found.regressions == 0 and found.counts["unresolved"] == 1
-    assert measure.asked == [chosen[0].cases, chosen[0].cases[:1]], "only that case again"
+    assert measure.asked == [[*chosen[0].cases], [chosen[0].cases[0]]], "only that case again"
 
 
 def test_difference_must_keep_its_direction(chosen, tmp_path):

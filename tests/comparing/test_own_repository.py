@@ -7,7 +7,7 @@ from lmperf.benchmark import Implementation
 from lmperf.benchmarks import load
 from lmperf.comparing.versions import version, working_tree
 from lmperf.errors import UserError
-from lmperf.evidence.wanted import Chosen
+from lmperf.evidence.plan import Plan
 
 pytestmark = pytest.mark.process
 
@@ -34,7 +34,8 @@ def chosen():
     entry = Implementation("mine", "mine.attention:attention", origin="custom")
     benchmark = load("attention", {"mine": entry})
     cases = [case for case in benchmark.cases("cpu") if case.implementation in ("mine", "eager")]
-    return [Chosen(benchmark, [*{case.implementation: case for case in cases}.values()])]
+    by_name = {case.implementation: case for case in cases}
+    return [Plan(benchmark, tuple(by_name.values()), None, "", "cpu")]
 
 
 def test_only_the_users_code_differs_between_versions(own, chosen, tmp_path_factory):

@@ -14,7 +14,7 @@ from lmperf.benchmarks import load
 from lmperf.cli import main
 from lmperf.comparing.versions import Version, version
 from lmperf.errors import UserError
-from lmperf.evidence.wanted import Chosen
+from lmperf.evidence.plan import Plan
 from lmperf.measuring.rounds import LOOKS
 
 pytestmark = pytest.mark.process
@@ -82,7 +82,7 @@ def test_version_with_another_method_or_without_code_is_refused(repository, monk
     repository.git("checkout", "-q", "HEAD~2", "--", "src")
     monkeypatch.chdir(repository.root)
     benchmark = load("attention")
-    chosen = [Chosen(benchmark, benchmark.cases("cpu")[:1])]
+    chosen = [Plan(benchmark, tuple(benchmark.cases("cpu")[:1]), None, "", "cpu")]
     for name, words in (("HEAD^", "cannot be timed in turn"), ("HEAD", "it has no src/lmperf")):
         with pytest.raises(UserError, match=words), version(name) as old:
             old.codes(chosen)

@@ -5,7 +5,7 @@ import pytest
 from lmperf.benchmarks import load
 from lmperf.comparing.timing import NEW, OLD, time_versions
 from lmperf.comparing.versions import working_tree
-from lmperf.evidence.wanted import Chosen
+from lmperf.evidence.plan import Plan
 from lmperf.measuring.progress import Progress
 
 
@@ -21,7 +21,8 @@ def timed():
         lines: list[str] = []
         versions = dict.fromkeys((OLD, NEW), working_tree())
         progress = Progress("compare", len(chosen), lines.append)
-        found = time_versions("cpu", versions, [Chosen(benchmark, chosen)], progress)
+        plan = Plan(benchmark, tuple(chosen), None, "", "cpu")
+        found = time_versions("cpu", versions, [plan], progress)
         return {side: of["attention"] for side, of in found.items()}, lines
 
     return run

@@ -8,6 +8,7 @@ import subprocess
 import pytest
 
 from lmperf.evidence.store import Evidence
+from lmperf.gate import UNCHECKED
 
 CASE = ("size", "implementation", "phase")
 
@@ -38,6 +39,15 @@ def test_last_measurement_of_a_case_replaces_all_its_rows(evidence):
     assert not faults
     assert [(one["size"], one.get("tensor")) for one in rows] == [("8", "v"), ("16", "")]
     assert rows[0]["y"] == 'a "b", c' and "x" not in rows[0]
+
+
+def test_row_whose_check_lacks_memory_is_unchecked(evidence):
+    failed = {"status": "failed_check"}
+    evidence.append(
+        [row("8", **failed, reason=UNCHECKED), row("16", **failed, reason="it differs")]
+    )
+    statuses = [one["status"] for one in evidence.known()[0]]
+    assert statuses == ["unchecked", "failed_check"]
 
 
 @pytest.mark.parametrize(("published", "stored", "known"), [("1", "2", "s"), ("3", "2", "v")])

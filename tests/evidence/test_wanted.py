@@ -7,12 +7,13 @@ import pytest
 from lmperf.benchmarks import load
 from lmperf.commands.compare import compare
 from lmperf.errors import UserError
-from lmperf.evidence.wanted import Chosen, Wanted, beyond_the_grid, select
+from lmperf.evidence.plan import Plan
+from lmperf.evidence.wanted import Wanted, beyond_the_grid, select
 
 
 def grid(stem, preset="cpu"):
     benchmark = load(stem)
-    return Chosen(benchmark, benchmark.cases(preset))
+    return Plan(benchmark, tuple(benchmark.cases(preset)), None, "", "cpu")
 
 
 def only(*texts):
@@ -63,8 +64,7 @@ def beyond(stem, preset="gpu", **named):
         config=SimpleNamespace(grid_of=lambda stem: {}),
         preset=preset,
     )
-    benchmark = load(stem)
-    offered = beyond_the_grid(project, Chosen(benchmark, benchmark.cases(preset)), wanted)
+    offered = beyond_the_grid(project, grid(stem, preset), wanted)
     (chosen,) = select([offered], wanted)
     return [case.name for case in chosen.cases]
 

@@ -17,6 +17,7 @@ from lmperf.measuring import rounds
 from lmperf.measuring.group import Group
 from lmperf.measuring.ranks import Alone
 from lmperf.measuring.supervisor import seed_of
+from lmperf.reporting.selftest import HELD
 from lmperf.selftest.cases import SESSIONS, STEM
 from lmperf.selftest.run import run
 
@@ -75,9 +76,9 @@ def test_harm_to_a_worker_is_found_by_the_whole_pipeline(monkeypatch, tmp_path):
     project = Project(load_config(config, {"machine": "here", "preset": "cpu"}))
     cases = tuple(case for case in ATTENTION.cases if case.name in IN_A_WORKER)
     results = [*run(project, [replace(ATTENTION, cases=cases)])]
-    assert {result.case.name: result.outcome.held for result in results} == dict.fromkeys(
-        IN_A_WORKER, True
-    ), [result.outcome.words for result in results]
+    assert {line["case"]: line["held"] for line in results} == dict.fromkeys(IN_A_WORKER, HELD), [
+        line["outcome"] for line in results
+    ]
 
 
 @pytest.mark.parametrize("kind", ["cpu", "cuda"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from importlib.util import find_spec
 
 import click
 
@@ -60,8 +59,6 @@ def _software(project: Project) -> Iterator[Found]:
         yield HERE, "git"
     else:
         yield ABSENT, "git: rows record no commit; install git, or set LMPERF_COMMIT"
-    if find_spec("snakemake") is None:
-        yield WRONG, "Snakemake: `make report` needs it; pip install snakemake"
 
 
 def _sections(project: Project) -> Iterator[Found]:

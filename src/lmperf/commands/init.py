@@ -10,11 +10,11 @@ import click
 
 from lmperf import workflow
 from lmperf.benchmarks import load, stems
-from lmperf.commands.options import say, scaffold
-from lmperf.config import ENTRY
-from lmperf.errors import UserError, shown
+from lmperf.commands.options import CONFIG, say, scaffold
+from lmperf.config import config_of
+from lmperf.custom import check_names
+from lmperf.errors import UserError
 from lmperf.evidence.machine import is_in_git, version_of
-from lmperf.sources import find
 
 # Kind of custom implementation -> what `Benchmark.takes` says of the benchmarks that measure it.
 KINDS = {"attention": "attention", "lrpe": "lrpe", "model": "model", "train_step": "model"}
@@ -31,7 +31,7 @@ _EXAMPLE = ' {}\n#  flash_attention: { mine: "package.module:function" }'
 _FOR_GIT = {
     Path(".gitignore"): (
         *("/.lmperf/", "/.snakemake/", "/logs/", "/site/", "__pycache__/"),
-        *("/report/*/store/", "/report/*/traces/", "*.damaged"),
+        *("/report/*/store/", "/report/*/traces/"),
     ),
     Path(".gitattributes"): ("/report/** -text",),  # Git must not change their line endings
 }
@@ -71,7 +71,7 @@ def init(templates: bool, **given: str | None):
     is_top = Path(".git").exists()
     files = {
         Path("Snakefile"): scaffold("Snakefile.txt").template,
-        Path("config/config.yaml"): _config({kind: of for kind, of in given.items() if of}),
+        CONFIG: _config({kind: of for kind, of in given.items() if of}),
         PROFILE: (workflow.FOLDER / PROFILE).read_text(encoding="utf-8"),
         **({CI: _ci()} if is_top else {}),
     }
@@ -97,24 +97,21 @@ def _write(files: Mapping[Path, str]) -> None:
         print(path)
 
 
-def _require_module(entry: str) -> None:
-    if not re.fullmatch(ENTRY, entry):
-        raise UserError(f"{shown(entry)} must be a name in a module: package.module:name")
-    module = entry.partition(":")[0]
-    if find(module) is None:
-        raise UserError(f"there is no module {module}; install it, or put it below {Path.cwd()}")
-
-
-def _config(entries: Mapping[str, str]) -> str:
-    lines = {}
-    for kind, entry in entries.items():
-        _require_module(entry)
+def _config(given: Mapping[str, str]) -> str:
+    """The text of a valid configuration with these entries, by kind."""
+    entries = {}
+    for kind, entry in given.items():
         taking = [stem for stem in stems() if load(stem).takes == KINDS[kind]]
         for stem in [_OF_STEPS] if kind == "train_step" else taking:
             name = "my_step" if kind == "train_step" else "mine"
-            lines.setdefault(stem, []).append(f'{name}: "{entry}"')
-    listed = "".join(f"\n  {stem}: {{ {', '.join(names)} }}" for stem, names in lines.items())
-    return scaffold("config.yaml").substitute(implementations=listed or _EXAMPLE)
+            entries[f"implementations.{stem}.{name}"] = entry
+    config = config_of({}, CONFIG, entries)
+    lines = ""
+    for stem, custom in config.implementations.items():
+        check_names(load(stem, config.external(stem)))
+        named = (f'{name}: "{one.use}"' for name, one in custom.items())
+        lines += f"\n  {stem}: {{ {', '.join(named)} }}"
+    return scaffold("config.yaml").substitute(implementations=lines or _EXAMPLE)
 
 
 def _ci() -> str:

@@ -44,7 +44,7 @@ def measure(
       lmperf measure attention --only d_head=64,dtype=float32
     """
     from lmperf.evidence.record import record, repeat
-    from lmperf.evidence.wanted import Chosen, Wanted, select
+    from lmperf.evidence.wanted import Wanted, select
     from lmperf.measuring.process import die_with
 
     if parent is not None:
@@ -60,8 +60,8 @@ def measure(
         plan = replace(plan, again=again, forced=frozenset(plan.cases if force else ()))
         cases = None
         if only:
-            [chosen] = select([Chosen(plan.benchmark, plan.chosen)], Wanted(only=only))
-            cases = chosen.cases
+            [selected] = select([replace(plan, cases=tuple(plan.chosen))], Wanted(only=only))
+            cases = selected.cases
         record(project, plan, cases, log)
     except KeyboardInterrupt:
         say("interrupted; what was measured is stored, and the same command goes on from there")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,9 +28,9 @@ from lmperf.commands.options import (
 from lmperf.config import slug
 from lmperf.custom import problem_of
 from lmperf.errors import UserError, meant
-from lmperf.evidence.plan import Plan
+from lmperf.evidence.plan import Plan, evidence_of
 from lmperf.evidence.project import Project
-from lmperf.evidence.wanted import Chosen, Wanted, beyond_the_grid, select
+from lmperf.evidence.wanted import Wanted, beyond_the_grid, plan_with_cases, select
 from lmperf.names import axis_words, implementation_words, value_words
 from lmperf.transformer.sizes import SIZES
 
@@ -39,32 +39,19 @@ if TYPE_CHECKING:  # pandas is slow to import
 
 MINE, STEP = "mine", "train_step"
 
-
-@dataclass(frozen=True)
-class Tried:
-    """Where `lmperf try` measures a kind of function.
-
-    Attributes:
-        stem: the benchmark.
-        peer: the only implementation that is measured beside it; empty: all that need no compiler.
-        on_gpu: (axis, value) pairs of a cell smaller than those of the grid for GPUs.
-    """
-
-    stem: str
-    peer: str = ""
-    on_gpu: tuple[tuple[str, str], ...] = ()
-
-
-_SMALL_MODEL = (("size", "small"), ("context_length", "128"))
+# Kind of function -> the benchmark in which `lmperf try` measures it, and the only implementation
+# that is measured beside it; empty: all that need no compiler.
 _TRIED = {
-    "attention": Tried("flash_attention"),
-    "lrpe": Tried("lrpe"),
-    "model": Tried("end_to_end"),
-    "train_step": Tried("end_to_end"),
-    "ddp": Tried("distributed", "ddp", _SMALL_MODEL),
-    "fsdp": Tried("distributed", "fsdp2", _SMALL_MODEL),
-    "sharded_optimizer": Tried("distributed", "zero_redundancy", _SMALL_MODEL),
+    "attention": ("flash_attention", ""),
+    "lrpe": ("lrpe", ""),
+    "model": ("end_to_end", ""),
+    "train_step": ("end_to_end", ""),
+    "ddp": ("distributed", "ddp"),
+    "fsdp": ("distributed", "fsdp2"),
+    "sharded_optimizer": ("distributed", "zero_redundancy"),
 }
+# A model for strategies on GPUs, smaller than those of the grid.
+_SMALL_MODEL = (("size", "small"), ("context_length", "128"))
 
 over_option = click.option("--over", metavar="NAME", help="The baseline of the speed-ups.")
 
@@ -116,16 +103,21 @@ def run(
         raise click.UsageError("--row names a row of a machine's evidence; add --against MACHINE")
     if key and (only or implementations or phases):
         raise click.UsageError("--row names one row; leave --only and the like out")
-    from lmperf.reporting.report import evidence_of
+    from lmperf.reporting import report
     from lmperf.reporting.reproduced import require_comparable
 
-    then = evidence_of(project, against) if against else None
+    then = report.evidence_of(project, against) if against else None
     wanted = Wanted((), only, implementations, phases)
     if key:
         stem, wanted = _row_of(then, key)
     if then is not None:
         require_comparable(then, stem, project.machine.kind)
-    evidence = _measured_now(project, stem, wanted, over)
+    project.require_torch()
+    plan = plan_with_cases(project, stem)
+    chosen = _chosen(project, plan, wanted)
+    if outside := {*chosen.cases} - {*plan.cases}:
+        say(f"outside the grid of the report: {len(outside)} of {len(chosen.cases)} cases")
+    evidence = _measured_now(project, chosen, over)
     wrong = _wrong(evidence, stem)
     if then is not None and not _reproduced(project, then, evidence, stem):
         return 1
@@ -177,50 +169,42 @@ def try_(
     Example:
       lmperf try examples.student_attention:FlashAttention --as attention
     """
-    tried = _TRIED[kind]
-    stem = tried.stem
+    stem, peer = _TRIED[kind]
     if kind == STEP and not phases:
         phases = [STEP]
     declared = json.dumps({"use": use, **({"tolerance": tolerance} if tolerance else {})})
     overrides = [*overrides, f"implementations.{stem}.{MINE}={declared}"]
     project = settings.project(overrides, needs_file=False)
-    plan = _plan(project, stem)
+    project.require_torch()
+    plan = plan_with_cases(project, stem)
     if problem := problem_of(use, plan.benchmark.takes, kind):
         raise UserError(problem)
-    smaller = [] if project.preset == "cpu" else [*tried.on_gpu]
-    peer = [("implementation", tried.peer)] if tried.peer and not implementations else []
-    cells = [(axis, value) for axis, value in (*smaller, *peer) if axis not in dict(only)]
-    if cells:
-        narrowed = [f"grid.{stem}.{axis}=[{value}]" for axis, value in cells]
-        project = settings.project([*narrowed, *overrides], needs_file=False)
-        plan = _plan(project, stem)
-    only = [*only, *_smallest(plan, only)]
-    names = implementations or _beside(plan, tried.peer)
+    smaller = _SMALL_MODEL if peer and project.preset != "cpu" else ()
+    only = [*only, *(pair for pair in smaller if pair[0] not in dict(only))]
+    only += _smallest(_chosen(project, plan, Wanted(only=only, implementations=[MINE])), only)
+    names = implementations or _beside(plan, peer)
     print(_measures(use, stem, names, only), flush=True)
-    wanted = Wanted((), only, dict.fromkeys([*names, MINE]), phases)
-    evidence = _measured_now(project, stem, wanted, over, limit_s)
+    chosen = _chosen(project, plan, Wanted((), only, dict.fromkeys([*names, MINE]), phases))
+    chosen.benchmark.limit_s = limit_s
+    evidence = _measured_now(project, chosen, over)
     if "timeout" in set(evidence.rows(stem)["status"]):
         say(f"a step took longer than {limit_s:g} s; --limit SECONDS allows more")
     return 0 if MINE in _right(evidence, stem) and not _wrong(evidence, stem) else 1
 
 
-def _plan(project: Project, stem: str) -> Plan:
-    project.require_torch()
-    plan = project.plan(stem)
-    if not plan.cases:
-        raise UserError(f"{stem} has no cells for the preset {project.preset}")
-    return plan
+def _chosen(project: Project, plan: Plan, wanted: Wanted) -> Plan:
+    """The wanted cases and phases of a benchmark, also those outside the grid of the report."""
+    (chosen,) = select([beyond_the_grid(project, plan, wanted)], wanted)
+    return chosen
 
 
 def _smallest(plan: Plan, only: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """The other (axis, value) pairs of the custom implementation's smallest cell with `only`.
+    """The other (axis, value) pairs of the smallest cell of a plan.
 
     The smallest cell has the smallest product of the values of its integer axes, and of the
     model's parameters.
     """
-    wanted = Wanted(only=only, implementations=[MINE])
-    cases = select([Chosen(plan.benchmark, [*plan.cases])], wanted)[0].cases
-    case = min(cases, key=_work)
+    case = min(plan.cases, key=_work)
     given = {axis for axis, _ in only}
     return [(axis, str(value)) for axis, value in case.cell if axis not in given]
 
@@ -236,8 +220,7 @@ def _beside(plan: Plan, peer: str) -> list[str]:
     project's implementations that need no compilation at the first call."""
     if peer:
         return [peer]
-    names = dict.fromkeys(case.implementation for case in plan.cases)
-    known = [plan.benchmark.implementation(name) for name in names]
+    known = [plan.benchmark.implementation(name) for name in plan.implementations]
     return [one.name for one in known if one.origin == "project" and not one.compiles]
 
 
@@ -248,24 +231,12 @@ def _measures(use: str, stem: str, names: Sequence[str], only: Sequence[tuple[st
     return f"{stem}: {use} beside {beside}; {cell}"
 
 
-def _measured_now(
-    project: Project,
-    stem: str,
-    wanted: Wanted,
-    over: str | None,
-    limit_s: float | None = None,
-) -> Evidence:
-    """Measure the wanted cases, print them with verdicts, and return their rows.
+def _measured_now(project: Project, chosen: Plan, over: str | None) -> Evidence:
+    """Measure the chosen cases, print them with verdicts, and return their rows.
 
-    limit_s: seconds that one step may take; None: as the benchmark allows.
+    Raises:
+        UserError: `over` is none of their implementations.
     """
-    plan = _plan(project, stem)
-    offered = beyond_the_grid(project, Chosen(plan.benchmark, [*plan.cases]), wanted)
-    (chosen,) = select([offered], wanted)
-    if outside := {*chosen.cases} - {*plan.cases}:
-        say(f"outside the grid of the report: {len(outside)} of {len(chosen.cases)} cases")
-    if limit_s is not None:
-        chosen.benchmark.limit_s = limit_s
     if over is not None and over not in chosen.implementations:
         there = meant(over, chosen.implementations)
         raise UserError(f"--over: {over} is not measured here; {there}")
@@ -298,23 +269,22 @@ def _reproduced(project: Project, then: Evidence, now: Evidence, stem: str) -> b
     return all(one.verdict == REPRODUCED for one in found)
 
 
-def _measured(project: Project, chosen: Chosen) -> Evidence:
+def _measured(project: Project, chosen: Plan) -> Evidence:
     """Measure the chosen cases and phases in a temporary project, and return their rows."""
     from lmperf.evidence.record import record
     from lmperf.reporting.evidence import Evidence
 
-    benchmark, stem = chosen.benchmark, chosen.benchmark.stem
-    plan = replace(project.plan(stem), benchmark=benchmark, cases=tuple(chosen.cases))
+    plan = replace(chosen, evidence=evidence_of(chosen.benchmark, project.directory), quick=False)
     record(project, plan)
-    return Evidence(project.machine.slug, project.known_facts(), {stem: replace(plan).rows})
+    return Evidence(project.machine.slug, project.known_facts(), {plan.stem: replace(plan).rows})
 
 
-def _print(evidence: Evidence, chosen: Chosen, over: str | None) -> None:
+def _print(evidence: Evidence, chosen: Plan, over: str | None) -> None:
     from lmperf.reporting.formats import terminal
     from lmperf.reporting.measured import failures, tables
 
     shown = [terminal(table) for table in tables(evidence, chosen.benchmark, over)]
-    why = failures(evidence.rows(chosen.benchmark.stem))
+    why = failures(evidence.rows(chosen.stem))
     print_tables("\n\n".join([*shown, *([why] if why else [])]))
 
 

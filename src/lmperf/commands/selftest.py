@@ -25,11 +25,11 @@ def selftest(project: Project) -> int:
     from lmperf.selftest.write import write
 
     project.require_torch()
-    results = [*run(project)]
-    answers = Counter(result.held for result in results)
-    for result in results:
-        if result.held == NOT_HELD:
-            print(f"selftest: {result.case.name}: {result.outcome.words}", file=sys.stderr)
+    lines = [*run(project)]
+    answers = Counter(line["held"] for line in lines)
+    for line in lines:
+        if line["held"] == NOT_HELD:
+            print(f"selftest: {line['case']}: {line['outcome']}", file=sys.stderr)
     counts = f"{answers[HELD]} held, {answers[NOT_HELD]} did not, {answers[NOT_RUN]} not run"
-    print(f"{write(project, results)}: {counts}")
+    print(f"{write(project, lines)}: {counts}")
     return 1 if answers[NOT_HELD] else 0

@@ -14,17 +14,11 @@ from dataclasses import replace
 from lmperf.benchmark import Case
 from lmperf.comparing.timing import NEW, OLD, Row, time_versions
 from lmperf.comparing.versions import Codes, Version, version, working_tree
+from lmperf.evidence.plan import Plan
 from lmperf.evidence.project import Project
 from lmperf.evidence.rows import as_read
 from lmperf.evidence.store import text_of
-from lmperf.evidence.wanted import (
-    Chosen,
-    Wanted,
-    beyond_the_grid,
-    require_known_axes,
-    select,
-    timed_benchmarks,
-)
+from lmperf.evidence.wanted import Wanted, beyond_the_grid, select, timed_plans
 from lmperf.measuring.progress import Progress
 from lmperf.names import size_words
 from lmperf.reporting.comparing import Comparison, compare
@@ -51,8 +45,7 @@ def compare_versions(
         UserError: a version, benchmark or cell does not exist or cannot be compared.
     """
     project.require_torch()
-    found = timed_benchmarks(project, wanted.benchmarks)
-    require_known_axes(found, wanted.only)
+    found = timed_plans(project, wanted.benchmarks)
     if len(wanted.benchmarks) == 1:
         found = [beyond_the_grid(project, found[0], wanted)]
     with ExitStack() as stack:
@@ -60,12 +53,12 @@ def compare_versions(
         after = stack.enter_context(version(new)) if new else working_tree()
         was, now = before.codes(found), after.codes(found)
         if not wanted.benchmarks:
-            found = [one for one in found if was[one.benchmark.stem] != now[one.benchmark.stem]]
+            found = [one for one in found if was[one.stem] != now[one.stem]]
             if not found:
                 return None
         chosen = select(found, wanted)
 
-        def measure(chosen: Sequence[Chosen]) -> list[Evidence]:
+        def measure(chosen: Sequence[Plan]) -> list[Evidence]:
             total = sum(len(one.cases) for one in chosen)
             progress = Progress("compare", total)
             rows = time_versions(project.machine.kind, {OLD: before, NEW: after}, chosen, progress)
@@ -76,8 +69,8 @@ def compare_versions(
 
 
 def confirmed(
-    measure: Callable[[Sequence[Chosen]], Sequence[Evidence]],
-    chosen: Sequence[Chosen],
+    measure: Callable[[Sequence[Plan]], Sequence[Evidence]],
+    chosen: Sequence[Plan],
     at_least: float,
 ) -> Comparison:
     """Compare two versions, and measure the cases that differ again: see the module.
@@ -93,7 +86,7 @@ def confirmed(
     return found
 
 
-def _differing(found: Comparison, chosen: Sequence[Chosen]) -> list[Chosen]:
+def _differing(found: Comparison, chosen: Sequence[Plan]) -> list[Plan]:
     """The chosen cases that have a row that is faster or slower."""
     rows = found.rows[found.rows["verdict"].isin((FASTER, SLOWER))]
     named = {
@@ -101,19 +94,19 @@ def _differing(found: Comparison, chosen: Sequence[Chosen]) -> list[Chosen]:
         for stem, axes, implementation in rows[["benchmark", "axes", "implementation"]].to_numpy()
     }
 
-    def differs(one: Chosen, case: Case) -> bool:
+    def differs(one: Plan, case: Case) -> bool:
         texts = ((name, size_words(str(value))) for name, value in case.cell)
         axes = tuple(sorted((name, text) for name, text in texts if text))
-        return (one.benchmark.stem, axes, case.implementation) in named
+        return (one.stem, axes, case.implementation) in named
 
-    kept = [replace(one, cases=[c for c in one.cases if differs(one, c)]) for one in chosen]
+    kept = [replace(one, cases=tuple(c for c in one.cases if differs(one, c))) for one in chosen]
     return [one for one in kept if one.cases]
 
 
 def _result(
     project: Project,
     of: Version,
-    chosen: Sequence[Chosen],
+    chosen: Sequence[Plan],
     rows: Mapping[str, Sequence[Row]],
     codes: Codes,
 ) -> Evidence:
@@ -125,7 +118,7 @@ def _result(
     machine, environment = project.machine, project.machine.environment
     facts = {"machine": machine.slug, "environments": {environment: machine.facts}}
     raw: dict[str, list[dict[str, str]]] = {}
-    for stem in (one.benchmark.stem for one in chosen):
+    for stem in (one.stem for one in chosen):
         for row in rows.get(stem, ()):
             key = codes[stem][row["implementation"]]
             whole = {**row, "environment": environment, "commit": of.commit, "key": key}

@@ -17,7 +17,7 @@ from typing import Any
 from lmperf.benchmark import Case, Timed, ranks_of
 from lmperf.comparing.versions import Version
 from lmperf.errors import UserError
-from lmperf.evidence.wanted import Chosen
+from lmperf.evidence.plan import Plan
 from lmperf.measuring.lock import locked
 from lmperf.measuring.process import Lost, Process
 from lmperf.measuring.progress import Progress
@@ -31,7 +31,7 @@ _START_LIMIT_S = 180.0  # until a worker has imported torch
 
 
 def time_versions(
-    device: str, sides: Mapping[str, Version], chosen: Sequence[Chosen], progress: Progress
+    device: str, sides: Mapping[str, Version], chosen: Sequence[Plan], progress: Progress
 ) -> dict[str, dict[str, list[Row]]]:
     """Time the chosen cases; returns side -> stem of a benchmark -> rows.
 

@@ -24,8 +24,8 @@ from lmperf.benchmarks import load, stems
 from lmperf.errors import UserError
 from lmperf.evidence.keys import METHOD_VERSION, code_of
 from lmperf.evidence.machine import git_text
+from lmperf.evidence.plan import Plan
 from lmperf.evidence.syntax import digest
-from lmperf.evidence.wanted import Chosen
 from lmperf.measuring.worker import PROTOCOL
 
 # A script that runs with a version's own code and prints its method and the result of `codes`.
@@ -67,7 +67,7 @@ class Version:
         others = [entry for entry in sys.path if Path(entry).resolve() not in here]
         return [str(self.tree / "src"), str(self.tree), *others]
 
-    def codes(self, chosen: Sequence[Chosen]) -> Codes:
+    def codes(self, chosen: Sequence[Plan]) -> Codes:
         """Digests of the code that the chosen benchmarks' implementations have in this version.
 
         Raises:
@@ -82,9 +82,9 @@ class Version:
             )
         return found["codes"]
 
-    def _asked(self, chosen: Sequence[Chosen]) -> Mapping[str, Any]:
+    def _asked(self, chosen: Sequence[Plan]) -> Mapping[str, Any]:
         asked = {
-            one.benchmark.stem: {
+            one.stem: {
                 "names": one.implementations,
                 "external": {name: asdict(of) for name, of in one.benchmark.external.items()},
             }

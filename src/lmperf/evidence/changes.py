@@ -35,7 +35,7 @@ _MOST_NAMES = 8
 def keep(project: Project, plan: Plan) -> None:
     """Store the parts of a benchmark's keys, so that `Changes.of` can name a later change."""
     known = _read(project.store, plan.stem)
-    for name in dict.fromkeys(case.implementation for case in plan.cases):
+    for name in plan.implementations:
         code = code_of(plan.benchmark, name)
         known["codes"] = [one for one in known["codes"] if one != code] + [code]
         known["symbols"] |= {
@@ -53,9 +53,8 @@ def _symbols(benchmark: Benchmark, code: Code) -> dict[str, dict[str, str]]:
 
 def _read(store: Path, stem: str) -> dict[str, Any]:
     try:
-        known = json.loads((store / f"{stem}{SUFFIX}").read_bytes())
-        return {"codes": list(known["codes"]), "symbols": dict(known["symbols"])}
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):  # only messages depend on it
+        return json.loads((store / f"{stem}{SUFFIX}").read_bytes())
+    except (OSError, ValueError):  # only messages depend on it
         return {"codes": [], "symbols": {}}
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from lmperf.benchmark import Benchmark, Case, Timed, ranks_of
 from lmperf.evidence.keys import row_key
-from lmperf.evidence.rows import as_read, is_loaded
+from lmperf.evidence.rows import is_loaded
 from lmperf.evidence.store import Evidence, Row, text_of
 
 # Statuses that a retry may change, because their cause may be gone. A check may have failed because
@@ -58,6 +58,11 @@ class Plan:
         return self.benchmark.stem
 
     @property
+    def implementations(self) -> list[str]:
+        """The names of the implementations of the cases, without repetition."""
+        return list(dict.fromkeys(case.implementation for case in self.cases))
+
+    @property
     def chosen(self) -> list[Case]:
         """The cases that a run measures unless they are fresh."""
         return [case for case in self.cases if not self.quick or case in self.head]
@@ -74,8 +79,7 @@ class Plan:
 
     @cached_property
     def _read(self) -> tuple[list[Row], list[str]]:
-        rows, damaged = self.evidence.known()
-        return [*map(as_read, rows)], damaged
+        return self.evidence.known()
 
     @property
     def known(self) -> list[Row]:

@@ -29,7 +29,7 @@ from lmperf.evidence.plan import asked, case_of_row, evidence_of, texts_of
 from lmperf.evidence.project import Project
 from lmperf.evidence.repeatability import BENCHMARK, repeated
 from lmperf.evidence.repeatability import STEM as REPEATED
-from lmperf.evidence.rows import as_read, is_loaded, row_name
+from lmperf.evidence.rows import is_loaded, row_name
 from lmperf.evidence.store import COST, COST_COLUMNS, Evidence, Row
 from lmperf.evidence.syntax import digest
 from lmperf.gate import FAILED
@@ -251,7 +251,7 @@ def review(project: Project, machine: str) -> Review:
         reviewed.add(plausible.KIND, stem, names)
     again, damage = repeated(found.directory).published()
     for stem in stems():
-        if rows := [as_read(row) for row in again if row[BENCHMARK] == stem]:
+        if rows := [row for row in again if row[BENCHMARK] == stem]:
             reviewed.repeats[stem] = rows
     reviewed.cost, damaged = Evidence(found.directory, COST, COST_COLUMNS).published()
     reviewed.damaged |= {stem: of[0] for stem, of in ((REPEATED, damage), (COST, damaged)) if of}
@@ -263,7 +263,7 @@ def _review_benchmark(machine: _Machine, reviewed: Review, stem: str) -> None:
     published, damage = evidence_of(benchmark, machine.directory).published()
     if damage:
         reviewed.damaged[stem] = damage[0]
-    if rows := asked(benchmark, machine.shown(benchmark), map(as_read, published)):
+    if rows := asked(benchmark, machine.shown(benchmark), published):
         reviewed.rows[stem] = rows
     by_kind: dict[str, list[Row]] = defaultdict(list)
     for row in rows:

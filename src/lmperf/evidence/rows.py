@@ -40,14 +40,14 @@ def fault(benchmark: Benchmark, row: Mapping[str, object]) -> str:
     return "" if has_time or not must_be_timed else "status is ok, but there is no median_ms"
 
 
-def as_read(row: Mapping[str, str]) -> dict[str, str]:
+def as_read(row: dict[str, str]) -> dict[str, str]:
     """Return a row with its final status.
 
     If a call fits into memory and its check does not, the worker writes the status `failed_check`
     and this reason. Nothing found the result wrong, so the status becomes `unchecked`.
     """
     if row.get("reason") != UNCHECKED:
-        return {**row}
+        return row
     return {**row, "status": "unchecked", "reason": UNCHECKED.partition(": ")[2]}
 
 

@@ -21,6 +21,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from lmperf.evidence.rows import as_read
+
 # Folders of `report/<machine>`.
 EVIDENCE, STORE = "evidence", "store"
 # The costs of measuring: one row for each job.
@@ -111,7 +113,8 @@ class Evidence:
 
 
 def read(path: Path) -> tuple[list[Row], list[str]]:
-    """Return the rows of a CSV, and a message if lines are damaged; nothing without a file."""
+    """Return the rows of a CSV with their final status, and a message if lines are damaged; nothing
+    without a file."""
     try:
         text = as_written(path.read_bytes()).decode(errors="backslashreplace")
     except FileNotFoundError:
@@ -124,7 +127,7 @@ def read(path: Path) -> tuple[list[Row], list[str]]:
         if digest == DIGEST:
             header, names = rest, next(csv.reader([rest]))
         elif digest == _digest(header, rest):
-            rows.append(dict(zip(names, next(csv.reader([rest])), strict=True)))
+            rows.append(as_read(dict(zip(names, next(csv.reader([rest])), strict=True))))
         elif line:
             damaged.append(number)
     if not damaged:

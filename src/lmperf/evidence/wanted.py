@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lmperf.benchmark import Axis, Case, Timed, Value, ranks_of
 from lmperf.benchmarks import load, stems
 from lmperf.config import canonical, value_of
 from lmperf.errors import UserError, meant
 from lmperf.evidence.machine import measurable
+from lmperf.evidence.plan import Plan
 from lmperf.evidence.project import Project
 
 THERE = "there are:"
@@ -39,21 +40,8 @@ class Wanted:
         return [*self.only, *((IMPLEMENTATION, name) for name in self.implementations)]
 
 
-@dataclass(frozen=True)
-class Chosen:
-    """A benchmark that has only the selected phases, and its selected cases."""
-
-    benchmark: Timed
-    cases: list[Case]
-
-    @property
-    def implementations(self) -> list[str]:
-        """The names of the implementations of the selected cases, without repetition."""
-        return list(dict.fromkeys(case.implementation for case in self.cases))
-
-
-def timed_benchmarks(project: Project, names: Sequence[str]) -> list[Chosen]:
-    """Return the timed benchmarks with these stems, each with all cases of its grid.
+def timed_plans(project: Project, names: Sequence[str]) -> list[Plan]:
+    """Return the plans of the timed benchmarks with these stems.
 
     names: stems; if empty, all timed benchmarks that the configuration runs.
 
@@ -64,11 +52,23 @@ def timed_benchmarks(project: Project, names: Sequence[str]) -> list[Chosen]:
     for name in names:
         if name not in known:
             raise UserError(f"there is no timed benchmark {name}; {meant(name, known, THERE)}")
-    chosen = names or [stem for stem in project.stems if stem in known]
-    plans = [project.plan(stem) for stem in dict.fromkeys(chosen)]
-    for plan in plans if names else ():
-        _require_devices(project, plan.benchmark.stem, plan.benchmark.least_devices)
-    return [Chosen(plan.benchmark, list(plan.cases)) for plan in plans if plan.cases or names]
+    if names:
+        return [plan_with_cases(project, stem) for stem in dict.fromkeys(names)]
+    plans = [project.plan(stem) for stem in project.stems if stem in known]
+    return [plan for plan in plans if plan.cases]
+
+
+def plan_with_cases(project: Project, stem: str) -> Plan:
+    """Return the plan of a benchmark.
+
+    Raises:
+        UserError: the machine has too few devices for it, or the preset no cells.
+    """
+    plan = project.plan(stem)
+    _require_devices(project, stem, plan.benchmark.least_devices)
+    if not plan.cases:
+        raise UserError(f"{stem} has no cells for the preset {project.preset}")
+    return plan
 
 
 def _require_devices(project: Project, what: str, devices: int) -> None:
@@ -77,8 +77,8 @@ def _require_devices(project: Project, what: str, devices: int) -> None:
         raise UserError(f"{what} needs {devices} devices; this machine has {here}")
 
 
-def beyond_the_grid(project: Project, chosen: Chosen, wanted: Wanted) -> Chosen:
-    """Return a benchmark with the cells that a command line names, also those outside the grid.
+def beyond_the_grid(project: Project, plan: Plan, wanted: Wanted) -> Plan:
+    """Return a plan with the cells that a command line names, also those outside the grid.
 
     If the grid lacks a named value, or has it only in other cells, the named values replace those
     of their axes in every grid of the preset, as `--config grid.STEM.AXIS=[VALUE]` does. The grid
@@ -87,22 +87,22 @@ def beyond_the_grid(project: Project, chosen: Chosen, wanted: Wanted) -> Chosen:
     Raises:
         UserError: an axis cannot have a value that is given for it, or no cell can have all.
     """
-    benchmark, config = chosen.benchmark, project.config
+    benchmark, config = plan.benchmark, project.config
     axes = {axis.name: axis for axis in benchmark.axes}
     named: dict[str, dict[Value, None]] = {}
     for name, text in wanted.pairs:
         if name in axes:
-            value = _in_grid([chosen], name, text)
+            value = _in_grid([plan], name, text)
             value = _read(value_of, axes[name], text) if value is None else value
         elif name == IMPLEMENTATION and text in benchmark.known:
             value = text
         else:  # `select` reports it
             continue
         named.setdefault(name, {})[value] = None
-    cells = [_named(case) for case in chosen.cases]
+    cells = [_named(case) for case in plan.cases]
     cells = [cell for cell in cells if all(cell[name] in of for name, of in named.items())]
     if all(values.keys() == {cell[name] for cell in cells} for name, values in named.items()):
-        return chosen
+        return plan
     grid = config.grid_of(benchmark.stem) | {name: [*values] for name, values in named.items()}
     cases = benchmark.cases(project.preset, grid)
     if not cases:
@@ -111,53 +111,43 @@ def beyond_the_grid(project: Project, chosen: Chosen, wanted: Wanted) -> Chosen:
     if not found:
         least = min(ranks_of(benchmark, case) for case in cases)
         _require_devices(project, f"{benchmark.stem} with {least} ranks", least)
-    return Chosen(benchmark, found)
+    return replace(plan, cases=tuple(found))
 
 
-def require_known_axes(found: Sequence[Chosen], only: Sequence[tuple[str, str]]) -> None:
-    """Check the names of the axes that `--only` selects by.
-
-    Raises:
-        UserError: no benchmark has an axis of this name.
-    """
-    axes = dict.fromkeys(axis.name for one in found for axis in one.benchmark.axes)
-    known = [*axes, IMPLEMENTATION]
-    for name, _ in only:
-        if name not in known:
-            raise UserError(f"--only: no axis {name}; {meant(name, known, THERE)}")
-
-
-def select(found: Sequence[Chosen], wanted: Wanted) -> list[Chosen]:
-    """Reduce benchmarks to the wanted cases and phases; drop a benchmark that has none left.
+def select(plans: Sequence[Plan], wanted: Wanted) -> list[Plan]:
+    """Reduce plans to the wanted cases and phases; drop a plan that has none left.
 
     Raises:
         UserError: an axis, value, implementation or phase is unknown, or no case is left.
     """
-    require_known_axes(found, wanted.pairs)
+    axes = dict.fromkeys(axis.name for plan in plans for axis in plan.benchmark.axes)
+    known = [*axes, IMPLEMENTATION]
     values: dict[str, set[Value]] = {}
     for name, text in wanted.pairs:
-        if (value := _in_grid(found, name, text)) is None:
-            there = meant(text, _values(found, name), THERE)
+        if name not in known:
+            raise UserError(f"--only: no axis {name}; {meant(name, known, THERE)}")
+        if (value := _in_grid(plans, name, text)) is None:
+            there = meant(text, _values(plans, name), THERE)
             raise UserError(f"no {name}={text} in the grid; {there}")
         values.setdefault(name, set()).add(value)
-    phases = list(dict.fromkeys(phase for one in found for phase in one.benchmark.phases))
+    phases = list(dict.fromkeys(phase for plan in plans for phase in plan.benchmark.phases))
     for phase in wanted.phases:
         if phase not in phases:
             raise UserError(f"--phases: no phase {phase}; {meant(phase, phases, THERE)}")
-    left = [_selected(one, values, wanted.phases) for one in found]
-    left = [one for one in left if one.cases and one.benchmark.phases]
+    left = [_selected(plan, values, wanted.phases) for plan in plans]
+    left = [plan for plan in left if plan.cases and plan.benchmark.phases]
     if not left:
         raise UserError("no cell of the grid has all the values that were given")
     return left
 
 
-def _in_grid(found: Sequence[Chosen], name: str, text: str) -> Value | None:
+def _in_grid(plans: Sequence[Plan], name: str, text: str) -> Value | None:
     """Return the axis value in the grid that a text stands for; None if the grid has none.
 
     Upper and lower case of a value are the same; an alias must be spelled exactly.
     """
-    values = _values(found, name)
-    axes = {axis.name: axis for one in found for axis in one.benchmark.axes}
+    values = _values(plans, name)
+    axes = {axis.name: axis for plan in plans for axis in plan.benchmark.axes}
     spelled = {str(value).lower(): value for value in values}
     if text.lower() in spelled:
         return spelled[text.lower()]
@@ -173,21 +163,21 @@ def _read(read: Callable[[Axis, str], Value], axis: Axis, text: str) -> Value:
         raise UserError(f"--only: {axis.name} {error}") from None
 
 
-def _values(found: Sequence[Chosen], name: str) -> list[Value]:
-    cells = (_named(case) for one in found for case in one.cases)
+def _values(plans: Sequence[Plan], name: str) -> list[Value]:
+    cells = (_named(case) for plan in plans for case in plan.cases)
     return list(dict.fromkeys(cell[name] for cell in cells if name in cell))
 
 
-def _selected(chosen: Chosen, values: dict[str, set[Value]], phases: Sequence[str]) -> Chosen:
-    cells = [(case, _named(case)) for case in chosen.cases]
+def _selected(plan: Plan, values: dict[str, set[Value]], phases: Sequence[str]) -> Plan:
+    cells = [(case, _named(case)) for case in plan.cases]
     cases = [
         case
         for case, cell in cells
         if all(name in cell and cell[name] in of for name, of in values.items())
     ]
     if phases:
-        chosen.benchmark.phases = tuple(p for p in chosen.benchmark.phases if p in phases)
-    return Chosen(chosen.benchmark, cases)
+        plan.benchmark.phases = tuple(p for p in plan.benchmark.phases if p in phases)
+    return replace(plan, cases=tuple(cases))
 
 
 def _named(case: Case) -> dict[str, Value]:

@@ -19,7 +19,6 @@ from lmperf.benchmarks import stems
 from lmperf.errors import UserError
 from lmperf.evidence import repeatability
 from lmperf.evidence.machine import FILE, git, read_facts
-from lmperf.evidence.rows import as_read
 from lmperf.evidence.store import EVIDENCE, read
 from lmperf.reporting import foreign
 from lmperf.reporting.evidence import Evidence
@@ -52,7 +51,7 @@ def evidence_in(folder: Path, name: str) -> Evidence:
         if faults:
             damaged[stem] = faults[0].replace(f"{folder}/", "")
         elif rows:
-            raw[stem] = [as_read(row) for row in rows]
+            raw[stem] = rows
     again = defaultdict(list)
     for row in raw.pop(repeatability.STEM, ()):
         if row.get(repeatability.BENCHMARK) in raw:

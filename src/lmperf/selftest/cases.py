@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from lmperf.benchmarks import load
 from lmperf.evidence.machine import Machine
 from lmperf.selftest.expectations import Hides, Passes, Withheld
 
@@ -48,7 +49,6 @@ class Session:
         neighbour: name of the project's implementation.
         cell: values of the axes.
         cuda: values that differ on CUDA.
-        devices: devices that the machine must have; a CPU counts as two.
     """
 
     stem: str
@@ -56,7 +56,6 @@ class Session:
     cell: Mapping
     cases: tuple[Case, ...]
     cuda: Mapping
-    devices: int = 1
 
     def grid(self, kind: str) -> dict[str, list]:
         """Return the cell on a kind of device (cpu, cuda or mps), as a grid for a configuration."""
@@ -68,8 +67,8 @@ class Session:
 
     def left_out(self, case: Case, machine: Machine) -> str | None:
         """Return why a case cannot run on a machine; None if it can."""
-        if machine.devices < self.devices:
-            return f"needs {self.devices} devices"
+        if machine.devices < (least := load(self.stem).least_devices):
+            return f"needs {least} devices"
         if case.needs not in (None, machine.kind):
             return f"needs a {case.needs.upper()} device"
         return None
@@ -232,6 +231,6 @@ _LONG = {**_CELL, "heads": 1, "seq_len": 2048}
 SESSIONS = (
     Session(STEM, "eager", _CELL, _ATTENTION, cuda={"heads": 4, "seq_len": 2048}),
     Session(STEM, "sdpa", _LONG, _TILE, cuda={"seq_len": 65536, "dtype": "bfloat16"}),
-    Session(RANKED_STEM, "one_by_one", _RANKED, _REDUCTION, cuda={}, devices=2),
-    Session(LEDGER_STEM, "overlapped", _RANKED, _OVERLAP, cuda={}, devices=2),
+    Session(RANKED_STEM, "one_by_one", _RANKED, _REDUCTION, cuda={}),
+    Session(LEDGER_STEM, "overlapped", _RANKED, _OVERLAP, cuda={}),
 )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from lmperf.gate import FAILED
-from lmperf.names import STATUSES, mark_words, phase_words
+from lmperf.names import STATUSES, phase_words
 from lmperf.reporting.foreign import plain
 from lmperf.reporting.words import listed, percent, sig
 
@@ -62,12 +62,12 @@ class Passes:
 
     @property
     def words(self) -> str:
-        return f"ok, marked: {mark_words(self.mark)}" if self.mark else "ok"
+        return f"ok, marked: {self.mark.replace('_', ' ')}" if self.mark else "ok"
 
     def __call__(self, rows: pd.DataFrame) -> Outcome:
         marks = {mark for text in rows["marks"].fillna("") for mark in str(text).split(";")}
         found = sorted(marks & _NAMING)
-        words = f", marked: {listed(map(mark_words, found))}" if found else ""
+        words = f", marked: {listed(found).replace('_', ' ')}" if found else ""
         held = all_ok(rows) and (self.mark in found if self.mark else not found)
         return Outcome(f"{said(rows)}{words}", held)
 

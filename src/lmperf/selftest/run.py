@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pandas as pd
@@ -21,27 +20,11 @@ from lmperf.evidence.review import review
 from lmperf.reporting.evidence import Evidence, having
 from lmperf.reporting.selftest import HELD, NOT_HELD, NOT_RUN
 from lmperf.selftest.cases import SESSIONS, Case, Session
-from lmperf.selftest.expectations import Outcome, all_ok, said
+from lmperf.selftest.expectations import all_ok, said
 
 
-@dataclass(frozen=True)
-class Result:
-    """The outcome of a case; `left_out`: why the case was not run, if it was not."""
-
-    case: Case
-    outcome: Outcome | None
-    left_out: str | None = None
-
-    @property
-    def held(self) -> str:
-        """HELD, NOT_HELD or NOT_RUN: whether the outcome is as expected."""
-        if self.outcome is None:
-            return NOT_RUN
-        return HELD if self.outcome.held else NOT_HELD
-
-
-def run(project: Project, sessions: Sequence[Session] = SESSIONS) -> Iterator[Result]:
-    """Measure each session, and yield the result of each of its cases."""
+def run(project: Project, sessions: Sequence[Session] = SESSIONS) -> Iterator[dict[str, str]]:
+    """Measure each session, and yield the line of `selftest.csv` of each of its cases."""
     for session in sessions:
         reasons = {case: session.left_out(case, project.machine) for case in session.cases}
         here = [case for case, reason in reasons.items() if reason is None]
@@ -49,7 +32,25 @@ def run(project: Project, sessions: Sequence[Session] = SESSIONS) -> Iterator[Re
             with tempfile.TemporaryDirectory(prefix="lmperf-selftest-") as folder:
                 rows = measured(project, session, here, Path(folder))
         for case, reason in reasons.items():
-            yield Result(case, None, reason) if reason else _judged(case, session.neighbour, rows)
+            judged = (reason, NOT_RUN) if reason else _judged(case, session.neighbour, rows)
+            yield line_of(case, *judged)
+
+
+def line_of(case: Case, outcome: str, held: str) -> dict[str, str]:
+    """The line of `selftest.csv` of a case.
+
+    Args:
+        outcome: the outcome in words, or why the case was not run.
+        held: HELD, NOT_HELD or NOT_RUN: whether the outcome is as expected.
+    """
+    return {
+        "case": case.name,
+        "does": case.does,
+        "expected": case.expect.words,
+        "outcome": outcome,
+        "why": case.why,
+        "held": held,
+    }
 
 
 def measured(project: Project, session: Session, cases: Sequence[Case], root: Path) -> pd.DataFrame:
@@ -72,13 +73,12 @@ def measured(project: Project, session: Session, cases: Sequence[Case], root: Pa
     return Evidence.reviewed(review(own, own.machine.slug)).rows(session.stem)
 
 
-def _judged(case: Case, neighbour: str, rows: pd.DataFrame) -> Result:
-    """Judge a case; the implementation beside it must be ok, too."""
+def _judged(case: Case, neighbour: str, rows: pd.DataFrame) -> tuple[str, str]:
+    """The outcome of a case, and whether it held; the implementation beside it must be ok, too."""
     found, beside = (
         having(rows, implementation=name).set_index("phase") for name in (case.name, neighbour)
     )
     outcome = case.expect(found)
     if not all_ok(beside):
-        words = f"{outcome.words}; the implementation beside it: {said(beside)}"
-        outcome = replace(outcome, words=words, held=False)
-    return Result(case, outcome)
+        return f"{outcome.words}; the implementation beside it: {said(beside)}", NOT_HELD
+    return outcome.words, HELD if outcome.held else NOT_HELD

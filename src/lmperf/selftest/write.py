@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,15 +14,25 @@ from lmperf.evidence.store import text_of, write_atomically
 from lmperf.reporting.evidence import Evidence
 from lmperf.reporting.render import Page
 from lmperf.reporting.selftest import SELFTEST, read_selftest
-from lmperf.selftest.run import Result
 
 PAGE = "selftest.md"
 
 
-def write(project: Project, results: Sequence[Result]) -> Path:
-    """Write the CSV and the page into `report/<machine>`, and return the path of the page."""
+def write(project: Project, lines: Sequence[Mapping[str, str]]) -> Path:
+    """Write the CSV and the page into `report/<machine>`, and return the path of the page.
+
+    lines: of the cases, as `run.line_of` makes them.
+    """
+    facts, (commit, _) = project.machine.facts, commit_facts(project.root)
+    about = {
+        "device": facts["device"],
+        "torch": facts["torch"],
+        "commit": commit_words(commit),
+        "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    frame = pd.DataFrame(lines).assign(**about).map(text_of)
     directory = project.directory
-    content = _frame(project, results).to_csv(index=False, lineterminator="\n")
+    content = frame.to_csv(index=False, lineterminator="\n")
     write_atomically(directory / SELFTEST, content.encode())
     write_atomically(directory / PAGE, page(directory, project.own_templates).encode())
     return directory / PAGE
@@ -35,26 +45,3 @@ def page(directory: Path, own: Path | None = None) -> str:
     """
     evidence = Evidence(directory.name, {}, selftest=read_selftest(directory))
     return Page("selftest", evidence, own=own).render()
-
-
-def _frame(project: Project, results: Iterable[Result]) -> pd.DataFrame:
-    facts, (commit, _) = project.machine.facts, commit_facts(project.root)
-    about = {
-        "device": facts["device"],
-        "torch": facts["torch"],
-        "commit": commit_words(commit),
-        "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
-    return pd.DataFrame([{**_line(result), **about} for result in results]).map(text_of)
-
-
-def _line(result: Result) -> dict[str, str]:
-    case = result.case
-    return {
-        "case": case.name,
-        "does": case.does,
-        "expected": case.expect.words,
-        "outcome": result.outcome.words if result.outcome else result.left_out,
-        "why": case.why,
-        "held": result.held,
-    }
