@@ -19,8 +19,7 @@ def by_autograd(q, k, v, grad_out, causal, scale):
     }
 
 
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("chunk", [1, 1000, 1 << 26])
+@pytest.mark.parametrize("causal, chunk", [(False, 1000), (True, 1000), (True, 1)])
 def test_float64_reference_matches_autograd(monkeypatch, causal, chunk):
     monkeypatch.setattr(reference, "CHUNK_ELEMENTS", chunk)
     x = [torch.randn(2, 3, 37, 8, dtype=torch.float64) for _ in range(4)]

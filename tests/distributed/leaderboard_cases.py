@@ -25,9 +25,8 @@ def gates(rank: Rank) -> dict[str, dict]:
 
 
 def wrong(rank: Rank) -> dict[str, dict]:
-    """As `gates`, of a step without reductions, with one fewer, and without broadcasts."""
+    """As `gates`, of a step with one reduction fewer, and one without broadcasts."""
     return {
-        "no reduction": _with(InPlaceReducer, "_ready", lambda *_: None, rank),
         "one reduction fewer": _with(InPlaceReducer, "_ready", _all_but_the_third(), rank),
         "no broadcast": _with(dist, "broadcast", lambda *_, **__: _Done(), rank, sharded=True),
     }

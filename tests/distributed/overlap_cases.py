@@ -8,7 +8,8 @@ import torch.distributed as dist
 from lmperf.distributed.ledger import entry
 from lmperf.instruments.overlap import observed
 
-STEPS = 3
+# Kind of step -> how many are observed: three where their median is tested.
+STEPS = {"overlapped": 3, "waits_at_once": 3, "uneven": 1}
 ELEMENTS = 4_000_000
 # Work that takes several times as long as the all-reduces, on a loaded machine too.
 SIDE, MATMULS = 512, 40
@@ -47,11 +48,11 @@ class Steps:
 
 
 def ledgers_on(rank):
-    """Name of a kind of step -> (ledger, calls, bytes sent) of each of STEPS steps."""
+    """Name of a kind of step -> (ledger, calls, bytes sent) of each of its STEPS."""
     steps, found = Steps(), {}
-    for name in ("overlapped", "waits_at_once", "uneven"):
+    for name, count in STEPS.items():
         run = getattr(steps, name)
         run()
-        seen = observed(run, rank, STEPS)
+        seen = observed(run, rank, count)
         found[name] = [(entry(one.ranks), one.calls, one.sent_bytes) for one in seen]
     return found

@@ -84,17 +84,6 @@ def _remembered(alive: list, build, setup) -> strategies.Training:
     return build(setup)
 
 
-class NoReduction(nn.Module):
-    """Trains each rank on its own part of the batch."""
-
-    def __init__(self, module: nn.Module):
-        super().__init__()
-        self.module = module
-
-    def forward(self, tokens):
-        return self.module(tokens)
-
-
 class WrongNumber(DataParallel):
     """Averages over one rank more than there are."""
 
@@ -138,7 +127,6 @@ class NoGather(ShardedOptimizer):
 
 
 PLANTED = {
-    "no_reduction": NoReduction,
     "wrong_number": WrongNumber,
     "leaves_out_a_gradient": leaves_out_a_gradient,
     "stale_weights": StaleWeights,
@@ -175,7 +163,13 @@ class NotSharded(DataParallel):
         return dict(self.module.named_parameters())
 
 
-class OtherName(NoReduction):
+class OtherName(nn.Module):
+    """Reduces gradients in a method of another name than the course's."""
+
+    def __init__(self, module: nn.Module):
+        super().__init__()
+        self.module = module
+
     def sync_gradients(self):
         pass
 

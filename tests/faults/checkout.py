@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import uuid
+from contextlib import suppress
 from pathlib import Path
 
 import configurations
@@ -111,9 +112,9 @@ class Run:
 
     def alive(self) -> list[int]:
         """The ids of the running processes that this run has started."""
-        mark = f"{MARK}={self.mark}".encode()
+        mark = f"{MARK}={self.mark}".encode()  # a zombie has no environment
         pids = (int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit())
-        return [pid for pid in pids if mark in _read(pid, "environ") and _state(pid) != "Z"]
+        return [pid for pid in pids if mark in _read(pid, "environ")]
 
     def gone(self, limit_s: float = 10.0) -> bool:
         """Whether all processes of the run end within the limit."""
@@ -136,14 +137,7 @@ def _words(pid: int) -> list[bytes]:
     return _read(pid, "cmdline").split(b"\0")
 
 
-def _fields(pid: int) -> list[str]:
-    """The fields of /proc/PID/stat, beginning with the state."""
-    return _read(pid, "stat").decode(errors="replace").rpartition(")")[2].split() or ["Z"] * 4
-
-
-def _state(pid: int) -> str:
-    return _fields(pid)[0]
-
-
-def _session(pid: int) -> int:
-    return int(_fields(pid)[3]) if _fields(pid)[0] != "Z" else 0
+def _session(pid: int) -> int | None:
+    """The session of a process; None if it has ended."""
+    with suppress(ProcessLookupError):
+        return os.getsid(pid)

@@ -11,7 +11,6 @@ from lmperf.lrpe.problem import LrpeProblem
 from lmperf.lrpe.reference import cosines_float64, lrpe_cosine
 from lmperf.measuring.memory import phase_memory
 
-DTYPES = ["float32", "float16", "bfloat16"]
 PHASES = ("forward", "backward")
 CUBE = (4, 3, 5)
 
@@ -56,7 +55,6 @@ def gradient_halved(x, theta, shape, extra_tokens):
     return exact(x / 2 + (x / 2).detach(), theta, shape, extra_tokens)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
     ("broken", "caught"),
     [
@@ -67,8 +65,8 @@ def gradient_halved(x, theta, shape, extra_tokens):
         (gradient_halved, {"dx", "inverse"}),
     ],
 )
-def test_wrong_result_fails_the_gate(broken, caught, dtype):
-    gate = problem(dtype=dtype).gate(broken, PHASES)
+def test_wrong_result_fails_the_gate(broken, caught):
+    gate = problem().gate(broken, PHASES)
     over = {name for name, error in gate.errors.items() if not error <= gate.bounds[name]}
     assert over == caught
     assert not gate.passed
@@ -82,12 +80,9 @@ def test_float32_angles_fail_at_65536():
     assert gate.passed, (gate.errors, gate.bounds)
 
 
-@pytest.mark.parametrize(
-    "shape, batch, dtype",
-    [((64,), 1, "float32"), ((8, 8), 3, "float16"), ((4, 4, 4), 3, "bfloat16")],
-)
-def test_predicted_peaks_match_measurement(shape, batch, dtype):
-    made = problem(shape, 12, dtype, batch=batch)
+@pytest.mark.parametrize("batch, dtype", [(1, "float32"), (3, "bfloat16")])
+def test_predicted_peaks_match_measurement(batch, dtype):
+    made = problem((8, 8), 12, dtype, batch=batch)
     work = made.workload(lrpe_cosine, PHASES)
     sizes = batch, made.heads, made.tokens, made.d, made.theta.shape[1]
     predicted = predicted_peaks("eager", *sizes, dtype)

