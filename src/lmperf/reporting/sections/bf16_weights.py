@@ -17,6 +17,7 @@ from lmperf.reporting.sections.steps import (
     SDPA_GRAPH,
     Way,
     beside,
+    compared,
 )
 from lmperf.reporting.sections.what_to_run import WhatToRun, in_reading_order
 from lmperf.reporting.words import NotMeasured
