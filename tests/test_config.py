@@ -75,6 +75,7 @@ def test_custom_implementation_is_an_entry_or_a_mapping(tmp_path):
         ("preset: cpu\npreset: gpu", ":2: not valid YAML: preset: the key is there twice"),
         ("machine: Big Box", "machine is 'Big Box'; it must be a name of a-z, 0-9"),
         ("grid: {attention: {seq_len: [1e4]}}", "seq_len is '1e4'; it must be a valid integer"),
+        ("grid: {attention: {seq_len: [12:30]}}", "seq_len is '12:30'; it must be a valid integer"),
         ("grid: {attention: {seq_len: [-1]}}", "-1; it must be greater than or equal to 1"),
         ("grid: {attention: {seq_len: []}}", "seq_len is []; it must have at least one value"),
         ("grid: {attention: {seq_len: 128}}", "seq_len is 128; it must be a list: [128]"),

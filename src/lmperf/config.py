@@ -312,6 +312,15 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+# YAML 1.1 reads 010 as 8 and 12:30 as 750; these stay texts here, as in YAML 1.2.
+_INT = "tag:yaml.org,2002:int"
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in of if tag != _INT]
+    for first, of in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver(_INT, re.compile("[-+]?(0|[1-9][0-9_]*)$"), [*"-+0123456789"])
+
+
 def _parsed(text: str | bytes, source: object) -> Any:
     """Return the value of a YAML text; None if it is empty.
 
