@@ -24,10 +24,14 @@ def test_new_outside_a_checkout_is_refused(folder, lmperf):
     assert code == 2 and "src/lmperf/benchmarks does not exist; change into a checkout" in said
 
 
-@pytest.mark.parametrize("name", ["Gelu", "../x", "", "x" * 65])
-def test_invalid_benchmark_name_is_refused(checkout, lmperf, name):
+INVALID = ("Gelu", "../x", "", "x" * 65, "none", "class", "workload")
+NAMES = dict.fromkeys(INVALID, "is not a valid name") | {"cost": "cost is a file of a report;"}
+
+
+@pytest.mark.parametrize(("name", "words"), NAMES.items())
+def test_invalid_benchmark_name_is_refused(checkout, lmperf, name, words):
     code, out, said = lmperf("new", name)
-    assert code == 2 and not out and "is not a valid name" in said
+    assert code == 2 and not out and words in said
 
 
 def test_files_are_printed_and_never_overwritten(checkout, lmperf):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 import re
 from pathlib import Path
 
@@ -9,6 +10,9 @@ import click
 
 from lmperf.commands.options import scaffold
 from lmperf.errors import UserError
+
+# Files of a report that have no template: a benchmark's stem names its CSV and its page.
+_IN_REPORT = ("cost", "index", "machine", "repeatability")
 
 
 @click.command(short_help="Write the two files of a new benchmark.")
@@ -20,13 +24,9 @@ def new(name: str):
     Example:
       lmperf new softmax
     """
-    if not re.fullmatch(r"[a-z][a-z0-9_]{,63}", name):
-        raise UserError(
-            f"{name!r} is not a valid name for a benchmark; use a-z, 0-9 and _, and begin with a"
-            " letter"
-        )
     words = name.replace("_", " ")
     class_name = words.title().replace(" ", "")
+    _require_valid_name(name, class_name)
     files = {
         Path(f"src/lmperf/benchmarks/{name}.py"): scaffold("benchmark.py.txt"),
         Path(f"templates/{name}.md.j2"): scaffold("benchmark.md.j2"),
@@ -40,3 +40,17 @@ def new(name: str):
         filled = text.substitute(name=name, class_name=class_name, title=words.capitalize())
         path.write_text(filled, encoding="utf-8")
         print(path)
+
+
+def _require_valid_name(name: str, class_name: str) -> None:
+    """Raise UserError unless a benchmark, its module and its class can have these names."""
+    header = scaffold("benchmark.py.txt").template.partition("class ")[0]
+    imported = re.search(rf"\b{class_name}\b", header)
+    is_word = keyword.iskeyword(name) or keyword.iskeyword(class_name)
+    if not re.fullmatch(r"[a-z][a-z0-9_]{,63}", name) or is_word or imported:
+        raise UserError(
+            f"{name!r} is not a valid name for a benchmark; use a-z, 0-9 and _, begin with a"
+            " letter, and avoid names of Python and of lmperf.benchmark"
+        )
+    if name in _IN_REPORT:
+        raise UserError(f"{name} is a file of a report; choose another name")
