@@ -52,14 +52,16 @@ class _Fault(ValueError):
 
 def is_slug(text: str) -> bool:
     """Whether a text is a valid machine name, which is also a folder name in `report/`."""
-    return len(text) <= _LONGEST and bool(re.fullmatch(_MACHINE[1:-1], text))
+    # `report/` holds the overview, `report.md`, beside the folders of the machines.
+    is_page = text.endswith(".md")
+    return not is_page and len(text) <= _LONGEST and bool(re.fullmatch(_MACHINE[1:-1], text))
 
 
 def _check_slug(text: str) -> str:
     if not is_slug(text):
         raise ValueError(
             f"is {shown(text)}; it must be a name of a-z, 0-9, - and _, with single dots between"
-            f" them, of at most {_LONGEST} characters"
+            f" them, of at most {_LONGEST} characters, not ending in .md"
         )
     return text
 

@@ -61,6 +61,8 @@ def _problem(entry: str, takes: str, kind: str) -> str:
         found = getattr(module, name)
     except AttributeError:
         return f"the module {module_name} has no {name}"
+    except BaseException as error:  # from the module's __getattr__
+        return f"it cannot be read: {described(error)}"
     problem = fault_of(found, takes, kind)
     return _class_instead(found, takes, kind) or problem if problem else ""
 

@@ -65,8 +65,9 @@ def gradient_halved(x, theta, shape, extra_tokens):
         (gradient_halved, {"dx", "inverse"}),
     ],
 )
-def test_wrong_result_fails_the_gate(broken, caught):
-    gate = problem().gate(broken, PHASES)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_wrong_result_fails_the_gate(broken, caught, dtype):
+    gate = problem(dtype=dtype).gate(broken, PHASES)
     over = {name for name, error in gate.errors.items() if not error <= gate.bounds[name]}
     assert over == caught
     assert not gate.passed

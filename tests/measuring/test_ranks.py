@@ -7,8 +7,7 @@ pytestmark = pytest.mark.process
 
 
 def test_ranks_measure_and_fail_together(measured):
-    # Without `hangs`: that time-out is the supervisor's, as of one process.
-    rows = measured({*toys.RANKED} - {"hangs"}, toys.Ranked)
+    rows = measured(toys.RANKED, toys.Ranked)
     found = {name: (of[0]["status"], of[0].get("reason", "")) for name, of in rows.items()}
     assert found == {
         "right": ("ok", ""),
@@ -16,6 +15,7 @@ def test_ranks_measure_and_fail_together(measured):
         "is_wrong_on_rank_1": ("failed_check", "out differs from the float64 reference"),
         "is_unsupported": ("unsupported", "needs four nodes"),
         "ends": ("crash", "a rank failed: process 1 terminated with exit code 3"),
+        "hangs": ("timeout", "no answer within 6 s"),
         "raises": ("crash", found["raises"][1]),
     }
     assert "RuntimeError: no route to the other rank" in found["raises"][1]

@@ -72,8 +72,13 @@ def test_columns_of_benchmarks_are_not_replaced():
 @pytest.mark.parametrize(
     ("values", "waits"),
     [
+        # Of method 7, without `bound`.
+        ({"host_ms": 8.9}, False),
+        ({"host_ms": 9.0}, True),
+        ({"spread": 20}, False),
+        ({"spread": 30}, True),
         ({"bound": "host"}, True),
-        ({"bound": "device", "spread": 30}, False),
+        ({"bound": "device", "host_ms": 9.5, "spread": 30}, False),
         # Ranks that wait for each other are busy.
         ({"bound": "device", "spread": 20, "communication_ms": 5}, False),
         ({"bound": "device", "spread": 30, "communication_ms": 5}, True),

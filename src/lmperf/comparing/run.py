@@ -48,6 +48,7 @@ def compare_versions(
     found = timed_plans(project, wanted.benchmarks)
     if len(wanted.benchmarks) == 1:
         found = [beyond_the_grid(project, found[0], wanted)]
+    select(found, wanted)  # a wrong axis is named before versions are read
     with ExitStack() as stack:
         before = stack.enter_context(version(old))
         after = stack.enter_context(version(new)) if new else working_tree()

@@ -35,7 +35,7 @@ from lmperf.statistics import (
 # What a pair knows of the row that a row is compared with, in addition to its cell.
 BASE = [
     *("state", "waits", "holds", "signs", "noise_kind", "key", "gpus", "environment", "together"),
-    *("ms", "compile_s", "peak_gib"),
+    *("ms", "n", "compile_s", "peak_gib"),
 ]
 OF_STEPS = ["device_ms"]  # in addition, of a benchmark that has it
 PRECISE = 0.10  # an unresolved speed-up known to this much takes part in a mean
@@ -67,7 +67,9 @@ def pairs(evidence: Evidence, stem: str, ours: Mapping, base: Mapping) -> pd.Dat
     both = pd.concat([mine, theirs], axis=1)
     ok = both["state"].isna() & both["state_base"].isna()
     is_step = (both["phase"] == "train_step") & ok
-    lasting = is_step & (both["gpus"].fillna("") == both["gpus_base"].fillna(""))
+    # Method 7 timed single steps and recorded no number of calls.
+    lasting = is_step & both[["n", "n_base"]].notna().all(axis=1)
+    lasting &= both["gpus"].fillna("") == both["gpus_base"].fillna("")
     lasting &= both["environment"] == both["environment_base"]
     times = evidence.rounds(stem)
     counts = [(~np.isnan(times[side])).sum(axis=1) for side in sides]

@@ -92,7 +92,10 @@ def test_size_whose_ends_ran_on_two_gpus_is_named():
     page = planted.page(
         "report", planted.evidence(*rows, rung("bf16_graph", 1.0, SMALL, gpus="2", together="two"))
     )
-    assert "10.0 times as fast at large.** Small is not compared" in page.text
+    assert (
+        "10.0 times as fast at large.** No GPU ran the first and the last step of small."
+        in page.text
+    )
 
 
 # Table E6.

@@ -39,3 +39,10 @@ def test_mean_leaves_out_the_steps_of_the_warm_up():
 def test_sentence_needs_a_longer_first_step(forward, stands):
     page = planted.page("end_to_end", planted.evidence(*series(first=(forward, 20.0, 5.0))))
     assert any(said.startswith("The first step") for said in page.said) is stands
+
+
+@pytest.mark.parametrize("lost", [1, 2])
+def test_process_without_its_first_steps_is_left_out(lost):
+    rows = [row for row in series() if row["step"] != str(lost)]
+    text = planted.page("end_to_end", planted.evidence(*rows)).text
+    assert "first step of a process" not in text

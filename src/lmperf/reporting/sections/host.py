@@ -39,11 +39,8 @@ class Host(Section):
     def launching(self) -> pd.DataFrame:
         """The steps of the first size of `busy` that wait, by `us`: microseconds for a kernel."""
         rows = having(self.run.valid, size=self.busy["size"].iloc[0], waits=True, holds=True)
-        return (
-            rows.assign(us=1000 * rows["ms"] / rows["launches"])
-            .dropna(subset=["us"])
-            .sort_values("us")
-        )
+        rows = some(rows.dropna(subset=["launches"]), "no number of kernels")
+        return rows.assign(us=1000 * rows["ms"] / rows["launches"]).sort_values("us")
 
     # A graph beside the same kernels without it, with bf16 weights.
 

@@ -121,10 +121,11 @@ class Ladder(Section):
 
     @property
     def divided(self) -> list[str]:
-        """The sizes whose lowest and fastest rung are not compared: no GPU ran both."""
-        ends = {self.rungs[0].name, self.rungs[-1].name}
-        rungs = self.frame[self.frame["state"].isna()].groupby("size")["rung"].agg(set)
-        found = {*rungs.index[rungs.map(ends.issubset)]} - {*self.gained}
+        """The sizes that are not compared because no GPU ran the lowest and the fastest rung."""
+        ends = [self.rungs[0].name, self.rungs[-1].name]
+        rows = having(self.frame[self.frame["holds"]], rung=ends)
+        gpus = rows.groupby("size")["gpus"].nunique()
+        found = {*gpus.index[gpus > 1]} - {*self.gained}
         return in_order("size", some(found, "all sizes are compared"))
 
     # What a rung gains over the one below it.

@@ -172,9 +172,10 @@ class Questions(Section):
     @cached_property
     def recorded(self) -> Rows:
         """The float32 rows of the largest size whose allocations were recorded."""
+        ours = self.of("memory").ours
         size = self.of("memory_timeline").peak.size
-        rows = self.of("memory").ours.valid.where(dtype=FLOAT32, size=size)
-        return rows.where(batch=rows.frame["batch"].max())
+        rows = some(having(ours.valid.frame, dtype=FLOAT32, size=size), "no peak of that size")
+        return ours.kept(having(rows, batch=rows["batch"].max()))
 
     def peaks(self, phase: str) -> pd.Series:
         """Context -> GiB at the peak."""

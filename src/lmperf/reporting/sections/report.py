@@ -139,7 +139,7 @@ class Report(Section):
     def at_once(self) -> int:
         """How many benchmarks were measured at the same time on GPUs of their own, at most."""
         cost = self.evidence.cost
-        if not self.evidence.is_cuda or cost.empty:
+        if not self.evidence.is_cuda or not {"measured_at", "gpus"} <= {*cost}:
             return 1
         begun, ended = cost["started_at"].astype(str), cost["measured_at"].astype(str)
         gpus = [cost.loc[(begun <= time) & (time < ended), "gpus"].nunique() for time in begun]

@@ -33,6 +33,9 @@ class Warmup(Section):
     def every(self) -> Rows:
         """Every step of each process; `waits` is that of E1."""
         rows = self.rows(STEM).valid.frame.astype({"step": int})
+        # A process that lost a row of its first steps costs itself only.
+        begins = rows["step"].isin((1, 2)).groupby([rows[axis] for axis in PROCESS])
+        rows = rows[begins.transform("sum") == 2]
         timed = self.rows("end_to_end").where(phase="train_step").valid.frame
         waits = matching(rows, timed, PROCESS)["waits"].eq(True)
         return self.rows(STEM, rows.assign(waits=waits))
