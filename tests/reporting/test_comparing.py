@@ -100,6 +100,12 @@ def test_step_that_waited_for_the_cpu_is_unresolved(bound, verdict):
     assert compared([row], [slow]).rows["verdict"].tolist() == [verdict]
 
 
+def test_steps_of_two_methods_are_not_judged():
+    step = STEP | {"size": "small"}
+    old, new = planted.row("end_to_end", 10, **step), planted.row("end_to_end", 13, **step)
+    assert compared([old | {"n": ""}], [new]).rows["verdict"].tolist() == ["unresolved"]
+
+
 def test_difference_that_is_not_confirmed_is_unresolved():
     found = compared(rows_of_run(1), rows_of_run(2, 1.1))
     again = compared(rows_of_run(3, cells=9), rows_of_run(4, 1.1, cells=9))
