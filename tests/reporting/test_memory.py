@@ -57,3 +57,10 @@ def test_peak_at_the_beginning_of_the_backward(at, gradients, begins):
     peak_of = section(planted.evidence(*step(at, gradients)), "memory_timeline").peak
     assert peak_of.begins_backward == begins
     assert peak_of.owner == "activations"
+
+
+@pytest.mark.parametrize(("mib", "explains"), [(96, True), (98, False)])
+def test_shape_explains_the_bytes_of_the_largest_tensor(mib, explains):
+    block = point("block", tensor="float32[4, 12, 1024, 512]", size_mib=mib)
+    found = section(planted.evidence(*step(), block), "questions")
+    assert found.shape_explains == explains

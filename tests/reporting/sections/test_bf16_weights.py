@@ -16,3 +16,13 @@ def test_verdict_over_sdpa_follows_times(ms, verdict, gains):
     made = section(planted.evidence(*rows), "bf16_weights")
     assert {*made.over_sdpa["verdict"]} == {verdict}
     assert made.gains is gains
+
+
+@pytest.mark.parametrize(("waits", "said"), [(False, True), (True, False)])
+def test_gain_at_a_larger_batch_is_said_of_graphs_that_keep_the_gpu_busy(waits, said):
+    names = ("graph", 100.0, 400.0), ("bf16_graph", 80.0, 380.0)
+    rows = [sdpa(110.0)]
+    for name, ms, larger in names:
+        rows += [rung(name, ms), rung(name, larger, batch=16, tokens=16384, waits=waits)]
+    text = planted.page("report", planted.evidence(*rows)).text
+    assert ("There, bf16 weights make a step 1.05 times as fast" in text) is said

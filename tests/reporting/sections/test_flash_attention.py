@@ -4,6 +4,7 @@ import itertools
 
 import planted
 import pytest
+from planted_steps import AUTOCAST, sdpa, step
 
 STEM, PART = "flash_attention", "report/kernels"
 PHASES = {"forward": 1.0, "backward": 2.5, "forward_backward": 3.5}
@@ -93,6 +94,14 @@ def test_causes_need_the_gluon_kernels(ran, expected):
     assert ("one warp loads tiles" in page.text) == expected
     assert ("because each tile" in page.text) == expected
     assert ("Gluon" in page.text) == expected
+
+
+@pytest.mark.parametrize(("ms", "said"), [(100.0, True), (80.0, False)])
+def test_on_par_inside_a_step_is_said_where_steps_are(ms, said):
+    steps = sdpa(100.0), step("0.97B", AUTOCAST, "triton_compiled_blocks", ms)
+    page = part(*rows("triton", gluon="forward, backward"), *rows("sdpa_cudnn"), *steps)
+    assert ("our attention is on par with SDPA's" in page.text) is said
+    assert "the last bits of dQ differ from run to run" in page.text
 
 
 @pytest.mark.parametrize("fault", ["forward: CompilationError: no such layout", None])

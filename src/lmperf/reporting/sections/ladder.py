@@ -120,7 +120,7 @@ class Ladder(Section):
         return in_order("size", whole["size"])
 
     @property
-    def divided(self) -> list[str]:
+    def without_common_gpu(self) -> list[str]:
         """The sizes that are not compared because no GPU ran the lowest and the fastest rung."""
         ends = [self.rungs[0].name, self.rungs[-1].name]
         rows = having(self.frame[self.frame["holds"]], rung=ends)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 from functools import cached_property
 
 import pandas as pd
 
 from lmperf.benchmarks import stems
-from lmperf.dtypes import dtype_of
+from lmperf.dtypes import DTYPES, dtype_of
 from lmperf.names import in_order
 from lmperf.reporting.evidence import having, matching, some
 from lmperf.reporting.html import anchor
@@ -191,6 +192,16 @@ class Questions(Section):
         rows = self.of("memory_timeline").blocks.frame
         rows = having(rows, size=peak.size, dtype=peak.dtype, phase=STEP)
         return rows[rows["size_mib"] == rows["size_mib"].max()].drop_duplicates("tensor")
+
+    @property
+    def shape_explains(self) -> bool:
+        """Whether the shape of the largest tensor gives all of its bytes."""
+        first = self.blocks.iloc[0]
+        found = re.fullmatch(r"(\w+)\[([\d, ]+)\]", str(first["tensor"]))
+        if found is None or found[1] not in DTYPES:
+            return False
+        elements = math.prod(map(int, found[2].split(",")))
+        return first["size_mib"] == elements * DTYPES[found[1]].bytes / 2**20
 
     # Attention.
 
