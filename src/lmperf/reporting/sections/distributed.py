@@ -7,7 +7,7 @@ from functools import cached_property
 import pandas as pd
 
 from lmperf.names import implementation_words, in_order
-from lmperf.reporting.evidence import having, some
+from lmperf.reporting.evidence import WIDE, having, some
 from lmperf.reporting.gains import Gain, pairs
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
@@ -21,7 +21,7 @@ HOOKS, DDP, SHARDED, STATE = "overlapped", "ddp", "fully_sharded", "sharded_opti
 # The strategies of the first table.
 HEAD = (ONE, HOOKS, DDP, SHARDED, "fsdp2")
 FROM_LEDGER = ["communication_ms", "hidden_share", "hidden_share_low", "hidden_share_high"]
-FROM_LEDGER += ["longer", "calls"]
+FROM_LEDGER += ["longer", "idle", "calls"]
 GROWS = 1.1  # a larger batch pays from so many times as many tokens a second on
 
 
@@ -65,12 +65,13 @@ class Distributed(Section):
 
         idle: share of the profiled step in which a rank neither computes nor communicates.
         longer: by which fraction it is longer than the timed step on the same GPUs.
+        waits: whether a rank waits in the timed step, or in the profiled one, by its length.
         """
         rows = self.rows(LEDGER).frame
         timed = matched(self.rows(STEM).frame, rows)
         longer = rows["step_ms"] / timed["ms"].astype(float) - 1
         longer = longer.where(rows["gpus"].fillna("") == timed["gpus"].fillna(""))
-        waits = timed["waits"].eq(True)
+        waits = timed["waits"].eq(True) | (longer > WIDE)
         idle = 1 - (rows["compute_ms"] + rows["exposed_ms"]) / rows["step_ms"]
         return self.rows(LEDGER, rows.assign(idle=idle, longer=longer, waits=waits))
 
@@ -256,8 +257,9 @@ class Distributed(Section):
 
     @property
     def idlest(self) -> pd.Series:
-        """The row of the figure whose rank is idle for the largest share of the step."""
-        rows = some(self.drawn.frame, "no profiled step holds")
+        """The step of the first table that waits, and whose ranks are idle for the largest share
+        of a profiled step. The profiler makes others wait."""
+        rows = some(self.head.frame.query("waits and idle.notna()"), "no profiled step waits")
         return rows.loc[rows["idle"].idxmax()]
 
     def bucket(self, megabytes: int) -> pd.Series:

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from lmperf.distributed.memory import COMPONENTS, predicted_bytes
-from lmperf.reporting.evidence import Evidence, having, matching, only
+from lmperf.reporting.evidence import Evidence, having, matching, only, some
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.tables import Quantity, number
@@ -59,18 +59,18 @@ class RanksMemory(Section):
 
     def peak(self, name: str, batch: int | None = None) -> float:
         """GiB of a rank at the peak of a step."""
-        return self._of_step(name, "peak", batch)
-
-    def _of_step(self, name: str, column: str, batch: int | None = None) -> float:
         rows = self.several.strategies(name).valid.frame
-        return float(only(having(rows, batch=batch or self.several.few)[column]))
+        return float(only(having(rows, batch=batch or self.several.few)["peak"]))
 
     @property
-    def peaks_of_ddp(self) -> tuple[float, float]:
-        """GiB of eager DistributedDataParallel in its second step, which is the one that a timed
-        process weighs, and in the third one, of the memory run."""
-        ddp = self.several.ddp
-        return self._of_step(ddp, "peak_gib"), self.moment(ddp, "peak")["total_mib"] / MIB_IN_GIB
+    def more_of_ddp(self) -> pd.Series:
+        """GiB that a rank of DistributedDataParallel needs more than one of hooks, by batch."""
+        of = self.several
+        ddp, hooks = (
+            of.strategies(name + of.suffix).valid.frame.set_index("batch")["peak"]
+            for name in (of.ddp, of.hooks)
+        )
+        return some((ddp - hooks).dropna(), "no peaks to compare")
 
     def moment(self, name: str, moment: str) -> pd.Series:
         """The memory of an eager strategy at a moment."""
