@@ -5,6 +5,7 @@ from __future__ import annotations
 import planted
 
 TWO_H200 = planted.H200 | {"devices": 2, "links": {"0-1": "NV18"}, "torch": "2.11.0+cu130"}
+TWO_H200 |= {"clock_sm_mhz": 1980}
 CELL = {
     "size": "3.4B",
     "context_length": 512,

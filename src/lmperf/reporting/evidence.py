@@ -46,6 +46,7 @@ from lmperf.statistics import LEAST_PAIRS, median_interval, noise_floor
 KERNEL, STEP, WAITING = "kernel", "step or phase", "step or phase that waits for the CPU"
 ASSUMED_FLOORS = {KERNEL: 0.03, STEP: 0.05, WAITING: 0.30}
 HOST_BOUND = 0.9  # a step of which the host needs more than this share waits for it
+AT_LIMIT, SLOW_CLOCK = 0.95, 0.95  # of the power limit, and of the usual clock
 # Columns of a row that tables and figures name, and what they are of a line without them.
 NEUTRAL = {"state": None, "words": "", "signs": None, "waits": False, "key": None}
 WITHHELD = ("failed_check", "impossible")
@@ -223,6 +224,15 @@ class Evidence:
     def floors_of(self, kinds: pd.Series) -> pd.Series:
         """The noise floor of each of some kinds."""
         return kinds.map(self.floors).astype(float)
+
+    def throttled(self, rows: pd.DataFrame) -> pd.Series:
+        """Which rows drew the power limit of their device, below its usual clock."""
+        limit, clock = (
+            rows["environment"].map({n: f.get(fact) for n, f in self.environments.items()})
+            for fact in ("power_limit_w", "clock_sm_mhz")
+        )
+        at_limit = rows["power_w"] > AT_LIMIT * limit.astype(float)
+        return at_limit & (rows["clock_mhz"] < SLOW_CLOCK * clock.astype(float))
 
     @cached_property
     def cost(self) -> pd.DataFrame:

@@ -2,7 +2,7 @@
 
 import planted
 import pytest
-from planted_steps import loss
+from planted_steps import loss, rung
 
 from lmperf.reporting.sections import section
 
@@ -52,6 +52,9 @@ def test_graph_with_bf16_gradients_is_no_part_of_the_range():
     rows = [*runs(2.05), loss("graph", 2.2, LARGE), mixed()]
     text = planted.page("mixed_precision", planted.evidence(*rows)).text
     assert "At large, the loss of the graph with float32 weights" in text and "4.8 % above" in text
+    ways = [rung(name, 10.0, LARGE) for name in ("graph", "bf16_graph")]
+    text = planted.page("report", planted.evidence(*rows, *ways)).text
+    assert "the graph above, whose gradients are bf16, ends 4.8 % above it at large. So few" in text
 
 
 def test_steps_trained_several_times_are_compared_by_their_means():

@@ -45,6 +45,13 @@ def test_difference_is_that_of_its_kind():
     assert found.has_steps
 
 
+@pytest.mark.parametrize(("gpus", "said"), [("GPU-2", True), ("GPU-1", False)])
+def test_second_times_on_other_gpus_are_counted(gpus, said):
+    first, again = twice(kernel(1.0) | {"gpus": "GPU-1"}, 1.0)
+    of = planted.evidence(first, again={"lrpe": [again | {"gpus": gpus}]})
+    assert ("In 1 of 1 pairs, the second ran on another" in planted.page("method", of).text) is said
+
+
 def test_rows_of_several_benchmarks_keep_their_names():
     found = made(twice(a_step(), 1.0), twice(kernel(1.0), 1.0)).lines.frame
     assert not found["cell"].str.contains(".0", regex=False).any()

@@ -145,6 +145,15 @@ def test_larger_batch_without_a_time_did_not_run():
     assert "| OOM |" in said and "Larger batches ran" not in said
 
 
+@pytest.mark.parametrize("waits", [True, False])
+def test_larger_batch_that_needs_no_graph_is_said(waits):
+    rows = [sdpa(20.0), rung("graph", 10.0), rung("bf16_graph", 9.0)]
+    rows += [rung("graph", 40.0, batch=16), rung("bf16_graph", 38.0, batch=16)]
+    rows += [rung("flash_attention", 42.0, batch=16, waits=waits)]
+    said = "Even without a graph no such step waits for the CPU; the fused graph is 1.05 times"
+    assert (said in page(*rows).text) is not waits
+
+
 def test_loaded_steps_are_not_compared():
     rows = rung("graph", 10.0), step("0.97B", AUTOCAST, "sdpa_graph", 20.0, marks="loaded")
     assert "the fused one is" not in page(*rows).text

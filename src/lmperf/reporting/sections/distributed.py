@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 
 import pandas as pd
 
 from lmperf.names import implementation_words, in_order
-from lmperf.reporting.evidence import WIDE, having, some
+from lmperf.reporting.evidence import WIDE, Evidence, having, some
 from lmperf.reporting.gains import Gain, pairs
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
@@ -21,7 +22,7 @@ HOOKS, DDP, SHARDED, STATE = "overlapped", "ddp", "fully_sharded", "sharded_opti
 # The strategies of the first table.
 HEAD = (ONE, HOOKS, DDP, SHARDED, "fsdp2")
 FROM_LEDGER = ["communication_ms", "hidden_share", "hidden_share_low", "hidden_share_high"]
-FROM_LEDGER += ["longer", "idle", "calls"]
+FROM_LEDGER += ["longer", "calls"]
 GROWS = 1.1  # a larger batch pays from so many times as many tokens a second on
 
 
@@ -81,9 +82,14 @@ class Distributed(Section):
         return number(f"{name}_ms", header or name, unit="ms", **ends)
 
     def hidden(self, form: str = "fixed", note: str = "") -> Quantity:
-        """The hidden share of the ledger in %, with its interval."""
+        """The hidden share of the ledger in %, with its interval, in italics as in the ledger."""
         ends = {end: f"100 * hidden_share_{end}" for end in ("low", "high")}
-        return number("100 * hidden_share", "hidden", form, unit="%", note=note, **ends)
+        of = number("100 * hidden_share", "hidden", form, unit="%", note=note, **ends)
+
+        def make(evidence: Evidence, rows: pd.DataFrame) -> pd.Series:
+            return of.make(evidence, rows.assign(waits=rows["waits"] | (rows["longer"] > WIDE)))
+
+        return replace(of, make=make)
 
     @cached_property
     def _several(self) -> pd.DataFrame:
@@ -161,9 +167,10 @@ class Distributed(Section):
 
     @cached_property
     def drawn(self) -> Rows:
-        """The ledger of the strategies of the first table, of steps that hold."""
+        """The ledger of the strategies of the first table at its largest batch, of steps that hold:
+        with smaller ones the profiler makes the GPUs wait."""
         names = [family + self.suffix for family in HEAD]
-        return self.within(self.ledger, implementation=names, holds=True)
+        return self.within(self.ledger, implementation=names, batch=self.many, holds=True)
 
     @property
     def bars(self) -> list[dict]:
@@ -257,10 +264,18 @@ class Distributed(Section):
 
     @property
     def idlest(self) -> pd.Series:
-        """The step of the first table that waits, and whose ranks are idle for the largest share
-        of a profiled step. The profiler makes others wait."""
-        rows = some(self.head.frame.query("waits and idle.notna()"), "no profiled step waits")
+        """The step of the first table with the largest share of `idle`: a rank neither computes
+        nor communicates, though nothing ran beside anything."""
+        rows = self.head.valid.frame
+        idle = 1 - (rows["device_ms"] + rows["communication_ms"]) / rows["ms"]
+        rows = some(rows.assign(idle=idle)[idle.notna()], "no step was profiled")
         return rows.loc[rows["idle"].idxmax()]
+
+    @property
+    def throttled(self) -> pd.Series:
+        """The fastest step at the largest batch, if it draws the power limit."""
+        rows = self._at(self.many).iloc[:1]
+        return some(rows[self.evidence.throttled(rows)], "it draws less").iloc[0]
 
     def bucket(self, megabytes: int) -> pd.Series:
         """The row of the ledger of buckets of a size, at the smallest batch."""

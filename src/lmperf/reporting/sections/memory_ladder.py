@@ -18,7 +18,6 @@ from lmperf.reporting.sections.steps import STEM, steps
 from lmperf.reporting.tables import Quantity, memory
 from lmperf.reporting.words import GIB, NotMeasured, sig
 
-MOST_SIZES = 3
 # AdamW keeps two moments of each weight, in the dtype of the weight. bf16 copies of weights count
 # as added, whether autocast makes them or AdamW.
 VALUES_A_PARAMETER = 3
@@ -39,7 +38,7 @@ class MemoryLadder(Section):
 
     @cached_property
     def every(self) -> Rows:
-        """The rungs of a few sizes; kept_gib: weights and moments; weights_gib: most of a size."""
+        """The rungs of each size; kept_gib: weights and moments; weights_gib: most of a size."""
         rows = steps(self.evidence)
         rows = rows[rows["rung"].notna()]
         stored = rows["dtype"].map(lambda dtype: dtype_of(dtype).bytes).astype(float)
@@ -49,9 +48,7 @@ class MemoryLadder(Section):
         cells = rows[valid].groupby(["context_length", "batch", "size"])["peak_gib"].size()
         cells = some(cells[cells > 1], "no size has the peaks of two rungs")
         context, batch = cells.groupby(["context_length", "batch"]).sum().idxmax()
-        sizes = in_order("size", cells[context, batch].index)
-        if len(sizes) > MOST_SIZES:
-            sizes = [sizes[0], sizes[len(sizes) // 2], sizes[-1]]
+        sizes = [*cells[context, batch].index]
         rows = having(rows, context_length=context, batch=batch, size=sizes)
         kept = rows["kept_gib"].groupby(rows["size"]).transform("max")
         return self.rows(STEM, rows.assign(weights_gib=kept))

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from lmperf.distributed.memory import COMPONENTS, predicted_bytes
-from lmperf.reporting.evidence import Evidence, having, matching, only, some
+from lmperf.reporting.evidence import Evidence, having, matching, only
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.tables import Quantity, number
@@ -63,14 +63,16 @@ class RanksMemory(Section):
         return float(only(having(rows, batch=batch or self.several.few)["peak"]))
 
     @property
-    def more_of_ddp(self) -> pd.Series:
-        """GiB that a rank of DistributedDataParallel needs more than one of hooks, by batch."""
+    def more_of_ddp(self) -> tuple[float, float]:
+        """GiB that a rank of DistributedDataParallel needs more than one of hooks: in the third
+        step of the eager one, and at most in the second step of one of the first table."""
         of = self.several
-        ddp, hooks = (
+        ddp, hooks = (self.moment(name, "peak")["total_mib"] for name in (of.ddp, of.hooks))
+        second, hooks_second = (
             of.strategies(name + of.suffix).valid.frame.set_index("batch")["peak"]
             for name in (of.ddp, of.hooks)
         )
-        return some((ddp - hooks).dropna(), "no peaks to compare")
+        return (ddp - hooks) / MIB_IN_GIB, (second - hooks_second).max()
 
     def moment(self, name: str, moment: str) -> pd.Series:
         """The memory of an eager strategy at a moment."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from lmperf.reporting.evidence import KERNEL, STEP, WAITING, having, some
+from lmperf.reporting.evidence import AT_LIMIT, KERNEL, STEP, WAITING, having, some
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.words import NotMeasured, Range
@@ -16,7 +16,6 @@ from lmperf.statistics import LEAST_PAIRS
 
 KINDS = (KERNEL, STEP, WAITING)
 ASSUMED = {KERNEL: "kernels", STEP: "steps", WAITING: "steps that wait for the CPU"}
-AT_LIMIT = 0.95  # of the power limit
 
 
 class Repeatability(Section):

@@ -21,7 +21,6 @@ LACKS = {
     "AVX-512": ["bf16", "AMX"],
     "AVX-512 BF16": ["AMX"],
 }
-AT_LIMIT, THROTTLED = 0.95, 0.95
 
 
 class Report(Section):
@@ -150,12 +149,7 @@ class Report(Section):
         """The largest graph that draws the power limit back to back, below its usual clock."""
         rows = usual(self.evidence)
         rows = rows[rows["state"].isna() & rows["way"].isin([GRAPH, GRAPH_NARROW])]
-        limits = {n: f.get("power_limit_w") for n, f in self.evidence.environments.items()}
-        clocks = {n: f.get("clock_sm_mhz") for n, f in self.evidence.environments.items()}
-        limit = rows["environment"].map(limits).astype(float)
-        clock = rows["environment"].map(clocks).astype(float)
-        slow = rows["clock_mhz"] < THROTTLED * clock
-        rows = rows[slow & (rows["power_w"] > AT_LIMIT * limit)]
+        rows = rows[self.evidence.throttled(rows)]
         return some(rows, "no graph runs below its usual clock at the power limit").iloc[-1]
 
     def signed(self, sign: str) -> Count:

@@ -18,6 +18,7 @@ from lmperf.reporting.sections.steps import (
     NARROW,
     SDPA,
     SDPA_GRAPH,
+    WAYS,
     Way,
     beside,
     compared,
@@ -146,9 +147,9 @@ class WhatToRun(Section):
         return f"steps.step_maker(implementations.{name})"
 
     @property
-    def smallest(self) -> str:
-        """The name of the smallest measured size in `SIZES`."""
-        return next(name for name in SIZES if size_words(name) == self.sizes[0])
+    def keys(self) -> list[str]:
+        """The names of the measured sizes in `SIZES`, the smallest first."""
+        return [next(key for key in SIZES if size_words(key) == size) for size in self.sizes]
 
     @property
     def has_bf16(self) -> bool | None:
@@ -236,6 +237,13 @@ class WhatToRun(Section):
         rows = steps(self.evidence)
         here = matching(rows, self.valid, ["size", "context_length"])["batch"]
         return rows[rows["batch"] > here]
+
+    @property
+    def larger_alone(self) -> pd.DataFrame:
+        """The fused graph of larger batches beside compiled blocks with our attention, no graph."""
+        found = compared(self.evidence, GRAPH, WAYS["flash_attention"])
+        found = found[found.index.isin(self.larger.index)]
+        return some(found, "no larger batch was measured with and without a graph")
 
     @property
     def timed_larger(self) -> pd.DataFrame:
