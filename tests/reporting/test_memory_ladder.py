@@ -39,6 +39,12 @@ def test_technique_saves_more_than_a_tenth(flash, saves):
     assert found.savers(WORDS) == ["compiled"] + ["flash"] * saves
 
 
+def test_every_size_is_shown():
+    sizes = ("0.13B", "0.42B", "0.97B", "2.0B", "3.4B")
+    found = ladder(*(row for size in sizes for row in rungs(SAVING, size=size)))
+    assert [*found.peaks.index] == ["small", "medium", "large", "2.0B", "3.4B"]
+
+
 def test_pool_of_a_graph_counts():
     found = ladder(*rungs({"float32": 4096, "bf16_graph": 1024}, pool_mib=1024))
     assert found.peaks.loc["3.4B", "bf16_graph"] == 2.0

@@ -228,11 +228,11 @@ class Evidence:
     def throttled(self, rows: pd.DataFrame) -> pd.Series:
         """Which rows drew the power limit of their device, below its usual clock."""
         limit, clock = (
-            rows["environment"].map({n: f.get(fact) for n, f in self.environments.items()})
+            pd.to_numeric(rows["environment"].map(of), errors="coerce")
             for fact in ("power_limit_w", "clock_sm_mhz")
+            for of in [{name: facts.get(fact) for name, facts in self.environments.items()}]
         )
-        at_limit = rows["power_w"] > AT_LIMIT * limit.astype(float)
-        return at_limit & (rows["clock_mhz"] < SLOW_CLOCK * clock.astype(float))
+        return (rows["power_w"] > AT_LIMIT * limit) & (rows["clock_mhz"] < SLOW_CLOCK * clock)
 
     @cached_property
     def cost(self) -> pd.DataFrame:

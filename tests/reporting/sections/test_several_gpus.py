@@ -115,10 +115,12 @@ def third_steps(gib):
 
 
 def second_steps(gib):
-    """The same; at batch 16 the second step peaks at 60 GiB with hooks, and the other is given."""
-    names = {"overlapped": 60, "ddp": gib}
+    """The same, and compiled steps; at batch 16 their second step peaks at 60 GiB with hooks, and
+    the other is given."""
+    names = {"overlapped_compiled": 60, "ddp_compiled": gib}
     large = [step(name, 200, batch=16, peak_mib=of * 1024) for name, of in names.items()]
-    return [*third_steps(20), *large]
+    small = [step(name, 50, peak_mib=60 * 1024) for name in names]
+    return [*third_steps(20), *small, *large]
 
 
 def all_reduces(us):
@@ -128,9 +130,12 @@ def all_reduces(us):
     return [*steps(overlapped=100), *calls]
 
 
-def idle(ms):
-    """A step that takes so long; its GPUs compute for 40 ms and communicate for 50."""
-    return [*steps(overlapped=100), step("fsdp2", ms, device_ms=40), profiled("fsdp2", 200)]
+def idle(ms, **values):
+    """A step that waits takes so long; its GPUs compute for 40 ms and communicate for 50. Another
+    one that waits is idle for less, and one that does not wait for more."""
+    busy = [step("overlapped", 95, bound="host", device_ms=44), step("ddp", 200, device_ms=40)]
+    waiting = step("fsdp2", ms, **{"bound": "host", "device_ms": 40, **values})
+    return [*busy, waiting, *(profiled(name, 200) for name in ("overlapped", "ddp", "fsdp2"))]
 
 
 def exposing(exposed):
@@ -148,11 +153,16 @@ def beside_communication(compute):
 
 
 def drawing(watts):
-    return [step("overlapped", 50, power_w=watts, clock_mhz=1500)]
+    """The fastest step at batch 16 draws so much; others draw the limit, or nothing."""
+    small = step("overlapped", 50, power_w=690, clock_mhz=1400)
+    slow = step("ddp", 250, batch=16, power_w=690, clock_mhz=1400)
+    return [small, slow, step("overlapped", 200, batch=16, power_w=watts, clock_mhz=1500)]
 
 
 def others_wait(bound):
-    return [*steps(overlapped=50), step("ddp", 50, size="0.97B", bound=bound)]
+    """One of two strategies of large is bound so; the other waits, one rank does not."""
+    large = step("one_rank", 80, size="0.97B"), step("overlapped", 50, size="0.97B", bound="host")
+    return [*steps(overlapped=50), *large, step("ddp", 50, size="0.97B", bound=bound)]
 
 
 def closed_form(gib):
@@ -180,13 +190,13 @@ def closed_form(gib):
         ("one reason why computation", computes_less, 79, 81),
         ("needs half the memory", lambda gib: peaks("fully_sharded", gib), 57, 58),
         ("than hooks", third_steps, 16.1, 15.9),
-        ("old and new ones exist at once: up to 15.1 GiB more", second_steps, 75.1, 74.9),
+        ("exist at once: 15.1 GiB more (compiled, batch 16)", second_steps, 75.1, 74.9),
         ("Up to 10 kB one takes", all_reduces, 20, 21),
         ("**FSDP2 waits at batch 4:**", idle, 101, 99),
         ("Little communication is exposed", exposing, 4.9, 5.1),
         ("beside it slows computation down", beside_communication, 81, 79),
         ("12.8B parameters need two GPUs", closed_form, 27.0, 29.0),
-        ("At batch 4 a GPU draws 690 of 700 W", drawing, 690, 600),
+        ("690 of 700 W: at this power limit its clock falls to 1,500", drawing, 690, 600),
         ("At large every strategy waits (D2)", others_wait, "host", "device"),
     ],
 )
@@ -223,3 +233,29 @@ def test_processes_of_a_cpu_have_no_gpu_words():
     assert first_page(of).text.startswith("## Two processes\n")
     for page in (first_page(of), planted.page("distributed", of)):
         assert not any(word in page.text for word in ("GPU", "NCCL", "CUDA", "NVLink"))
+
+
+def test_loaded_step_is_not_said_to_wait():
+    assert "FSDP2 waits" not in first_page(evidence(*idle(150, marks="loaded"))).text
+
+
+@pytest.mark.parametrize(
+    ("marks", "title"),
+    [("", "takes 10.0 ms (3.4B, batch 16)"), ("loaded", "takes 25.0 ms (3.4B, batch 4)")],
+)
+def test_figure_shows_the_largest_batch_that_holds(marks, title):
+    rows = [step("overlapped", 100), step("overlapped", 200, batch=16)]
+    large = profiled("overlapped", 200, batch=16, hidden=0.8, marks=marks)
+    text = first_page(evidence(*rows, profiled("overlapped", 100), large)).text
+    assert f"Communication alone {title}" in text
+
+
+@pytest.mark.parametrize(
+    ("bound", "profiled_ms", "italic"),
+    [("device", 104, False), ("device", 106, True), ("host", 104, True)],
+)
+def test_hidden_share_is_in_italics_where_the_profiled_step_waits(bound, profiled_ms, italic):
+    of = evidence(step("overlapped", 100, bound=bound), profiled("overlapped", profiled_ms))
+    [table] = [table for table in planted.page("distributed", of).tables if table.id == "D2"]
+    [hidden] = [column for column in table.columns if column.header.startswith("hidden")]
+    assert [cell.waits for cell in hidden.cells] == [italic]

@@ -22,7 +22,7 @@ HOOKS, DDP, SHARDED, STATE = "overlapped", "ddp", "fully_sharded", "sharded_opti
 # The strategies of the first table.
 HEAD = (ONE, HOOKS, DDP, SHARDED, "fsdp2")
 FROM_LEDGER = ["communication_ms", "hidden_share", "hidden_share_low", "hidden_share_high"]
-FROM_LEDGER += ["longer", "calls"]
+FROM_LEDGER += ["longer", "late", "calls"]
 GROWS = 1.1  # a larger batch pays from so many times as many tokens a second on
 
 
@@ -66,7 +66,7 @@ class Distributed(Section):
 
         idle: share of the profiled step in which a rank neither computes nor communicates.
         longer: by which fraction it is longer than the timed step on the same GPUs.
-        waits: whether a rank waits in the timed step, or in the profiled one, by its length.
+        waits, late: whether a rank waits in the timed step, or in the profiled one, by its length.
         """
         rows = self.rows(LEDGER).frame
         timed = matched(self.rows(STEM).frame, rows)
@@ -74,7 +74,7 @@ class Distributed(Section):
         longer = longer.where(rows["gpus"].fillna("") == timed["gpus"].fillna(""))
         waits = timed["waits"].eq(True) | (longer > WIDE)
         idle = 1 - (rows["compute_ms"] + rows["exposed_ms"]) / rows["step_ms"]
-        return self.rows(LEDGER, rows.assign(idle=idle, longer=longer, waits=waits))
+        return self.rows(LEDGER, rows.assign(idle=idle, longer=longer, waits=waits, late=waits))
 
     def interval(self, name: str, header: str = "") -> Quantity:
         """A time of the ledger with its interval."""
@@ -87,7 +87,7 @@ class Distributed(Section):
         of = number("100 * hidden_share", "hidden", form, unit="%", note=note, **ends)
 
         def make(evidence: Evidence, rows: pd.DataFrame) -> pd.Series:
-            return of.make(evidence, rows.assign(waits=rows["waits"] | (rows["longer"] > WIDE)))
+            return of.make(evidence, rows.assign(waits=rows["late"] == 1))
 
         return replace(of, make=make)
 
@@ -167,10 +167,11 @@ class Distributed(Section):
 
     @cached_property
     def drawn(self) -> Rows:
-        """The ledger of the strategies of the first table at its largest batch, of steps that hold:
-        with smaller ones the profiler makes the GPUs wait."""
+        """The ledger of the strategies of the first table, of steps that hold, at the largest
+        batch: the smaller it is, the more a profiler makes the GPUs wait."""
         names = [family + self.suffix for family in HEAD]
-        return self.within(self.ledger, implementation=names, batch=self.many, holds=True)
+        rows = self.within(self.ledger, implementation=names, holds=True).frame
+        return self.ledger.kept(rows[rows["batch"] == rows["batch"].max()])
 
     @property
     def bars(self) -> list[dict]:
@@ -264,12 +265,22 @@ class Distributed(Section):
 
     @property
     def idlest(self) -> pd.Series:
-        """The step of the first table with the largest share of `idle`: a rank neither computes
-        nor communicates, though nothing ran beside anything."""
-        rows = self.head.valid.frame
-        idle = 1 - (rows["device_ms"] + rows["communication_ms"]) / rows["ms"]
-        rows = some(rows.assign(idle=idle)[idle.notna()], "no step was profiled")
+        """The step of the first table that waits, with the largest share of `idle`: a rank neither
+        computes nor communicates, even if nothing ran beside anything else."""
+        rows = self.head.sound
+        rows = rows[rows["waits"] & rows["longer"].notna()]
+        profiled = matched(self.ledger.sound, rows)["communication_ms"].astype(float)
+        idle = 1 - (rows["device_ms"] + profiled) / rows["ms"]
+        rows = some(rows.assign(idle=idle)[idle.notna()], "no step that waits was profiled")
         return rows.loc[rows["idle"].idxmax()]
+
+    @property
+    def always_waiting(self) -> list[str]:
+        """The sizes beside that of the first table at which every strategy waits."""
+        rows = self.steps.sound
+        rows = rows[(rows["ranks"] > 1) & (rows["size"] != self.cell["size"])]
+        waits = rows.groupby("size")["waits"].all()
+        return in_order("size", waits.index[waits])
 
     @property
     def throttled(self) -> pd.Series:

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from lmperf.distributed.memory import COMPONENTS, predicted_bytes
-from lmperf.reporting.evidence import Evidence, having, matching, only
+from lmperf.reporting.evidence import Evidence, having, matching, only, some
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.tables import Quantity, number
@@ -63,16 +63,18 @@ class RanksMemory(Section):
         return float(only(having(rows, batch=batch or self.several.few)["peak"]))
 
     @property
-    def more_of_ddp(self) -> tuple[float, float]:
+    def more_of_ddp(self) -> tuple[float, float, int]:
         """GiB that a rank of DistributedDataParallel needs more than one of hooks: in the third
-        step of the eager one, and at most in the second step of one of the first table."""
+        step of the eager one, and at most in the second step of the first table, at which batch."""
         of = self.several
         ddp, hooks = (self.moment(name, "peak")["total_mib"] for name in (of.ddp, of.hooks))
-        second, hooks_second = (
-            of.strategies(name + of.suffix).valid.frame.set_index("batch")["peak"]
+        second = [
+            having(of.strategies(name + of.suffix).valid.frame, ranks=of.ranks)
             for name in (of.ddp, of.hooks)
-        )
-        return (ddp - hooks) / MIB_IN_GIB, (second - hooks_second).max()
+        ]
+        more = second[0].set_index("batch")["peak_gib"] - second[1].set_index("batch")["peak_gib"]
+        more = some(more.dropna(), "no peak of a second step")
+        return (ddp - hooks) / MIB_IN_GIB, more.max(), int(more.idxmax())
 
     def moment(self, name: str, moment: str) -> pd.Series:
         """The memory of an eager strategy at a moment."""

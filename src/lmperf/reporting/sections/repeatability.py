@@ -56,6 +56,13 @@ class Repeatability(Section):
         return self.number(STEP) >= LEAST_PAIRS
 
     @property
+    def moved(self) -> int:
+        """How many second times are known to be of other GPUs than the first ones."""
+        both = self.evidence.twice[["gpus", "gpus_again"]].dropna()
+        sets = both.map(lambda gpus: {*gpus.split(";")} - {""})
+        return sum(a != b for a, b in sets.to_numpy() if a and b)
+
+    @property
     def at_the_limit(self) -> pd.Series:
         """The kernel that two GPUs time furthest apart, of those at the power limit."""
         limit = self.evidence.environment.get("power_limit_w") or np.nan

@@ -149,7 +149,7 @@ class WhatToRun(Section):
     @property
     def keys(self) -> list[str]:
         """The names of the measured sizes in `SIZES`, the smallest first."""
-        return [next(key for key in SIZES if size_words(key) == size) for size in self.sizes]
+        return [key for size in self.sizes for key in SIZES if size_words(key) == size]
 
     @property
     def has_bf16(self) -> bool | None:
@@ -240,9 +240,13 @@ class WhatToRun(Section):
 
     @property
     def larger_alone(self) -> pd.DataFrame:
-        """The fused graph of larger batches beside compiled blocks with our attention, no graph."""
-        found = compared(self.evidence, GRAPH, WAYS["flash_attention"])
-        found = found[found.index.isin(self.larger.index)]
+        """The fused graph of larger batches beside compiled blocks with our attention, none of
+        which waits for the CPU without a graph."""
+        way, larger = WAYS["flash_attention"], self.larger
+        found = compared(self.evidence, GRAPH, way)
+        found = found[found.index.isin(larger.index)]
+        if larger.loc[larger["way"] == way, "waits"].any():
+            raise NotMeasured("a larger batch waits for the CPU without a graph")
         return some(found, "no larger batch was measured with and without a graph")
 
     @property
