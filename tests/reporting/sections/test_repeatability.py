@@ -45,7 +45,7 @@ def test_difference_is_that_of_its_kind():
     assert found.has_steps
 
 
-@pytest.mark.parametrize(("gpus", "said"), [("GPU-2", True), ("GPU-1", False)])
+@pytest.mark.parametrize(("gpus", "said"), [("GPU-2", True), ("GPU-1", False), ("", False)])
 def test_second_times_on_other_gpus_are_counted(gpus, said):
     first, again = twice(kernel(1.0) | {"gpus": "GPU-1"}, 1.0)
     of = planted.evidence(first, again={"lrpe": [again | {"gpus": gpus}]})

