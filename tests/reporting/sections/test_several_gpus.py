@@ -152,6 +152,13 @@ def beside_communication(compute):
     return [*exposing(4), profiled("overlapped", 60, **ends), apart]
 
 
+def gathering(ms):
+    """Moments sharded, with so much communication; hooks need 50 ms."""
+    rows = [step("overlapped", 50), step("sharded_optimizer", 50, peak_mib=40 * 1024)]
+    ends = {f"communication{end}_ms": ms for end in ("", "_low", "_high")}
+    return [*rows, profiled("overlapped", 50), profiled("sharded_optimizer", 50, **ends)]
+
+
 def drawing(watts):
     """The fastest step at batch 16 draws so much; others draw the limit, or nothing."""
     small = step("overlapped", 50, power_w=690, clock_mhz=1400)
@@ -196,6 +203,7 @@ def closed_form(gib):
         ("Little communication is exposed", exposing, 4.9, 5.1),
         ("beside it slows computation down", beside_communication, 81, 79),
         ("12.8B parameters need two GPUs", closed_form, 27.0, 29.0),
+        ("After the all-reduces ours gathers", gathering, 51, 50),
         ("690 of 700 W: at this power limit its clock falls to 1,", drawing, 690, 600),
         ("At large every strategy waits (D2)", others_wait, "host", "device"),
     ],
@@ -242,6 +250,24 @@ def test_launch_of_an_all_reduce_is_said_if_known(host_ms, said):
     text = first_page(evidence(*steps(overlapped=100), *calls)).text
     assert "so merge small messages" in text
     assert ("; the CPU needs 70 to launch it" in text) is said and "needs –" not in text
+
+
+@pytest.mark.parametrize(("gib", "said"), [(129, True), (None, False)])
+def test_memory_of_the_leaderboard_is_said_if_known(gib, said):
+    row = planted.row(
+        "distributed_leaderboard",
+        ms=4370,
+        size="8.1B",
+        context_length=32768,
+        batch=2,
+        ranks=2,
+        dtype="bfloat16",
+        implementation="sharded_moments_fused",
+        peak_mib=gib and 1024 * gib,
+    )
+    text = first_page(evidence(*steps(overlapped=100), row)).text
+    assert "**8.1B at context 32,768 takes 4.37 s a step** on two GPUs (batch 2, bf16" in text
+    assert (", 129 GiB on each" in text) is said and "– GiB" not in text
 
 
 def test_loaded_step_is_not_said_to_wait():

@@ -59,8 +59,8 @@ class Repeatability(Section):
     def moved(self) -> int:
         """How many second times are known to be of other GPUs than the first ones."""
         both = self.evidence.twice[["gpus", "gpus_again"]].dropna()
-        sets = both.map(lambda gpus: {*gpus.split(";")} - {""})
-        return sum(a != b for a, b in sets.to_numpy() if a and b)
+        sets = both.map(lambda gpus: {*gpus.split(";")})
+        return int((sets["gpus"] != sets["gpus_again"]).sum())
 
     @property
     def at_the_limit(self) -> pd.Series:
