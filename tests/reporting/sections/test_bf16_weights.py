@@ -19,7 +19,7 @@ def test_verdict_over_sdpa_follows_times(ms, verdict, gains):
 
 
 @pytest.mark.parametrize(("waits", "said"), [(False, True), (True, False)])
-def test_gain_at_a_larger_batch_is_said_of_graphs_that_keep_the_gpu_busy(waits, said):
+def test_gain_at_a_larger_batch_is_that_of_busy_graphs(waits, said):
     names = ("graph", 100.0, 400.0), ("bf16_graph", 80.0, 380.0)
     rows = [sdpa(110.0)]
     for name, ms, larger in names:

@@ -166,12 +166,6 @@ def drawing(watts):
     return [small, slow, step("overlapped", 200, batch=16, power_w=watts, clock_mhz=1500)]
 
 
-def others_wait(bound):
-    """One of two strategies of large is bound so; the other waits, one rank does not."""
-    large = step("one_rank", 80, size="0.97B"), step("overlapped", 50, size="0.97B", bound="host")
-    return [*steps(overlapped=50), *large, step("ddp", 50, size="0.97B", bound=bound)]
-
-
 def closed_form(gib):
     rows = [step("overlapped", 50), memory("overlapped", "peak", 50.9)]
     return [*rows, memory("fully_sharded", "peak", gib)]
@@ -205,7 +199,6 @@ def closed_form(gib):
         ("12.8B parameters need two GPUs", closed_form, 27.0, 29.0),
         ("After the all-reduces ours gathers", gathering, 51, 50),
         ("690 of 700 W: at this power limit its clock falls to 1,", drawing, 690, 600),
-        ("At large every strategy waits (D2)", others_wait, "host", "device"),
     ],
 )
 def test_sentence_stands_on_one_side_of_its_threshold(words, rows, said, unsaid):

@@ -22,7 +22,7 @@ HOOKS, DDP, SHARDED, STATE = "overlapped", "ddp", "fully_sharded", "sharded_opti
 # The strategies of the first table.
 HEAD = (ONE, HOOKS, DDP, SHARDED, "fsdp2")
 FROM_LEDGER = ["communication_ms", "hidden_share", "hidden_share_low", "hidden_share_high"]
-FROM_LEDGER += ["longer", "late", "calls"]
+FROM_LEDGER += ["longer", "calls"]
 GROWS = 1.1  # a larger batch pays from so many times as many tokens a second on
 
 
@@ -48,17 +48,20 @@ class Distributed(Section):
     def steps(self) -> Rows:
         """All steps, with the peak of a rank and what the ledger says of each (D2).
 
-        base: the step of one rank, which others are compared with.
+        base: the step of one rank, which others are compared with. late: whether a rank waits in
+        the timed step or in the profiled one.
         """
         steps = self.rows(STEM)
-        beside = matched(self.ledger.frame, steps.frame)[FROM_LEDGER].astype(float)
+        profiled = matched(self.ledger.frame, steps.frame)
+        beside = profiled[FROM_LEDGER].astype(float)
+        late = profiled["waits"].eq(True)
         peak = peaks_gib(self.evidence, steps.frame)
         at = steps.frame["batch"].map("batch {:g}".format)
         base = [
             None if plain(name) == ONE else {"implementation": one_rank(name), "ranks": 1}
             for name in steps.frame["implementation"]
         ]
-        return steps.kept(steps.frame.assign(peak=peak, at=at, base=base, **beside))
+        return steps.kept(steps.frame.assign(peak=peak, at=at, base=base, late=late, **beside))
 
     @cached_property
     def ledger(self) -> Rows:
@@ -66,7 +69,7 @@ class Distributed(Section):
 
         idle: share of the profiled step in which a rank neither computes nor communicates.
         longer: by which fraction it is longer than the timed step on the same GPUs.
-        waits, late: whether a rank waits in the timed step, or in the profiled one, by its length.
+        waits: whether a rank waits in the timed step, or in the profiled one, by its length.
         """
         rows = self.rows(LEDGER).frame
         timed = matched(self.rows(STEM).frame, rows)
@@ -74,7 +77,7 @@ class Distributed(Section):
         longer = longer.where(rows["gpus"].fillna("") == timed["gpus"].fillna(""))
         waits = timed["waits"].eq(True) | (longer > WIDE)
         idle = 1 - (rows["compute_ms"] + rows["exposed_ms"]) / rows["step_ms"]
-        return self.rows(LEDGER, rows.assign(idle=idle, longer=longer, waits=waits, late=waits))
+        return self.rows(LEDGER, rows.assign(idle=idle, longer=longer, waits=waits))
 
     def interval(self, name: str, header: str = "") -> Quantity:
         """A time of the ledger with its interval."""
@@ -87,7 +90,7 @@ class Distributed(Section):
         of = number("100 * hidden_share", "hidden", form, unit="%", note=note, **ends)
 
         def make(evidence: Evidence, rows: pd.DataFrame) -> pd.Series:
-            return of.make(evidence, rows.assign(waits=rows["late"] == 1))
+            return of.make(evidence, rows.assign(waits=rows["late"]))
 
         return replace(of, make=make)
 
@@ -265,22 +268,16 @@ class Distributed(Section):
 
     @property
     def idlest(self) -> pd.Series:
-        """The step of the first table that waits, with the largest share of `idle`: a rank neither
-        computes nor communicates, even if nothing ran beside anything else."""
+        """The step of the first table that waits for the largest share of its time.
+
+        idle: the share that is left even if communication never runs beside computation.
+        """
         rows = self.head.sound
         rows = rows[rows["waits"] & rows["longer"].notna()]
         profiled = matched(self.ledger.sound, rows)["communication_ms"].astype(float)
         idle = 1 - (rows["device_ms"] + profiled) / rows["ms"]
         rows = some(rows.assign(idle=idle)[idle.notna()], "no step that waits was profiled")
         return rows.loc[rows["idle"].idxmax()]
-
-    @property
-    def always_waiting(self) -> list[str]:
-        """The sizes beside that of the first table at which every strategy waits."""
-        rows = self.steps.sound
-        rows = rows[(rows["ranks"] > 1) & (rows["size"] != self.cell["size"])]
-        waits = rows.groupby("size")["waits"].all()
-        return in_order("size", waits.index[waits])
 
     @property
     def throttled(self) -> pd.Series:
