@@ -34,3 +34,16 @@ def test_matrices_exclude_inputs_and_outputs():
     rows = [call(length, phase) for length in LENGTHS for phase in ("forward", "backward")]
     found = section(planted.evidence(*rows), "attention")
     assert (found.held("forward"), found.kept) == (2, 1)
+
+
+def test_one_length_has_its_times_but_no_growth():
+    def page(*lengths):
+        rows = [call(length, phase) for length in lengths for phase in ("forward", "backward")]
+        return planted.page("report", planted.evidence(*rows)).text
+
+    for text in (page(*LENGTHS), page(4096)):
+        assert (
+            "The forward of plain attention holds 2 matrices" in text and "| 4,096 | 1.00" in text
+        )
+    assert "grow with the square" in page(*LENGTHS)
+    assert "grow with the square" not in page(4096)

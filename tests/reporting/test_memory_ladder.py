@@ -51,6 +51,17 @@ def test_pool_of_a_graph_counts():
     assert found.every.frame["weights_gib"].tolist() == [12.0, 12.0]
 
 
+@pytest.mark.parametrize(
+    ("rungs_shown", "says"),
+    [(("graph", "bf16_graph"), False), (("autocast", "bf16_graph"), True)],
+)
+def test_table_needs_two_peaks(rungs_shown, says):
+    rows = rungs(dict.fromkeys(rungs_shown, 1024))
+    assert ladder(*rows).is_measured == says
+    page = planted.page("memory", planted.evidence(*rows)).text
+    assert ('alt="The peak of each technique"' in page) == says and 'alt=""' not in page
+
+
 def checkpoints(each=1.4, **none):
     """A step of 100 ms and 20,000 MiB without checkpoints, and steps with them."""
     cell = {"size": "0.97B", "context_length": 2048, "batch": 4, "dtype": "autocast_bfloat16"}

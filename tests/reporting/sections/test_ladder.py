@@ -75,6 +75,13 @@ def test_gain_is_of_the_whole_ladder():
     assert made.gained == ["small", "large"] == made.sizes
 
 
+def test_ladder_of_graphs_alone_repeats_the_first_tables():
+    rows = [rung("graph", 10.0), rung("bf16_graph", 9.0)]
+    why = "## Why"
+    assert why not in planted.page("report", planted.evidence(*rows)).text
+    assert why in planted.page("report", planted.evidence(*rows, rung("fused_blocks", 12.0))).text
+
+
 # The figure.
 
 

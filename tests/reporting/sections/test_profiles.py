@@ -63,6 +63,15 @@ def test_moving_data_decides_below_half_of_a_bf16_step(copy, decides):
     assert steps(copy).moving_decides == decides
 
 
+def test_step_without_profiled_phases_is_shown_if_there_is_no_other():
+    graph = [row | {"implementation": "graph"} for row in case(AUTOCAST, matmul=60, copy=40)]
+    assert of(graph).last["implementation"] == "graph"
+    assert of(graph, case(matmul=100)).last["implementation"] == "eager"
+    said = planted.page("report/time", planted.evidence(*graph)).text
+    assert "**Matmuls take 60 % of a step (bf16 autocast, fused, CUDA graph).**" in said
+    assert "each phase is a pass" not in said
+
+
 def adamw(fraction):
     """A step whose AdamW has a fraction of the speed of a copy of 1,000 GB/s."""
     ms = PARAMETERS * 28 / fraction / 1e9

@@ -33,6 +33,8 @@ from lmperf.transformer.rungs import FLOAT8, RUNGS, STEPS_ALONE, Rung, rung_belo
 HIDDEN = "hidden"
 # Parts of a bar: time in which the device works, and in which it waits for the CPU.
 WORKING, WAITING = "busy", "waiting for the CPU"
+# Rungs whose times stand in the tables of what to run.
+IN_FIRST_TABLES = {"graph", "bf16_graph"}
 ALONE = [rung.name for rung in RUNGS if rung.implementation in STEPS_ALONE]
 
 
@@ -76,10 +78,11 @@ class Ladder(Section):
 
     @cached_property
     def frame(self) -> pd.DataFrame:
-        """The rungs, under their names as `implementation`, if there is more than one."""
+        """The rungs, under their names as `implementation`, if there is more than the graphs."""
         rows = usual(self.evidence)
         rows = rows[rows["rung"].notna()]
-        if rows.loc[rows["state"].isna(), "rung"].nunique() < 2:
+        names = {*rows.loc[rows["state"].isna(), "rung"]}
+        if len(names) < 2 or names <= IN_FIRST_TABLES:
             raise NotMeasured("the ladder was not measured")
         return sorted_for_reading(rows.assign(implementation=rows["rung"]), ["implementation"])
 

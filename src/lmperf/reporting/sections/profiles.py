@@ -150,8 +150,9 @@ class Profiles(Section):
 
     @property
     def last(self) -> pd.Series:
-        """The train step with the most techniques whose phases were profiled."""
-        return self.usual.where(phase=STEP, implementation=PHASED).sound.iloc[-1]
+        """The train step with the most techniques, if possible one whose phases were profiled."""
+        steps = self.usual.where(phase=STEP)
+        return (steps.where(implementation=PHASED) or steps).sound.iloc[-1]
 
     @property
     def last_forward(self) -> pd.Series:
