@@ -68,13 +68,12 @@ class Distributed(Section):
         """The overlap ledger (D3), and how far its profiled steps are from the timed ones.
 
         idle: share of the profiled step in which a rank neither computes nor communicates.
-        longer: by which fraction it is longer than the timed step on the same GPUs.
+        longer: by which fraction it is longer than the timed step.
         waits: whether a rank waits in the timed step, or in the profiled one, by its length.
         """
         rows = self.rows(LEDGER).frame
         timed = matched(self.rows(STEM).frame, rows)
         longer = rows["step_ms"] / timed["ms"].astype(float) - 1
-        longer = longer.where(rows["gpus"].fillna("") == timed["gpus"].fillna(""))
         waits = timed["waits"].eq(True) | (longer > WIDE)
         idle = 1 - (rows["compute_ms"] + rows["exposed_ms"]) / rows["step_ms"]
         return self.rows(LEDGER, rows.assign(idle=idle, longer=longer, waits=waits))
@@ -273,7 +272,7 @@ class Distributed(Section):
         idle: the share that is left even if communication never runs beside computation.
         """
         rows = self.head.sound
-        rows = rows[rows["waits"] & rows["longer"].notna()]
+        rows = rows[rows["waits"]]
         profiled = matched(self.ledger.sound, rows)["communication_ms"].astype(float)
         idle = 1 - (rows["device_ms"] + profiled) / rows["ms"]
         rows = some(rows.assign(idle=idle)[idle.notna()], "no step that waits was profiled")
