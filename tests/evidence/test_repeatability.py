@@ -50,7 +50,7 @@ def test_kinds_of_steps_are_those_that_host_and_device_bound(folder, monkeypatch
     config = CONFIG.replace("32, 64]", "32, 64, 128]")
     project = project_of(folder, config, retry_failed=True)
     plan = project.plans["end_to_end"]
-    record(project, replace(plan, forced=frozenset(plan.cases)))
+    record(project, replace(plan, forced=True))
     drawn = project_of(folder).repeats.drawn
     found = [row.get("bound") if plan.stem == "end_to_end" else "" for plan, _, row in drawn]
     assert {kind: found.count(kind) for kind in found} == {"": 4, "host": 4, "device": 4}

@@ -57,7 +57,7 @@ def measure(
             return
         plan = plan_of(project, stem)
         again = plan.again | ({LOADED} if loaded else frozenset())
-        plan = replace(plan, again=again, forced=frozenset(plan.cases if force else ()))
+        plan = replace(plan, again=again, forced=force)
         cases = None
         if only:
             [selected] = select([replace(plan, cases=tuple(plan.chosen))], Wanted(only=only))

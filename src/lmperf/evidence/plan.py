@@ -39,7 +39,7 @@ class Plan:
         head: the cases that are measured first.
         quick: whether only those are measured; the view has the rows of all cases.
         again: statuses, or `LOADED`, that are measured again although their rows are fresh.
-        forced: cases that are measured in any case.
+        forced: whether cases are measured although they are fresh.
     """
 
     benchmark: Benchmark
@@ -51,7 +51,7 @@ class Plan:
     head: frozenset[Case] = frozenset()
     quick: bool = False
     again: frozenset[str] = frozenset()
-    forced: frozenset[Case] = frozenset()
+    forced: bool = False
 
     @property
     def stem(self) -> str:
@@ -115,7 +115,7 @@ class Plan:
 
     def _reason(self, case: Case) -> str:
         rows = self.rows_of(case)
-        if case in self.forced:
+        if self.forced:
             return "forced"
         if not rows or {row["phase"] for row in rows} != {*self.benchmark.phases_of(case)}:
             return "missing"
