@@ -45,7 +45,7 @@ try:
     # Job -> what it measures, for those that have something to do.
     DUE_JOBS = {stem: plan.summary for stem, plan in PLANS.items() if plan.is_due}
     if project.repeats_rows and project.repeats.is_due:
-        DUE_JOBS[project.repeats.stem] = project.repeats.summary
+        DUE_JOBS["repeatability"] = project.repeats.summary
     MACHINES = [*(one for one in project.machines_with_evidence() if one != HERE), HERE]
     # None stands for the overview, report/report.md.
     OUTDATED = [m for m in (*MACHINES, None) if not written.is_current(project, m)]

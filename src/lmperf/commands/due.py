@@ -13,6 +13,7 @@ from lmperf.evidence.changes import Changes
 from lmperf.evidence.machine import lmperf_version
 from lmperf.evidence.plan import Plan
 from lmperf.evidence.project import Project
+from lmperf.evidence.repeatability import STEM
 
 
 @click.command("list", short_help="List benchmarks and cases, what is due, and why.")
@@ -46,7 +47,7 @@ def list_(project: Project, stem: str | None, due: bool):
             if reason != "missing":
                 print(f"  {number} {reason}")
     if stem is None and project.repeats_rows:
-        print(f"{project.repeats.stem}: {project.repeats.summary}")
+        print(f"{STEM}: {project.repeats.summary}")
 
 
 def _upgraded(project: Project, plans: Sequence[Plan]) -> str:

@@ -13,6 +13,7 @@ from lmperf.errors import UserError
 from lmperf.evidence.machine import commit_facts
 from lmperf.evidence.plan import LOADED, Plan
 from lmperf.evidence.project import Project
+from lmperf.evidence.repeatability import STEM
 
 
 @click.command(short_help="Measure the missing and stale cases of a benchmark.")
@@ -52,7 +53,7 @@ def measure(
     if problem := commit_facts(project.root)[1]:
         say(f"the commit is not recorded: {problem}; or name it in LMPERF_COMMIT")
     try:
-        if stem == project.repeats.stem:
+        if stem == STEM:
             repeat(project, log)
             return
         plan = plan_of(project, stem)

@@ -19,7 +19,7 @@ from lmperf.evidence import changes
 from lmperf.evidence.machine import commit_facts, commit_words, lmperf_version, write_facts
 from lmperf.evidence.plan import Plan
 from lmperf.evidence.project import Project
-from lmperf.evidence.repeatability import BENCHMARK, Repeats, repeated
+from lmperf.evidence.repeatability import BENCHMARK, STEM, Repeats, repeated
 from lmperf.evidence.rows import fault
 from lmperf.evidence.store import COST, COST_COLUMNS, Evidence
 from lmperf.measuring.gpus import visible_gpus
@@ -70,7 +70,7 @@ def _repeat(project: Project, gpus: str | None, log: Path | None) -> None:
     """Measure again on some GPUs what they measured first; None: on any, all that is still due."""
     among = gpus.split(";") if gpus else None
     number = len(among) if among else max((one.gpus for one in project.plans.values()), default=1)
-    with _Job(project, project.repeats.stem, number, log, among) as job:
+    with _Job(project, STEM, number, log, among) as job:
         plans = tuple(dataclasses.replace(plan) for plan in project.plans.values())
         repeats, again = Repeats(project.directory, plans), repeated(project.directory)
         due = [one for one in repeats.due if gpus in (None, one[2]["gpus"])]

@@ -51,10 +51,6 @@ class Repeats:
     plans: Sequence[Plan]
 
     @property
-    def stem(self) -> str:
-        return STEM
-
-    @property
     def is_possible(self) -> bool:
         """Whether any case may be drawn."""
         return any(_may_repeat(plan, case) for plan in self.plans for case in plan.chosen)
