@@ -63,7 +63,7 @@ class _InOrder(click.Group):
     help="Change to this directory first.",
 )
 @click.option("--configfile", type=click.Path(path_type=Path), default=CONFIG, show_default=True)
-@config_option()
+@config_option
 @click.pass_context
 def lmperf(context: click.Context, directory: Path | None, configfile: Path, overrides):
     """A reproducible performance report for Transformer language models.

@@ -46,20 +46,19 @@ class Settings:
         return Project(config_of({}, CONFIG, overrides))
 
 
-def config_option() -> Callable:
-    return click.option(
-        "--config",
-        "overrides",
-        multiple=True,
-        metavar="KEY=VALUE",
-        help="Override a configuration key: grid.attention.seq_len=[256,512]. Repeat for more.",
-    )
+config_option = click.option(
+    "--config",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Override a configuration key: grid.attention.seq_len=[256,512]. Repeat for more.",
+)
 
 
 def of_project(command: Callable) -> Callable:
     """A decorator that passes the project to a command, and lets `--config` follow its name."""
 
-    @config_option()
+    @config_option
     @click.pass_obj
     @functools.wraps(command)
     def called(settings: Settings, /, overrides: Sequence[str], **options):
@@ -125,20 +124,17 @@ def stem_argument(type: Callable | None = _known, **how) -> Callable:
     return click.argument("stem", type=type, shell_complete=_stem, **how)
 
 
-def only_option(command: Callable) -> Callable:
-    return click.option(
-        "--only",
-        type=_pairs,
-        multiple=True,
-        metavar="AXIS=VALUE,...",
-        callback=lambda context, param, given: [pair for pairs in given for pair in pairs],
-        help="Only cells with these values: seq_len=512,1024,dtype=bfloat16. Repeatable.",
-    )(command)
-
-
 def _listed(name: str, words: str) -> Callable:
     return click.option(name, metavar="NAME,...", callback=_names, help=words)
 
 
+only_option = click.option(
+    "--only",
+    type=_pairs,
+    multiple=True,
+    metavar="AXIS=VALUE,...",
+    callback=lambda context, param, given: [pair for pairs in given for pair in pairs],
+    help="Only cells with these values: seq_len=512,1024,dtype=bfloat16. Repeatable.",
+)
 implementations_option = _listed("--implementations", "Only these implementations.")
 phases_option = _listed("--phases", "Only these phases.")

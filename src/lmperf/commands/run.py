@@ -147,7 +147,7 @@ def run(
     metavar="SECONDS",
     help="How long one step may take: the first call, the check, one round.",
 )
-@config_option()
+@config_option
 @click.pass_obj
 def try_(
     settings: Settings,
