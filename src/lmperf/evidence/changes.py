@@ -25,16 +25,15 @@ from lmperf.evidence.keys import DECLARATIONS, Code, code_of, row_key
 from lmperf.evidence.machine import environment_changes, topology_of
 from lmperf.evidence.plan import Plan
 from lmperf.evidence.project import Project
-from lmperf.evidence.store import Row, write_atomically
+from lmperf.evidence.store import STORE, Row, write_atomically
 
-SUFFIX = ".code.json"
 _NOT_RECORDED = "code, and which of it is not recorded"
 _MOST_NAMES = 8
 
 
 def keep(project: Project, plan: Plan) -> None:
     """Store the parts of a benchmark's keys, so that `Changes.of` can name a later change."""
-    known = _read(project.store, plan.stem)
+    known = _read(project, plan)
     for name in plan.implementations:
         code = code_of(plan.benchmark, name)
         known["codes"] = [one for one in known["codes"] if one != code] + [code]
@@ -42,7 +41,7 @@ def keep(project: Project, plan: Plan) -> None:
             code[part]: symbols for part, symbols in _symbols(plan.benchmark, code).items()
         }
     content = json.dumps(known, indent=1) + "\n"
-    write_atomically(project.store / f"{plan.stem}{SUFFIX}", content.encode())
+    write_atomically(_path(project, plan), content.encode())
 
 
 def _symbols(benchmark: Benchmark, code: Code) -> dict[str, dict[str, str]]:
@@ -51,9 +50,13 @@ def _symbols(benchmark: Benchmark, code: Code) -> dict[str, dict[str, str]]:
     return found | ({"implementation": closure_of(code["entry"]).digests} if code["entry"] else {})
 
 
-def _read(store: Path, stem: str) -> dict[str, Any]:
+def _path(project: Project, plan: Plan) -> Path:
+    return project.directory / STORE / f"{plan.stem}.code.json"
+
+
+def _read(project: Project, plan: Plan) -> dict[str, Any]:
     try:
-        return json.loads((store / f"{stem}{SUFFIX}").read_bytes())
+        return json.loads(_path(project, plan).read_bytes())
     except (OSError, ValueError):  # only messages depend on it
         return {"codes": [], "symbols": {}}
 
@@ -67,7 +70,7 @@ class Changes:
 
     @cached_property
     def _known(self) -> dict[str, Any]:
-        return _read(self.project.store, self.plan.stem)
+        return _read(self.project, self.plan)
 
     @cached_property
     def _environments(self) -> Mapping[str, Mapping[str, Any]]:

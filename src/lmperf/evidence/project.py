@@ -25,7 +25,7 @@ from lmperf.evidence.machine import (
 )
 from lmperf.evidence.plan import FAILURES, Plan, evidence_of
 from lmperf.evidence.repeatability import Repeats
-from lmperf.evidence.store import EVIDENCE, STORE
+from lmperf.evidence.store import EVIDENCE
 from lmperf.measuring import emulated
 from lmperf.workflow import TEMPLATES
 
@@ -66,11 +66,6 @@ class Project:
     def directory(self) -> Path:
         """`report/<machine>` of the machine at hand."""
         return self.report_directory / self.machine.slug
-
-    @property
-    def store(self) -> Path:
-        """`report/<machine>/store` of the machine at hand: every row that was measured here."""
-        return self.directory / STORE
 
     def is_here(self, machine: str) -> bool:
         return machine == self.machine.slug
