@@ -141,7 +141,7 @@ def test_documented_cells_exist_on_a_cpu_and_on_a_gpu(line):
         benchmark = load(stem)
         config, machine = SimpleNamespace(grid_of=lambda _: {}), SimpleNamespace(devices=2)
         project = SimpleNamespace(config=config, preset=preset, machine=machine)
-        offered = Plan(benchmark, tuple(benchmark.cases(preset)), None, "", "cpu")
+        offered = Plan(benchmark, tuple(benchmark.cases(preset)), None, None)
         if words[0] != "measure":  # it measures cells of the grid only
             offered = beyond_the_grid(project, offered, wanted)
         assert select([offered], wanted)[0].cases, preset

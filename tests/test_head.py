@@ -60,5 +60,5 @@ def test_preset_quick_has_keys_of_the_full_preset(tmp_path):
         case, other = one.chosen[0], full.plans[stem].key
         row = {**case.axes, "implementation": case.implementation}
         for phase in one.benchmark.phases_of(case):
-            key = row_key(one.benchmark, {**row, "phase": phase}, one.environment)
+            key = row_key(one.benchmark, {**row, "phase": phase}, one.machine.environment)
             assert key == other({**row, "phase": phase})

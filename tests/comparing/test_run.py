@@ -82,7 +82,7 @@ def test_version_with_another_method_or_without_code_is_refused(repository, monk
     repository.git("checkout", "-q", "HEAD~2", "--", "src")
     monkeypatch.chdir(repository.root)
     benchmark = load("attention")
-    chosen = [Plan(benchmark, tuple(benchmark.cases("cpu")[:1]), None, "", "cpu")]
+    chosen = [Plan(benchmark, tuple(benchmark.cases("cpu")[:1]), None, None)]
     for name, words in (("HEAD^", "cannot be timed in turn"), ("HEAD", "it has no src/lmperf")):
         with pytest.raises(UserError, match=words), version(name) as old:
             old.codes(chosen)

@@ -21,7 +21,7 @@ def timed():
         lines: list[str] = []
         versions = dict.fromkeys((OLD, NEW), working_tree())
         progress = Progress("compare", len(chosen), lines.append)
-        plan = Plan(benchmark, tuple(chosen), None, "", "cpu")
+        plan = Plan(benchmark, tuple(chosen), None, None)
         found = time_versions("cpu", versions, [plan], progress)
         return {side: of["attention"] for side, of in found.items()}, lines
 

@@ -3,8 +3,10 @@
 from dataclasses import replace
 
 from lmperf.benchmarks import load
+from lmperf.evidence.machine import Machine
 from lmperf.evidence.plan import FAILURES, Plan, evidence_of
 
+HERE = Machine("here", "cpu", {"kind": "cpu"})
 GRID = {"batch": [2], "d_head": [16], "dtype": ["float32"], "causal": [False]}
 KERNELS = {**GRID, "implementation": ["eager", "compiled"]}
 STEPS = {"size": ["tiny"], "batch": [1], "dtype": ["float32"], "implementation": ["eager", "sdpa"]}
@@ -14,7 +16,7 @@ ABOUT = {"status": "unsupported", "reason": "not here", "environment": "e" * 16}
 def plan_of(directory, stem, **grid):
     benchmark = load(stem)
     cases = benchmark.cases("cpu", grid)
-    return Plan(benchmark, tuple(cases), evidence_of(benchmark, directory), "environment", "cpu")
+    return Plan(benchmark, tuple(cases), evidence_of(benchmark, directory), HERE)
 
 
 def kernels(directory, *seq_lens):

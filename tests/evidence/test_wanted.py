@@ -13,7 +13,7 @@ from lmperf.evidence.wanted import Wanted, beyond_the_grid, select
 
 def grid(stem, preset="cpu"):
     benchmark = load(stem)
-    return Plan(benchmark, tuple(benchmark.cases(preset)), None, "", "cpu")
+    return Plan(benchmark, tuple(benchmark.cases(preset)), None, None)
 
 
 def only(*texts):

@@ -81,7 +81,7 @@ class Changes:
         return ", ".join([*self._code(row), *self._environment(row)])
 
     def _environment(self, row: Row) -> list[str]:
-        if row["environment"] == self.plan.environment:
+        if row["environment"] == self.plan.machine.environment:
             return []
         then = self._environments.get(row["environment"])
         changes = environment_changes(then, self.project.machine.facts) if then else []

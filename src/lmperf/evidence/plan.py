@@ -15,6 +15,7 @@ from pathlib import Path
 
 from lmperf.benchmark import Benchmark, Case, Timed, ranks_of
 from lmperf.evidence.keys import row_key
+from lmperf.evidence.machine import Machine, topology_of
 from lmperf.evidence.rows import is_loaded
 from lmperf.evidence.store import Evidence, Row, text_of
 
@@ -34,8 +35,7 @@ class Plan:
 
     Attributes:
         cases: the cases that the configuration asks for.
-        environment, topology: of the machine; part of each key.
-        kind: kind of the device that measures: cuda, mps or cpu.
+        machine: the machine that measures; its environment and topology are part of each key.
         head: the cases that are measured first.
         quick: whether only those are measured; the view has the rows of all cases.
         again: statuses, or `LOADED`, that are measured again although their rows are fresh.
@@ -45,9 +45,7 @@ class Plan:
     benchmark: Benchmark
     cases: tuple[Case, ...]
     evidence: Evidence
-    environment: str
-    kind: str
-    topology: str = ""
+    machine: Machine
     head: frozenset[Case] = frozenset()
     quick: bool = False
     again: frozenset[str] = frozenset()
@@ -70,12 +68,13 @@ class Plan:
     @property
     def gpus(self) -> int:
         """The number of devices that its job must hold: on CUDA a GPU for each rank, else one."""
-        ranks = (ranks_of(self.benchmark, case) for case in self.chosen if self.kind == "cuda")
-        return max(ranks, default=1)
+        ranks = (ranks_of(self.benchmark, case) for case in self.chosen)
+        return max(ranks, default=1) if self.machine.kind == "cuda" else 1
 
     def key(self, columns: Mapping[str, object]) -> str:
         """Return the key that a row with these columns would get if it were measured now."""
-        return row_key(self.benchmark, columns, self.environment, self.topology)
+        topology = topology_of(self.machine.facts)
+        return row_key(self.benchmark, columns, self.machine.environment, topology)
 
     @cached_property
     def _read(self) -> tuple[list[Row], list[str]]:

@@ -20,7 +20,6 @@ from lmperf.evidence.machine import (
     measurable,
     preset_of,
     read_facts,
-    topology_of,
     torch_version,
 )
 from lmperf.evidence.plan import FAILURES, Plan, evidence_of
@@ -132,9 +131,7 @@ class Project:
             benchmark,
             tuple(measurable(benchmark, cases, devices, emulates)),
             evidence_of(benchmark, self.directory),
-            self.machine.environment,
-            self.machine.kind,
-            topology_of(self.machine.facts),
+            self.machine,
             frozenset(measurable(benchmark, head, devices, emulates)),
             self.is_quick,
             FAILURES if self.config.retry_failed else frozenset(),

@@ -157,7 +157,7 @@ class _Job:
             row |= {"status": "failed_check", "reason": reason}
         return {
             **row,
-            "environment": plan.environment,
+            "environment": plan.machine.environment,
             "gpus": ";".join(self._gpus),
             "commit": commit_words(self._commit),
             "measured_at": at,
