@@ -119,9 +119,8 @@ STATUSES = {
 # Every name of a model size -> the short name of the size.
 _SHORT_SIZES = {
     **{name: size.short for name, size in SIZES.items()},
-    **{alias: SIZES[name].short for alias, name in ALIASES.items()},
     # Published write-ups name sizes as the course of 2025 does.
-    **{name: SIZES[canonical].short for name, canonical in COURSES[2025].items()},
+    **{alias: SIZES[name].short for alias, name in (ALIASES | COURSES[2025]).items()},
 }
 # Column -> the names in it, in reading order.
 ORDERS: dict[str, tuple[str, ...]] = {
