@@ -1,16 +1,12 @@
 """`lmperf run --against`: rows of the evidence, measured again."""
 
 import csv
-import re
 
-import pytest
-
-pytestmark = pytest.mark.process
-
-VERDICT = r"reproduced within|differs by|cannot be judged: (measured beside|unresolved)"
+from made_up import OK, pretend, rounds
 
 
-def test_rows_are_measured_again_by_their_key(folder, lmperf):
+def test_rows_are_measured_again_by_their_key(folder, lmperf, monkeypatch):
+    pretend(monkeypatch, lambda *_: OK | rounds(1.0))
     assert lmperf("measure", "flash_attention")[0] == 0
     assert lmperf("list", "flash_attention")[1].count(": fresh") == 2
 
@@ -18,11 +14,12 @@ def test_rows_are_measured_again_by_their_key(folder, lmperf):
     before = evidence.read_bytes()
     row, *others = csv.DictReader(evidence.read_text().splitlines())
     assert len(others) == 3
-    code, out, said = lmperf("run", "--row", row["key"], "--against", "here")
-    assert code in (0, 1), said
-    assert re.search(rf"^Against here: batch=1, .*, {row['phase']}$", out, re.MULTILINE)
-    verdict = out.splitlines()[-1]
-    assert re.search(VERDICT, verdict) and (code == 0) == ("reproduced within" in verdict)
+    for ms, expected, verdict in ((1.0, 0, "reproduced within"), (2.0, 1, "differs by")):
+        pretend(monkeypatch, lambda *_, ms=ms: OK | rounds(ms))
+        code, out, said = lmperf("run", "--row", row["key"], "--against", "here")
+        assert code == expected, said
+        against = next(line for line in out.splitlines() if line.startswith("Against here: batch"))
+        assert against.endswith(f", {row['phase']}") and verdict in out.splitlines()[-1]
     assert evidence.read_bytes() == before
 
     outside = ("--only", "seq_len=33", "--implementations", "sdpa", "--phases", "forward")

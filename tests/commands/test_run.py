@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from made_up import pretend
+from made_up import OK, pretend, rounds
 
 from lmperf.benchmark import Implementation
 from lmperf.benchmarks import load
@@ -13,17 +13,20 @@ from lmperf.errors import UserError
 pytestmark = pytest.mark.process
 
 
-def test_run_prints_verdicts_and_stores_nothing(folder, lmperf):
+def test_run_prints_verdicts_and_stores_nothing(folder, lmperf, monkeypatch):
+    times = {"eager": 2.0, "sdpa": 1.0}
+    together = OK | {"together": "one"}
+    pretend(monkeypatch, lambda case, _: together | rounds(times[case.implementation]))
     code, out, said = lmperf("run", "flash_attention", "--phases", "forward")
     assert code == 0, said
     assert out.startswith("Forward, batch 1, heads 1, length 32, d_head 16, float32, causal")
     (line,) = [line for line in out.splitlines() if line.startswith("SDPA")]
-    assert any(line.count(word) for word in ("faster", "slower", "same", "unresolved"))
+    assert "2.00x" in line and "faster" in line
     assert "over PyTorch" in out and "backward" not in out
     assert not (folder / "report").exists()
 
 
-def test_try_shows_errors_and_exits_with_1_if_a_function_is_wrong(folder, lmperf):
+def test_try_shows_the_errors_of_each_tensor(lmperf):
     narrow = ("--as", "attention", "--implementations", "eager", "--phases")
     code, out, said = lmperf("try", "my_functions:attention", *narrow, "backward")
     assert code == 0, said
@@ -33,15 +36,11 @@ def test_try_shows_errors_and_exits_with_1_if_a_function_is_wrong(folder, lmperf
     assert all(f"error of {tensor}" in header for tensor in ("dQ", "dK", "dV")), said
     (mine,) = (line for line in out.splitlines() if line.startswith("mine"))
     assert len(re.findall(r"\d\.\de-\d\d", mine)) >= 5  # largest, bound, and three tensors
-    code, out, said = lmperf("try", "my_functions:doubled", *narrow, "forward")
-    assert code == 1
-    assert "- gate failed, withheld, mine (1 row): " in out and "float64 reference" in out
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["try", "my_functions:absent", "--as", "attention"], "has no absent"),
         (
             ["try", "my_absent:attention", "--as", "attention"],
             "there is no module my_absent",
@@ -95,6 +94,7 @@ def test_try_takes_several_values_of_an_axis(lmperf, monkeypatch):
         raise UserError("no further")
 
     monkeypatch.setattr(run, "_measured_now", measured_now)
+    monkeypatch.setattr(run, "problem_of", lambda *_: "")
     grid = "{seq_len: [32, 64, 128], d_head: [32, 16], dtype: [float32, tf32, bfloat16]}"
     several = ("--only", "seq_len=32,64,dtype=float32,bfloat16", "--implementations", "sdpa")
     lmperf(
@@ -110,18 +110,14 @@ def test_try_takes_several_values_of_an_axis(lmperf, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("kind", "peer", "arguments"),
+    ("kind", "peer", "arguments", "preset", "cell"),
     [
-        ("ddp", "ddp", "module"),
-        ("fsdp", "fsdp2", "module, compute_dtype=None"),
-        ("sharded_optimizer", "zero_redundancy", "params, optimizer_cls, **options"),
-    ],
-)
-@pytest.mark.parametrize(
-    ("preset", "cell"),
-    [
-        ("cpu", {"size": "tiny", "context_length": "32", "batch": "4", "ranks": "2"}),
-        ("gpu", {"size": "0.13B", "context_length": "128", "batch": "4", "ranks": "2"}),
+        ("ddp", "ddp", "module", "cpu", ("tiny", 32)),
+        ("fsdp", "fsdp2", "module, compute_dtype=None", "gpu", ("0.13B", 128)),
+        (
+            *("sharded_optimizer", "zero_redundancy", "params, optimizer_cls, **options"),
+            *("cpu", ("tiny", 32)),
+        ),
     ],
 )
 def test_try_of_a_strategy_measures_its_peer_only(
@@ -140,17 +136,20 @@ def test_try_of_a_strategy_measures_its_peer_only(
     _, out, said = lmperf("try", "my_strategy:wrap", "--as", kind, *where)
     assert "no further" in said, said
     assert {case.implementation for case in found} == {peer, "mine"} and len(found) == 2
-    assert {name: str(found[0].axes[name]) for name in cell} == cell
+    axes = found[0].axes
+    assert (axes["size"], axes["context_length"]) == cell
+    assert (axes["batch"], axes["ranks"]) == (4, 2)
     size = {"cpu": "tiny", "gpu": "small"}[preset]
     assert out.startswith("distributed: my_strategy:wrap beside ")
-    assert f"; size {size}, context {cell['context_length']}, batch 4, ranks 2" in out
+    assert f"; size {size}, context {cell[1]}, batch 4, ranks 2" in out
 
 
-def test_run_measures_benchmarks_outside_the_configuration(lmperf):
+def test_run_measures_benchmarks_outside_the_configuration(lmperf, monkeypatch):
+    pretend(monkeypatch, lambda *_: {"status": "ok", "value": 12.5})
     narrow = ("--only", "subject=float32 + float32,experiment=accumulation")
     code, out, said = lmperf("run", "mixed_precision", *narrow)
     assert code == 0, said
-    assert "10.0001" in out or "ok" in out
+    assert "12.5" in out
 
 
 def test_strategies_need_several_devices(lmperf, monkeypatch):
@@ -178,6 +177,7 @@ def test_try_ignores_other_custom_implementations(folder, lmperf, monkeypatch):
         raise UserError("no further")
 
     monkeypatch.setattr(run, "_measured_now", measured_now)
+    monkeypatch.setattr(run, "problem_of", lambda *_: "")
     assert lmperf("try", "my_functions:attention", "--as", "attention")[2].endswith("further\n")
     assert found == [
         (

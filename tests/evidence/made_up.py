@@ -15,12 +15,17 @@ OK = {"status": "ok", "median_ms": 1.0, "max_error": 0.0, "error_bound": 1e-5}
 ROUNDS_MS = (1.0, 1.004, 0.998, 1.002, 0.997, 1.003)
 
 
+def rounds(ms):
+    """The columns of a time: its median, and rounds that are hardly apart."""
+    return {"median_ms": ms, "rounds_ms": ";".join(repr(ms * factor) for factor in ROUNDS_MS)}
+
+
 def timed(folder, cases, factor=lambda number: 1.0, at="1", **columns):
     """Write evidence of `attention` into a folder: a time for each case, times its factor."""
     rows = [
         {**case.axes, "implementation": case.implementation, "phase": "forward", **OK}
-        | {"rounds_ms": ";".join(repr(ms * factor(number)) for ms in ROUNDS_MS)}
-        | {"median_ms": factor(number), "measured_at": at, "key": at, "environment": "e"}
+        | rounds(factor(number))
+        | {"measured_at": at, "key": at, "environment": "e"}
         | columns
         for number, case in enumerate(cases)
     ]
