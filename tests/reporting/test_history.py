@@ -1,11 +1,11 @@
 """The history of a machine's evidence, in a Git repository with a few commits."""
 
 import json
-import subprocess
 from pathlib import Path
 
 import planted
 import pytest
+import repository
 
 from lmperf.evidence.store import write_view
 from lmperf.reporting.comparing import ANOTHER_RUN
@@ -26,19 +26,14 @@ class Checkout:
         for row in self.rows:
             row.pop("stem")
         self.environments = {"e1": dict(planted.H200)}
-        self.git("init", "--quiet")
-
-    def git(self, *arguments):
-        who = ("-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false")
-        subprocess.run(["git", "-C", self.root, *who, *arguments], check=True)
+        repository.git(root, "init", "-q")
 
     def commit(self, subject: str) -> "Checkout":
         folder = self.root / "report" / MACHINE
         write_view(folder / "evidence/lrpe.csv", self.rows)
         facts = {"machine": MACHINE, "preset": "gpu", "environments": self.environments}
         (folder / "machine.json").write_text(json.dumps(facts))
-        self.git("add", "-A")
-        self.git("commit", "--quiet", "--allow-empty", "-m", subject)
+        repository.commit(self.root, subject)
         return self
 
     def measure(self, factor: float = 1.0, rows=slice(None), **columns):
@@ -91,7 +86,7 @@ def test_damaged_evidence_of_a_commit_is_not_compared(checkout):
     checkout.measure(2.0).commit("Slower")
     path = checkout.root / "report" / MACHINE / "evidence/lrpe.csv"
     path.write_text(path.read_text().replace("2027-01-01T00:00", "2027-01-01T01:00", 1))
-    checkout.git("commit", "--quiet", "-am", "Edit by hand")
+    repository.commit(checkout.root, "Edit by hand")
     edited, slower = checkout.steps()
     assert "line 2 is damaged" in edited.damaged["lrpe"] and edited.found.rows.empty
     assert "lrpe: not compared" in edited.summary[0]
