@@ -39,7 +39,6 @@ def test_changed_line_endings_are_one_cause(published, lmperf):
 @pytest.mark.parametrize(
     ("name", "damage", "words"),
     [
-        (CSV, lambda text: text.replace(",", ";"), "a spreadsheet saved it"),
         (CSV, lambda text: text.replace("ok", "OK"), "lines are damaged"),
         (CSV, lambda _: None, "does an ignore file of Git name *.csv?"),
         (
@@ -48,7 +47,7 @@ def test_changed_line_endings_are_one_cause(published, lmperf):
             "line 1 is a conflict marker of a merge",
         ),
     ],
-    ids=["spreadsheet", "edited", "ignored", "merge"],
+    ids=["edited", "ignored", "merge"],
 )
 def test_write_up_stays_when_its_evidence_is_damaged(published, lmperf, name, damage, words):
     before, path = pages(published), published / name
