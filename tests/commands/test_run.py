@@ -26,16 +26,19 @@ def test_run_prints_verdicts_and_stores_nothing(folder, lmperf, monkeypatch):
     assert not (folder / "report").exists()
 
 
-def test_try_shows_the_errors_of_each_tensor(lmperf):
-    narrow = ("--as", "attention", "--implementations", "eager", "--phases")
-    code, out, said = lmperf("try", "my_functions:attention", *narrow, "backward")
+def test_try_shows_the_errors_of_each_tensor(lmperf, monkeypatch):
+    errors = {"max_error": 3e-6, "error_dq": 1e-6, "error_dk": 2e-6, "error_dv": 3e-6}
+    pretend(monkeypatch, lambda *_: OK | rounds(1.0) | errors)
+    narrow = ("--as", "attention", "--implementations", "eager", "--phases", "backward")
+    code, out, said = lmperf("try", "my_functions:attention", *narrow)
     assert code == 0, said
     assert out.startswith("flash_attention: my_functions:attention beside PyTorch; batch 1, ")
     assert [line.split()[0] for line in out.splitlines()[4:6]] == ["PyTorch", "mine"], out
     header = next(line for line in out.splitlines() if "error of" in line)
     assert all(f"error of {tensor}" in header for tensor in ("dQ", "dK", "dV")), said
     (mine,) = (line for line in out.splitlines() if line.startswith("mine"))
-    assert len(re.findall(r"\d\.\de-\d\d", mine)) >= 5  # largest, bound, and three tensors
+    shown = re.findall(r"\d\.\de-\d\d", mine)
+    assert shown == ["3.0e-06", "1.0e-05", "1.0e-06", "2.0e-06", "3.0e-06"], "with its bound"
 
 
 @pytest.mark.parametrize(
