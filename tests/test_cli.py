@@ -85,13 +85,13 @@ def test_config_option_works_before_and_after_the_command(tmp_path, monkeypatch,
     assert "seq_len=256" not in listed and "d_head=64" not in listed
 
 
-def test_refused_file_operation_is_reported_in_one_line(monkeypatch, capfd, number=errno.ENOSPC):
+def test_refused_file_operation_is_reported_in_one_line(monkeypatch, capfd):
     def refused(*arguments):
-        raise OSError(number, os.strerror(number), "report/here")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "report/here")
 
     monkeypatch.setattr(options, "load_config", refused)
     assert cli.main(["list"]) == 2
-    assert capfd.readouterr().err == f"lmperf: report/here: {os.strerror(number)}\n"
+    assert capfd.readouterr().err == f"lmperf: report/here: {os.strerror(errno.ENOSPC)}\n"
 
 
 @pytest.mark.parametrize(("encoding", "printed"), [("latin-1", b"\xb5 ?"), ("ascii", b"? ?")])

@@ -53,7 +53,8 @@ def test_each_kind_is_in_every_benchmark_that_takes_it(repository, lmperf, optio
     assert set(entries.values()) == {ENTRY}
 
 
-def test_init_overwrites_nothing(repository, lmperf, there="config/config.yaml"):
+def test_init_overwrites_nothing(repository, lmperf):
+    there = "config/config.yaml"
     path = repository / there
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("mine\n")

@@ -59,10 +59,10 @@ def assert_copies_are_current(model):
         assert torch.equal(layer.copy, layer.weight.bfloat16())
 
 
-def gradients(model, way, dtype=AUTOCAST):
+def gradients(model, way):
     """The loss, and the gradient of each parameter, of a way to run the model."""
     run, (tokens, targets) = way(twin_of(model)), tokens_of()
-    with autocast(dtype, "cpu"):
+    with autocast(AUTOCAST, "cpu"):
         loss = loss_of(run, tokens, targets)
     loss.backward()
     return {"loss": loss.detach(), **{name: p.grad for name, p in model.named_parameters()}}

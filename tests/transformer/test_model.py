@@ -13,8 +13,8 @@ def small_model(**changes) -> TransformerLM:
     return TransformerLM(VOCAB, 24, **(shape | changes))
 
 
-def some_tokens(batch: int = 2, seq_len: int = 24) -> torch.Tensor:
-    return torch.randint(0, VOCAB, (batch, seq_len), generator=torch.Generator().manual_seed(1))
+def some_tokens(seq_len: int = 24) -> torch.Tensor:
+    return torch.randint(0, VOCAB, (2, seq_len), generator=torch.Generator().manual_seed(1))
 
 
 def test_rms_norm_agrees_with_torch():
