@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 
@@ -33,6 +32,7 @@ from lmperf.reporting.words import count, listed
 
 # What a row measured; its key and its other columns may be rewritten without a measurement.
 _MEASURED = ("status", "rounds_ms", "measured_at")
+NEWEST = 5
 
 
 @dataclass(frozen=True)
@@ -95,15 +95,13 @@ class Step:
         return comparison_forms.table(self.found, rows, str(self.commit))
 
 
-def steps(machine: str, root: Path, most: int = 0) -> list[Step]:
-    """The steps of a machine's evidence from commit to commit, newest first.
-
-    most: how many of the newest commits to compare with the one before; 0 means all.
+def steps(machine: str, root: Path) -> list[Step]:
+    """The steps of a machine's evidence to each of its NEWEST commits, newest first.
 
     Raises:
         UserError: Git cannot be read.
     """
-    commits = [*commits_of(machine, root)][-(most + 1) if most else 0 :]
+    commits = [*commits_of(machine, root)][-(NEWEST + 1) :]
     states = ((commit, _at(commit, machine, root)) for commit in commits)
     made = (_step(old, *new) for (_, old), new in pairwise(states))
     return [step for step in made if step.summary][::-1]
@@ -149,21 +147,13 @@ def _measured(evidence: Evidence, stem: str) -> Counter:
 class History(Section):
     """The newest commits of the evidence, or why Git cannot tell them."""
 
-    newest = 5
+    newest = NEWEST
 
-    @cached_property
-    def _read(self) -> tuple[list[Step], str]:
+    @property
+    def read(self) -> tuple[list[Step], str]:
+        """The steps, and why Git cannot tell them; or nothing."""
         machine, root = foreign.plain(self.evidence.machine), self.evidence.repository
         try:
-            return steps(machine, root, most=self.newest), ""
+            return steps(machine, root), ""
         except UserError as error:
             return [], foreign.taken(str(error))
-
-    @property
-    def steps(self) -> list[Step]:
-        return self._read[0]
-
-    @property
-    def why(self) -> str:
-        """Why Git cannot tell; or nothing."""
-        return self._read[1]
