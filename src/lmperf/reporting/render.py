@@ -171,20 +171,16 @@ class Page:
             *tables.made(self.evidence, frame, lines.split(), [*columns], split.split(), **options)
         ]
         is_first = all(title != shown.title for shown in self.tables)
-        self.tables += made
         heading = [f"## {title}"] * bool(title and made and is_first)
-        return "\n\n".join([*heading, *map(self._shown, made)])
-
-    def ready(self, table: Table) -> str:
-        """A table that a calculation has made."""
-        self.tables.append(table)
-        return self._shown(table)
+        return "\n\n".join([*heading, *map(self.ready, made)])
 
     def every_row(self, stem: str) -> str:
         """Tables with all rows of a benchmark."""
         return "\n\n".join(map(self.ready, measured.tables(self.evidence, load(stem))))
 
-    def _shown(self, table: Table) -> str:
+    def ready(self, table: Table) -> str:
+        """A table that a calculation has made."""
+        self.tables.append(table)
         text = formats.FORMATS[self.form](table)
         # The first table of a page shows how.
         if self.told or not (key := formats.again(table)):
