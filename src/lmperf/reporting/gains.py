@@ -151,10 +151,6 @@ class Gain:
         return Range.of(self.rows["ratio"])
 
     @property
-    def cells(self) -> Count:
-        return Count(len(self.rows), len(self.timed))
-
-    @property
     def verdict(self) -> str:
         """That of all rows; else whether the mean exceeds the mean of their noise floors."""
         if len(said := {*self.rows["verdict"]}) == 1:

@@ -289,7 +289,7 @@ def _mean(gain: Gain) -> Cell:
     ends = f"({ratio(low)[:-1]}-{ratio(high)[:-1]})" if len(gain.rows) > 1 else ""
     said = gain.verdict if gain.verdict in (SAME, UNRESOLVED) else ""
     words = " ".join(filter(None, (ratio(gain.mean), ends, said)))
-    return Cell(words, gain.mean, low, high, gain.cells.k, verdict=gain.verdict)
+    return Cell(words, gain.mean, low, high, len(gain.rows), verdict=gain.verdict)
 
 
 def text(column: str, header: str | None = None, words: str = "") -> Quantity:

@@ -126,7 +126,8 @@ class Compared:
             timed = having(pairs(self.evidence, self.stem, *ways), phase=self.phases)
             with suppress(NotMeasured):
                 gain = Gain(timed)
-                found.append((other, gain, Count(gain.cells.k, int(timed["ratio"].notna().sum()))))
+                judged = Count(len(gain.rows), int(timed["ratio"].notna().sum()))
+                found.append((other, gain, judged))
         most = max((judged.k for *_, judged in found), default=0)
         known = some([one for one in found if 2 * one[2].k >= most], f"{self.name} is not compared")
         return min(known, key=lambda one: one[1].mean)
