@@ -28,10 +28,6 @@ class Rows:
     stem: str
     frame: pd.DataFrame
 
-    def __bool__(self) -> bool:
-        """Whether there is a row."""
-        return not self.frame.empty
-
     def __len__(self) -> int:
         return len(self.frame)
 
