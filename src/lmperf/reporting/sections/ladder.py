@@ -64,7 +64,7 @@ class Ladder(Section):
 
     def over(self, rung: str, base: str) -> Gain:
         """The speed-ups of a rung over another one, of these cells."""
-        found = pairs(self.evidence, STEM, WAYS[rung].axes, WAYS[base].axes)
+        found = pairs(self.evidence, STEM, WAYS[rung]._asdict(), WAYS[base]._asdict())
         return Gain(found[found.index.isin(self.every.frame.index)])
 
     @property
@@ -213,7 +213,7 @@ def _bases(cell: tuple[tuple, pd.DataFrame]) -> pd.Series:
     """Of each step of a cell the axes of the step that it is compared with, or None."""
     _, rows = cell
     below = {one.name: rung_below(one, {*rows["rung"]}) for one in (*RUNGS, *FLOAT8)}
-    return rows["rung"].map(lambda name: WAYS[below[name].name].axes if below[name] else None)
+    return rows["rung"].map(lambda name: WAYS[below[name].name]._asdict() if below[name] else None)
 
 
 def _bar(row: dict, line: str) -> Iterator[dict]:

@@ -39,10 +39,6 @@ class Way(NamedTuple):
             return f"{EAGER} {numerics}"
         return f"{numerics}, {implementation_words(self.implementation)}"
 
-    @property
-    def axes(self) -> dict[str, str]:
-        return self._asdict()
-
 
 GRAPH, GRAPH_NARROW = Way("graph", AUTOCAST), Way("graph", NARROW)
 FUSED, FUSED_NARROW = Way("fused_blocks", AUTOCAST), Way("fused_blocks", NARROW)
@@ -91,7 +87,7 @@ def compared(evidence: Evidence, ours: Way, base: Way) -> pd.DataFrame:
 
     Columns as of `gains.pairs`. Steps that cannot be compared are left out.
     """
-    both = pairs(evidence, STEM, ours.axes, base.axes)
+    both = pairs(evidence, STEM, ours._asdict(), base._asdict())
     both = both[both.index.isin(steps(evidence).index)]
     return both[both["holds"] & both["ratio"].notna()]
 
