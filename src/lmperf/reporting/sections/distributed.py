@@ -126,8 +126,7 @@ class Distributed(Section):
 
     @cached_property
     def _batches(self) -> list[int]:
-        names = [family + self.suffix for family in HEAD]
-        rows = having(self._several, implementation=names, **self.cell)
+        rows = having(self._several, implementation=[*self.words], **self.cell)
         rows = some(rows, "no strategy of the first table ran")
         return sorted(int(batch) for batch in rows["batch"].unique())
 
@@ -165,14 +164,13 @@ class Distributed(Section):
     @cached_property
     def head(self) -> Rows:
         """The rows of the first table, at its smallest and its largest batch."""
-        return self.strategies(*(family + self.suffix for family in HEAD))
+        return self.strategies(*self.words)
 
     @cached_property
     def drawn(self) -> Rows:
         """The ledger of the strategies of the first table, of steps that hold, at the largest
         batch: the smaller it is, the more a profiler makes the GPUs wait."""
-        names = [family + self.suffix for family in HEAD]
-        rows = self.within(self.ledger, implementation=names, holds=True).frame
+        rows = self.within(self.ledger, implementation=[*self.words], holds=True).frame
         return self.ledger.kept(rows[rows["batch"] == rows["batch"].max()])
 
     @property
