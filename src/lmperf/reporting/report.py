@@ -74,7 +74,9 @@ def files_of_overview(project: Project) -> dict[str, str]:
     here, found, own = project.machine.slug, evidences(project), project.own_templates
     this = next((one for one in found if one.machine == here), None)
     if this is None:
-        text = unmeasured(project, found, own)
+        nobody = Evidence(here, {}, others=found)
+        page = Page("unmeasured", nobody, own=own)
+        text = page.render(can_measure=project.can_measure)
     else:
         this.others = [one for one in found if one is not this]
         page = Page(REPORT, this, own=own, root=f"{this.link}/")
@@ -95,12 +97,6 @@ def site_of(project: Project) -> Site:
     for evidence in found:
         evidence.repository = project.root
     return Site(found, project.report_directory, project.own_templates)
-
-
-def unmeasured(project: Project, found: list[Evidence], own: Path | None) -> str:
-    """The write-up of a machine without evidence: how to measure, and what others have."""
-    nobody = Evidence(project.machine.slug, {}, others=found)
-    return Page("unmeasured", nobody, own=own).render(can_measure=project.can_measure)
 
 
 def render_machine(project: Project, machine: str) -> None:
