@@ -87,7 +87,7 @@ class Losses(Section):
     @property
     def stated(self) -> dict:
         """How the losses were measured, as the benchmark declares it: steps, learning rate."""
-        return load(STEM).stated if self.step else {}
+        return load(STEM).stated
 
     @property
     def runs(self) -> Range:

@@ -96,8 +96,8 @@ class Report(Section):
     @cached_property
     def _rows(self) -> pd.DataFrame:
         """What all rows have in common."""
-        names = ["state", "signs", "marks", "gpus", "measured_at", "implementation"]
-        names += ["max_error", "error_bound", "environment"]
+        names = ["state", "signs", "gpus", "measured_at", "implementation"]
+        names += ["max_error", "error_bound"]
         found = [
             self.evidence.rows(stem)[names].assign(stem=stem)
             for stem in stems()
