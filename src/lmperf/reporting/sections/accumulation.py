@@ -97,11 +97,6 @@ class Accumulation:
         return is_wider and f"{self.result:.4f}" == f"{product:.4f}"
 
     @property
-    def additions_are_rounded(self) -> bool:
-        """Whether the sum is narrower than float32 and as wide as its addends."""
-        return self.accumulator == self.addend_dtype != "float32"
-
-    @property
     def binades(self) -> list[Binade]:
         """The additions between powers of two, from small to large sums, from the second on."""
         before, increments = self.sums[1:-1], np.diff(self.sums[1:])

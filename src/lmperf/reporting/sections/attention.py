@@ -40,7 +40,7 @@ class Attention(Section):
     Its peaks beside matrices of scores, and the first length without room.
     """
 
-    phases, plain = PHASES, PLAIN
+    phases = PHASES
 
     @cached_property
     def every(self) -> Rows:

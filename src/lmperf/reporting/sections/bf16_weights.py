@@ -42,10 +42,6 @@ class Bf16Weights(Section):
                 return way
         raise NotMeasured("no step was measured with bf16 weights")
 
-    @property
-    def is_graph(self) -> bool:
-        return self.way == GRAPH_NARROW
-
     @cached_property
     def steps(self) -> Rows:
         """The steps with bf16 weights and their `loss`.

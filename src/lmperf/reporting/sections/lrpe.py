@@ -76,8 +76,7 @@ class Lrpe(Section):
     def leads(self) -> list[str]:
         """The lead, then those that it is compared with."""
         there = self.every.valid.frame["implementation"].values
-        found = some([name for name in LEADS if name in there], "md_lrpe_cosine was not measured")
-        return found
+        return some([name for name in LEADS if name in there], "md_lrpe_cosine was not measured")
 
     @property
     def lead(self) -> str:

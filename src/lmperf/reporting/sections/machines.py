@@ -29,10 +29,6 @@ class Machines(Section):
         return [self.evidence, *self.evidence.others]
 
     @cached_property
-    def names(self) -> list[str]:
-        return [one.machine for one in self.every]
-
-    @cached_property
     def facts(self) -> Rows:
         """A line for each machine."""
         return self.table_rows(map(facts_of, self.every))
@@ -48,11 +44,6 @@ class Machines(Section):
         frame = having(shared(self.every, STEPS), phase="train_step")
         return Rows(self.evidence, "", frame)
 
-    @property
-    def cell(self) -> str:
-        """The axes of a train step."""
-        return " ".join(name for name in load(STEPS).identity if name != "phase")
-
     @cached_property
     def ratios(self) -> Rows:
         """A line for each two machines, benchmark with common cells, and what bounds these."""
@@ -60,7 +51,7 @@ class Machines(Section):
 
     def beside(self, quantity: Quantity) -> list[Quantity]:
         """A quantity of each machine."""
-        return across("machine", self.names, quantity)
+        return across("machine", [one.machine for one in self.every], quantity)
 
 
 def facts_of(evidence: Evidence) -> dict[str, object]:

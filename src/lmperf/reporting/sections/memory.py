@@ -58,8 +58,6 @@ class Memory(Section):
     autocast), over_ours (of a custom model or peer), and the shares of the predicted peak.
     """
 
-    step, single, half = STEP, SINGLE, HALF
-
     @cached_property
     def every(self) -> Rows:
         return self.rows(STEM, with_changes(self.evidence.rows(STEM)))
@@ -86,20 +84,11 @@ class Memory(Section):
         return int(self.head.frame["context_length"].mode().max()) if self.head else 0
 
     @property
-    def components(self) -> list[str]:
+    def component_columns(self) -> list[Quantity]:
         """The components that any predicted train step has."""
         rows = self.steps.frame
-        return [name for name in COMPONENTS if (rows[f"{name}_mib"] > 0).any()]
-
-    @property
-    def component_columns(self) -> list[Quantity]:
-        return [known(f"{name}_mib", name.replace("_", " ")) for name in self.components]
-
-    @cached_property
-    def peers(self) -> Rows:
-        """The rows of custom models and peers."""
-        rows = self.every.frame
-        return self.every.kept(rows[rows["implementation"] != OURS])
+        names = [name for name in COMPONENTS if (rows[f"{name}_mib"] > 0).any()]
+        return [known(f"{name}_mib", name.replace("_", " ")) for name in names]
 
     def autocast(self, context: int) -> Autocast:
         """What bf16 autocast changes at a context."""

@@ -55,10 +55,6 @@ class MemoryLadder(Section):
         kept = rows["kept_gib"].groupby(rows["size"]).transform("max")
         return self.rows(STEM, rows.assign(weights_gib=kept))
 
-    @property
-    def context(self) -> int:
-        return int(self.every.only("context_length"))
-
     @predicate
     def is_measured(self) -> bool:
         return self.every

@@ -120,10 +120,6 @@ class MemoryTimeline(Section):
         return self.rows(STEM, blocks.assign(number=number).drop_duplicates(same))
 
     @property
-    def most_blocks(self) -> int:
-        return int(max(self.kind("block")["position"], default=0))
-
-    @property
     def streams(self) -> Rows:
         """One tensor of the residual stream for each size (Y4)."""
         rows = self.kind("stream").drop_duplicates(CELL[:3])

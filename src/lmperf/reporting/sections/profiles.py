@@ -165,11 +165,6 @@ class Profiles(Section):
         return self.eager["matmul_share"] < 0.5 < self.single["matmul_share"]
 
     @property
-    def matmul_gain(self) -> float:
-        """How many times as fast matmuls are in bf16 as in float32."""
-        return self.single[MATMUL] / self.eager[MATMUL]
-
-    @property
     def adamw_bytes(self) -> int:
         """Bytes that AdamW moves for each weight."""
         return ADAMW_VALUES * dtype_of(self.last["dtype"]).bytes

@@ -82,11 +82,6 @@ class RanksMemory(Section):
         return self.several.within(self.every, **where).one
 
     @property
-    def buckets_gib(self) -> float:
-        """GiB of DistributedDataParallel's buckets, which hold all gradients."""
-        return self.moment(self.several.ddp, "before_step")["gradients_mib"] / MIB_IN_GIB
-
-    @property
     def sequences(self) -> int:
         """Sequences of each GPU at the smallest batch of the first table."""
         return max(1, self.several.few // self.several.ranks)

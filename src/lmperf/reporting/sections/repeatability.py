@@ -30,7 +30,7 @@ class Repeatability(Section):
 
     def apart(self, kind: str) -> Range:
         """How far the times of a kind differ."""
-        if self.number(kind) < LEAST_PAIRS:
+        if len(self.of_kind(kind)) < LEAST_PAIRS:
             raise NotMeasured(f"too few rows of kind {kind} were measured twice")
         return Range.of(self.of_kind(kind)["apart"])
 
@@ -38,22 +38,19 @@ class Repeatability(Section):
         """The rows of a kind that were measured twice."""
         return having(self.evidence.twice, noise_kind=kind)
 
-    def number(self, kind: str) -> int:
-        return len(self.of_kind(kind))
-
     @property
     def assumed(self) -> list[str]:
         """The kinds whose noise floor is assumed, since too few rows were measured twice."""
         kinds = KINDS if self.evidence.is_cuda else KINDS[:-1]
         if "end_to_end" not in self.evidence.stems:
             kinds = KINDS[:1]
-        few = [kind for kind in kinds if self.number(kind) < LEAST_PAIRS]
+        few = [kind for kind in kinds if len(self.of_kind(kind)) < LEAST_PAIRS]
         return [ASSUMED[kind] for kind in some(few, "all noise floors are measured")]
 
     @property
     def has_steps(self) -> bool:
         """Whether enough steps that keep the device busy were measured twice."""
-        return self.number(STEP) >= LEAST_PAIRS
+        return len(self.of_kind(STEP)) >= LEAST_PAIRS
 
     @property
     def moved(self) -> int:
