@@ -41,8 +41,10 @@ class Machines(Section):
     @cached_property
     def steps(self) -> Rows:
         """The train steps whose cells at least two machines have, of no single benchmark."""
-        frame = having(shared(self.every, STEPS), phase="train_step")
-        return Rows(self.evidence, "", frame)
+        rows = pd.concat([one.rows(STEPS).assign(machine=one.machine) for one in self.every])
+        found = rows.groupby([*load(STEPS).identity], dropna=False)["machine"].transform("nunique")
+        rows = rows[found > 1].reset_index(drop=True)
+        return self.rows("", having(rows, phase="train_step"))
 
     @cached_property
     def ratios(self) -> Rows:
@@ -82,13 +84,6 @@ def ceilings(evidence: Evidence) -> Iterator[dict]:
             "rate": rate,
             "sheet": evidence.sheet_tflops(dtype) if is_matmul else bandwidth,
         }
-
-
-def shared(machines: Sequence[Evidence], stem: str) -> pd.DataFrame:
-    """The rows of a benchmark whose cells at least two of the machines have."""
-    rows = pd.concat([one.rows(stem).assign(machine=one.machine) for one in machines])
-    found = rows.groupby([*load(stem).identity], dropna=False)["machine"].transform("nunique")
-    return rows[found > 1].reset_index(drop=True)
 
 
 def ratios(machines: Sequence[Evidence]) -> Iterator[dict]:
