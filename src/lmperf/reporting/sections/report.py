@@ -10,7 +10,7 @@ from functools import cached_property
 import pandas as pd
 
 from lmperf.benchmarks import load, stems
-from lmperf.reporting.evidence import WITHHELD, Evidence, some
+from lmperf.reporting.evidence import WITHHELD, some
 from lmperf.reporting.sections import Section
 from lmperf.reporting.sections.steps import GRAPH, GRAPH_NARROW, usual
 from lmperf.reporting.words import Count, NotMeasured, listed
@@ -37,11 +37,6 @@ class Report(Section):
         """The instructions that matter for matmuls and that this processor does not have."""
         name = str(self.evidence.environment.get("cpu_model"))
         return LACKS.get(name.rpartition(", ")[2], [])
-
-    @property
-    def several(self) -> list[Evidence]:
-        """The other machines that have the section on several GPUs."""
-        return [one for one in self.evidence.others if one.is_cuda and "distributed" in one.stems]
 
     def versions(self, fact: str) -> str:
         """A fact of all environments, cut at a plus: ``2.10.0 and 2.11.0``; or nothing."""
