@@ -18,13 +18,11 @@ from lmperf.reporting.words import MIB, MIB_IN_GIB, NotMeasured
 from lmperf.transformer.memory import predicted_memory
 from lmperf.transformer.sizes import SHORT
 
-STEM, NONE, EACH, STEP = "checkpointing", "eager", "checkpoint_1", "train_step"
+STEM, NONE, STEP = "checkpointing", "eager", "train_step"
 
 
 class Checkpointing(Section):
     """Train steps by the size of the checkpoints, with their predicted peaks."""
-
-    each_layer = EACH
 
     @cached_property
     def every(self) -> Rows:

@@ -41,7 +41,6 @@ USUAL_CONTEXT = 1024
 class EndToEnd(Section):
     """Forward, backward and train steps by size, context, batch, dtype and implementation."""
 
-    half, cell = AUTOCAST, "size context_length batch"
     of_steps = staticmethod(of_steps)
 
     @cached_property

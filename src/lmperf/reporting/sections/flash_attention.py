@@ -42,8 +42,7 @@ class FlashAttention(Section):
     `shown`. Of these rows it shows the longest causal ones of the widest head first: `longest`.
     """
 
-    plain, peers, phases = PLAIN, PEERS, PHASES
-    fastest = FASTEST
+    peers, phases, fastest = PEERS, PHASES, FASTEST
 
     @cached_property
     def every(self) -> Rows:

@@ -48,7 +48,6 @@ ADAMW_VALUES = 7
 class Profiles(Section):
     """Time of a phase by class of kernels. `busy` is the time in which kernels run, `wall` all."""
 
-    attention_parts = ("scores", "softmax", "values")
     colours = {one.words: one.colour for one in CLASSES.values()}
 
     @property
