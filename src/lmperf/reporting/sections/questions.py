@@ -78,12 +78,6 @@ class Questions(Section):
         times = wide.loc[size].iloc[-1].dropna()
         return size, times.iloc[[0, -1]]
 
-    @property
-    def growth(self) -> tuple[float, float]:
-        """How many times as many tokens take how many times the time in `by_context`."""
-        (short, long), (first, last) = self.by_context[1].index, self.by_context[1]
-        return long / short, last / first
-
     @cached_property
     def slowed(self) -> pd.Series:
         """The smallest step that waits and that autocast makes longer than float32 (`ms_base`)."""

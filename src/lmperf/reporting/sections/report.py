@@ -53,18 +53,9 @@ class Report(Section):
 
     @property
     def nccl(self) -> str:
-        if not (version := self._settings.get("NCCL_VERSION")):
+        if not (version := self.evidence.environment.get("settings", {}).get("NCCL_VERSION")):
             raise NotMeasured("no version of NCCL")
         return version.partition("-")[0]
-
-    @property
-    def has_no_multicast(self) -> bool:
-        """Whether NCCL was kept from NVLink multicast (NVLS)."""
-        return self._settings.get("NCCL_NVLS_ENABLE") == "0"
-
-    @property
-    def _settings(self) -> dict[str, str]:
-        return self.evidence.environment.get("settings", {})
 
     @property
     def nvlinks(self) -> int:
