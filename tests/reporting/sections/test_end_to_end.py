@@ -72,3 +72,9 @@ def test_attention_saves_memory_if_every_peak_is_lower(peak, saves):
     said = sentence(page_of(*rows), "Attention inside a model")
     assert f"SDPA 2.00x at context 1024 (large), with a peak {100 - peak / 20.48:.1f} %" in said
     assert ("The matrix of scores is never stored." in said) is saves
+
+
+def test_passes_of_two_models_are_not_compared():
+    forward, backward = (step(10, phase=phase) for phase in ("forward", "backward"))
+    assert "takes" in sentence(page_of(forward, backward), "Where the GPU is the limit")
+    assert sentence(page_of(forward, backward | {"batch": "8"}), "Where the GPU") is None

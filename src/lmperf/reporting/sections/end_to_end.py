@@ -140,7 +140,7 @@ class EndToEnd(Section):
         rows = having(self.ours, implementation=EAGER, phase=["forward", "backward"])
         rows = rows[rows["holds"] & ~rows["waits"]]
         wide = rows.pivot_table("ms", [*CELL, "dtype"], "phase").dropna()
-        if wide.columns.size < 2:
+        if wide.empty or wide.columns.size < 2:
             raise NotMeasured("no forward and backward of one model")
         over = wide["backward"] / wide["forward"]
         return {
