@@ -159,3 +159,9 @@ def test_larger_batch_that_needs_no_graph_is_said(waits):
 def test_loaded_steps_are_not_compared():
     rows = rung("graph", 10.0), step("0.97B", AUTOCAST, "sdpa_graph", 20.0, marks="loaded")
     assert "the fused one is" not in page(*rows).text
+
+
+def test_page_without_float32_weights_at_the_usual_batch():
+    narrow = rung("bf16_graph", 50.0)
+    assert "(batch 8)" in page(narrow, rung("graph", 90.0, batch=8)).text
+    assert "With float32 weights" in page(narrow, facts=planted.CPU).text

@@ -195,7 +195,7 @@ class WhatToRun(Section):
             failed[failed["way"].isin(COLUMNS)] if self.evidence.is_cuda else failed.iloc[:0],
             self.fastest.assign(implementation="fastest"),
             self.held.assign(implementation="held", waits=False),
-            self.best_larger.assign(implementation="larger"),
+            self.best_larger.assign(implementation="larger", of_peak=np.nan),
         ]
         return self.rows("", in_reading_order(parts))
 
@@ -266,7 +266,7 @@ class WhatToRun(Section):
 
 
 def in_reading_order(parts: list[pd.DataFrame]) -> pd.DataFrame:
-    rows = pd.concat([of for of in parts if len(of)])
+    rows = pd.concat([of for of in parts if len(of)] or parts)
     return sorted_for_reading(rows, ["size"]).reset_index(drop=True)
 
 
