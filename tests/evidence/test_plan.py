@@ -113,3 +113,14 @@ def test_rows_of_a_phase_that_a_case_lacks_do_not_count(tmp_path):
     fewer = kernels(tmp_path, 32)
     fewer.benchmark.phases_of = lambda case: ("forward",)
     assert len(fewer.rows) == len(fewer.cases) and not fewer.due
+
+
+def test_ranks_need_gpus_and_their_links(tmp_path):
+    plan = plan_of(tmp_path, "collectives")
+    facts = {"kind": "cuda", "devices": 2, "links": {"0-1": "NV18"}}
+    on_gpus = replace(plan, machine=Machine("two", "cuda", facts))
+    assert (plan.gpus, on_gpus.gpus) == (1, 2)
+    [case] = plan.cases[:1]
+    row = {**case.axes, "implementation": case.implementation, "phase": "forward"}
+    slow = replace(on_gpus, machine=Machine("two", "cuda", facts | {"links": {"0-1": "PHB"}}))
+    assert on_gpus.key(row) != slow.key(row)

@@ -32,6 +32,16 @@ def test_predictions_within_five_percent_count(off, within):
     assert said in page.text
 
 
+def test_changes_by_autocast_are_counted_if_there_are_several():
+    def page(*contexts):
+        rows = [peak(1000, context=n) for n in contexts]
+        rows += [peak(980, context=n) | {"dtype": "autocast_bfloat16"} for n in contexts]
+        return planted.page("memory", planted.evidence(*rows)).text
+
+    assert "train steps by -2.0 %." in page(128)
+    assert "train steps by -2.0 %; 2 of 2 fall by more than 1 %" in page(128, 512)
+
+
 def point(kind, position=0, **values):
     cell = {"size": "2.0B", "context_length": 512, "batch": 4, "dtype": SINGLE}
     kinds = {"phase": "train_step", "table": kind, "position": position}

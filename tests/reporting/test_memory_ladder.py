@@ -59,7 +59,15 @@ def test_table_needs_two_peaks(rungs_shown, says):
     rows = rungs(dict.fromkeys(rungs_shown, 1024))
     assert ladder(*rows).is_measured == says
     page = planted.page("memory", planted.evidence(*rows)).text
-    assert ('alt="The peak of each technique"' in page) == says and 'alt=""' not in page
+    assert ('alt="Memory of a train step"' in page) == says and 'alt=""' not in page
+
+
+def test_cell_has_two_peaks_of_the_table():
+    rest = rungs(dict.fromkeys(("graph", "bf16_graph", "fused_blocks"), 1024))
+    two = rungs(dict.fromkeys(("float32", "autocast"), 1024), context_length=512)
+    assert ladder(*rest, *two).every.only("context_length") == 512
+    one = rungs({"bf16_graph": 1024}, context_length=512, size="2.0B")
+    assert [*ladder(*two, *one).peaks.index] == ["2.0B", "3.4B"]
 
 
 def checkpoints(each=1.4, **none):

@@ -179,7 +179,10 @@ def closed_form(gib):
         ("Larger batches pay", lambda many: batches(1.3, many), 1.44, 1.42),
         (
             "**Hooks hide communication**",
-            lambda share: [*steps(overlapped=100), profiled("overlapped", 100, hidden=share)],
+            lambda low: [
+                *steps(overlapped=100),
+                profiled("overlapped", 100, hidden=0.6, hidden_share_low=low),
+            ],
             0.51,
             0.49,
         ),

@@ -70,6 +70,8 @@ class Bf16Weights(Section):
         """Whether bf16 weights are faster than the best step with float32 weights at some size."""
         best = self.run.wide.sort_values("ms").drop_duplicates("size")
         found = [self._over(Way(*base), rows["size"]) for base, rows in best.groupby("way")]
+        if not any(map(len, found)):
+            raise NotMeasured("bf16 weights are not compared with float32 weights")
         return any((of["verdict"] == FASTER).any() for of in found)
 
     def _over(self, base: Way, sizes) -> pd.DataFrame:

@@ -44,14 +44,12 @@ class MemoryLadder(Section):
         stored = rows["dtype"].map(lambda dtype: dtype_of(dtype).bytes).astype(float)
         kept = rows["parameters"] * VALUES_A_PARAMETER * stored / GIB
         rows = rows.assign(implementation=rows["rung"], kept_gib=kept)
-        valid = rows["state"].isna() & rows["peak_gib"].notna()
-        cells = rows[valid].groupby(["context_length", "batch", "size"])["peak_gib"].size()
-        cells = some(cells[cells > 1], "no size has the peaks of two rungs")
-        context, batch = cells.groupby(["context_length", "batch"]).sum().idxmax()
-        sizes = [*cells[context, batch].index]
+        shown = having(rows[rows["state"].isna()], implementation=[*SHOWN])
+        peaks = shown.groupby(["context_length", "batch", "size"])["peak_gib"].count()
+        several = some(peaks[peaks > 1], "no size has the peaks of two rungs of the table")
+        context, batch = several.groupby(["context_length", "batch"]).sum().idxmax()
+        sizes = [*peaks[context, batch].loc[lambda number: number > 0].index]
         rows = having(rows, context_length=context, batch=batch, size=sizes)
-        if having(rows[valid[rows.index]], implementation=[*SHOWN])["implementation"].nunique() < 2:
-            raise NotMeasured("no two rungs of the table have a peak")
         kept = rows["kept_gib"].groupby(rows["size"]).transform("max")
         return self.rows(STEM, rows.assign(weights_gib=kept))
 

@@ -124,7 +124,8 @@ class Profiles(Section):
         shown = having(self.usual.frame, phase=STEP)
         words = shown["way"]
         if not self.has_several_ways:
-            shown = having(self.usual.frame, phase=["forward", "backward", STEP])
+            way = self.last[["dtype", "implementation"]]
+            shown = having(self.usual.frame, phase=["forward", "backward", STEP], **way)
             words = shown["phase"].map(phase_words)
         return self.usual.kept(shown.assign(step=pd.Categorical(words, [*dict.fromkeys(words)])))
 

@@ -192,11 +192,12 @@ class WhatToRun(Section):
         shown, failed = self.shown, self.steps[self.steps["state"].notna()]
         parts = [
             shown.assign(shown=shown["way"].map(lambda way: way.words)),
-            failed[failed["way"].isin(COLUMNS)] if self.evidence.is_cuda else failed.iloc[:0],
             self.fastest.assign(implementation="fastest"),
             self.held.assign(implementation="held", waits=False),
-            self.best_larger.assign(implementation="larger", of_peak=np.nan),
         ]
+        if self.evidence.is_cuda:
+            parts.append(failed[failed["way"].isin(COLUMNS)])
+            parts.append(self.best_larger.assign(implementation="larger", of_peak=np.nan))
         return self.rows("", in_reading_order(parts))
 
     @cached_property
