@@ -75,7 +75,7 @@ def test_gain_is_of_the_whole_ladder():
     assert made.gained == ["small", "large"] == made.sizes
 
 
-def test_ladder_of_graphs_alone_repeats_the_first_tables():
+def test_graphs_of_the_first_tables_alone_are_no_ladder():
     rows = [rung("graph", 10.0), rung("bf16_graph", 9.0)]
     why = "## Why"
     assert why not in planted.page("report", planted.evidence(*rows)).text

@@ -164,7 +164,9 @@ def test_loaded_steps_are_not_compared():
 def test_page_without_float32_weights_at_the_usual_batch():
     narrow = rung("bf16_graph", 50.0)
     assert "(batch 8)" in page(narrow, rung("graph", 90.0, batch=8)).text
-    for text in (page(narrow).text, page(narrow, facts=planted.CPU).text):
+    larger = rung("bf16_weights", 50.0), rung("float32", 90.0, batch=8)
+    for made in (page(narrow), page(narrow, facts=planted.CPU), page(*larger, facts=planted.CPU)):
+        text = made.text
         assert "## What to run" in text
         for said in ("With float32 weights", "belong to", "not time", "do not make it faster"):
             assert said not in text

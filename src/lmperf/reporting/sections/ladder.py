@@ -78,7 +78,10 @@ class Ladder(Section):
 
     @cached_property
     def frame(self) -> pd.DataFrame:
-        """The rungs, under their names as `implementation`, if there is more than the graphs."""
+        """The rungs, under their names as `implementation`.
+
+        Raises NotMeasured if there is one, or only those of the tables above.
+        """
         rows = usual(self.evidence)
         rows = rows[rows["rung"].notna()]
         names = {*rows.loc[rows["state"].isna(), "rung"]}

@@ -44,11 +44,12 @@ class MemoryLadder(Section):
         stored = rows["dtype"].map(lambda dtype: dtype_of(dtype).bytes).astype(float)
         kept = rows["parameters"] * VALUES_A_PARAMETER * stored / GIB
         rows = rows.assign(implementation=rows["rung"], kept_gib=kept)
-        shown = having(rows[rows["state"].isna()], implementation=[*SHOWN])
-        peaks = shown.groupby(["context_length", "batch", "size"])["peak_gib"].count()
+        valid = rows["state"].isna() & rows["peak_gib"].notna()
+        shown = having(rows[valid], implementation=[*SHOWN])
+        peaks = shown.groupby(["context_length", "batch", "size"]).size()
         several = some(peaks[peaks > 1], "no size has the peaks of two rungs of the table")
         context, batch = several.groupby(["context_length", "batch"]).sum().idxmax()
-        sizes = [*peaks[context, batch].loc[lambda number: number > 0].index]
+        sizes = [*peaks[context, batch].index]
         rows = having(rows, context_length=context, batch=batch, size=sizes)
         kept = rows["kept_gib"].groupby(rows["size"]).transform("max")
         return self.rows(STEM, rows.assign(weights_gib=kept))
