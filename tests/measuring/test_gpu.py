@@ -1,8 +1,15 @@
 """Faults and times on a real GPU; the rest of this folder needs none."""
 
+import os
+import subprocess
+import sys
+from statistics import median
+
 import pytest
 import torch
 import toys
+
+from lmperf.measuring.supervisor import Job
 
 pytestmark = [pytest.mark.process, pytest.mark.gpu]
 SIZE = {"size": [8]}
@@ -46,3 +53,34 @@ def test_ranks_on_two_gpus_measure_and_fail_together(measured):
         *("ok", "failed_check", "crash", "timeout", "ok")
     ]
     assert rows["right"][0]["device_ms"] > 0
+
+
+_PROFILED = """
+import time, torch
+from lmperf.measuring.device_time import device_time
+x = torch.ones(8, device="cuda")
+def step():
+    for _ in range(2000):
+        x.add_(1.0)
+def reading():
+    torch.cuda.synchronize()
+    began = time.perf_counter()
+    step()
+    torch.cuda.synchronize()
+    return time.perf_counter() - began
+def least():
+    return min(reading() for _ in range(30))
+reading()
+before = least()
+assert device_time(lambda: step).launches == 2000
+print(least() / before)
+"""
+
+
+def test_launches_are_as_fast_after_a_profiled_step():
+    environ = Job(toys.Steps(), "cuda", []).environ(os.devnull, [])
+    ratios = [
+        float(subprocess.check_output([sys.executable, "-c", _PROFILED], env=environ))
+        for _ in range(5)
+    ]
+    assert median(ratios) < 1.1

@@ -103,8 +103,11 @@ class Group:
         self._beside = len(cases)
         for case in cases:
             self.prepare(case)
+        # Collections during timed calls skip what earlier cases and the compiler have left.
+        gc.freeze()
         for phase in self._benchmark.phases:
             self._time(phase)
+        gc.unfreeze()
         self._ready, self._shared, self._weights = {}, {}, Weights()
         _reset_compiler()
         self._recover()
