@@ -36,7 +36,7 @@ def measured(said):
         ]
         found = defaultdict(list)
 
-        def save(rows):
+        def save(_, rows):
             for row in rows:
                 found[row["implementation"]].append(row)
 

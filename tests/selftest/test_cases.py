@@ -15,6 +15,7 @@ from lmperf.evidence.machine import Machine
 from lmperf.evidence.project import Project
 from lmperf.measuring import rounds
 from lmperf.measuring.group import Group
+from lmperf.measuring.isolation import Worlds
 from lmperf.measuring.ranks import Alone
 from lmperf.measuring.supervisor import seed_of
 from lmperf.reporting.selftest import HELD
@@ -54,7 +55,7 @@ def rows_of(case):
             found[phase] = {"state": None, "marks": None, **row}
 
     seed = seed_of(benchmark, [planted])
-    Group(benchmark, [planted], (), (), "cpu", seed, Alone(), tell).run()
+    Group(benchmark, [planted], (), (), "cpu", seed, Alone(), tell, Worlds()).run()
     frame = pd.DataFrame.from_dict(found, orient="index")
     return frame.reindex(columns=[*dict.fromkeys([*frame, "reason", "median_ms"])])
 

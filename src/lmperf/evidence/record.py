@@ -133,10 +133,10 @@ class _Job:
     def measure(self, plan: Plan, groups: Sequence[list[Case]], append: Append) -> None:
         """Measure groups; `append` gets the signed rows of each."""
         progress = Progress(self._stem, sum(map(len, groups)), self._say)
-        kind, waiting = self._project.machine.kind, iter(groups)
+        kind = self._project.machine.kind
         supervisor = Supervisor(plan.benchmark, kind, progress, self._locks, self._gpus)
 
-        def save(rows: Rows) -> None:
+        def save(group: Sequence[Case], rows: Rows) -> None:
             at = _now()  # the rows of a case belong together by this time
             signed = [self._signed(plan, row, at) for row in rows]
             append(signed)
@@ -144,7 +144,6 @@ class _Job:
             self._record(supervisor.facts)
             statuses = Counter(row["status"] for row in signed)
             words = ", ".join(f"{number} {status}" for status, number in statuses.items())
-            group = next(waiting)
             progress.done(len(group), f"{plan.benchmark.group_name(group[0].cell)}: {words}")
 
         supervisor.measure(groups, save)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -25,11 +26,13 @@ from lmperf.measuring.clock import Clock, now
 from lmperf.measuring.device_time import device_time
 from lmperf.measuring.failures import Failed, Harmful, Row, failure_row, lacks_memory
 from lmperf.measuring.guards import Guard
+from lmperf.measuring.isolation import Worlds
 from lmperf.measuring.memory import out_of_memory, phase_memory
 from lmperf.measuring.ranks import Alone
 from lmperf.measuring.sensors import MOST_LOAD, Load
 from lmperf.measuring.weights import Weights
 
+_LASTING = "lasting"  # status of a step that changed what cannot be put back
 _IMPORT_S = 30.0  # the first look at memory on a CPU imports for seconds
 
 
@@ -46,13 +49,6 @@ class _Ready:
     guard: Guard | None
     columns: dict[str, Row] = field(default_factory=dict)
 
-    @contextmanager
-    def calls(self) -> Iterator[None]:
-        """The context of calls, such as one that allows TF32."""
-        of_work = self.work.context() if self.work.context else nullcontext()
-        with of_work, self.guard.settings() if self.guard else nullcontext():
-            yield
-
 
 class Group:
     """The cases of a group.
@@ -63,6 +59,7 @@ class Group:
         seed: of the inputs.
         team: the ranks that measure together, or `ranks.Alone`.
         tell: sends the supervisor a message.
+        worlds: those of the implementations that this process has measured.
     """
 
     def __init__(
@@ -75,10 +72,12 @@ class Group:
         seed: int,
         team: Alone,
         tell: Callable[..., None],
+        worlds: Worlds,
     ):
         self._benchmark, self._cases, self._done, self._alone = benchmark, cases, done, alone
         self._device, self._seed, self._team, self._tell = device, seed, team, tell
-        self._clock, self._weights = Clock(device, team), Weights()
+        self._clock, self._weights, self._worlds = Clock(device, team), Weights(), worlds
+        self._contexts: dict[Case, Callable[[], AbstractContextManager]] = {}
         self._pid = os.getpid() if team.rank is None else os.getppid()
         self._is_kernel = getattr(benchmark, "clock", None) == "kernel"
         self._shared: dict[str, dict[str, Any]] = {}
@@ -108,7 +107,7 @@ class Group:
         for phase in self._benchmark.phases:
             self._time(phase)
         gc.unfreeze()
-        self._ready, self._shared, self._weights = {}, {}, Weights()
+        self._ready, self._shared, self._contexts, self._weights = {}, {}, {}, Weights()
         _reset_compiler()
         self._recover()
 
@@ -119,12 +118,16 @@ class Group:
     def _rows(self, case: Case, phase: str, *rows: Row) -> None:
         self._done = {*self._done, (case, phase)}
         found = [{"status": "ok", **row, "seed": self._seed} for row in rows]
+        for row in found if self._worlds.apart else ():
+            row["marks"] = ";".join(filter(None, (row.get("marks"), "process")))
         self._tell(rows=found, case=self._cases.index(case), phase=phase)
 
     def _step(
         self, words: str, case: Case, phase: str | None, run: Callable[[], Any], lasts_s: float = 0
     ) -> Any:
         """Run a step of a case on every rank, and return its result.
+
+        End the process if the step changed what cannot be put back.
 
         lasts_s: how long the step takes beyond what a step usually takes.
 
@@ -134,17 +137,43 @@ class Group:
         self._tell(step=words, case=self._cases.index(case), phase=phase, lasts_s=lasts_s)
         failure = result = None
         try:
-            result = run()
+            with self._within(case, often=words == "timing"):
+                result = run()
         except Exception as error:
             failure = failure_row(error)
             if isinstance(error, Harmful):
                 self._tell(failed=failure)
                 os._exit(1)
+        if self._worlds.lasting:
+            failure = {"status": _LASTING, "reason": ", ".join(self._worlds.lasting)}
         if failure := self._team.agreed(failure):
+            if failure["status"] == _LASTING:
+                self._end_as_changed(failure["reason"])
             del result
             self._recover()
             raise Failed(dict(failure))
         return result
+
+    def _end_as_changed(self, changed: str) -> None:
+        if not self._team.is_first:
+            signal.pause()  # the end of one rank would end the first one before it has told
+        self._tell(changed=changed)
+        os._exit(1)
+
+    @contextmanager
+    def _within(self, case: Case, often: bool = False) -> Iterator[None]:
+        """The context of a step: what the implementation has set, if it is not the project's, and
+        in it the context of the case, such as one that allows TF32."""
+        one = self._benchmark.external.get(case.implementation)
+        world = self._worlds.of(one.name, one.module, often) if one else nullcontext()
+        with world, self._contexts.get(case, nullcontext)():
+            yield
+
+    @contextmanager
+    def _ours(self, case: Case) -> Iterator[None]:
+        """The context of code of the project in a step of another implementation."""
+        with self._worlds.of(None), self._contexts.get(case, nullcontext)():
+            yield
 
     def _recover(self) -> None:
         """Free what a step has left; end the process if its device no longer works."""
@@ -178,6 +207,7 @@ class Group:
             return
         try:
             work = self._step("preparing", case, None, partial(self._workload, case))
+            self._contexts[case] = work.context or nullcontext
             if len(self._cases) > 1:
                 self._step("preparing", case, None, partial(self._weights.keep, work.resident))
             self._check(case, work, phases)
@@ -223,28 +253,27 @@ class Group:
         phases = [phase for phase in phases if phase in work.phases]
         guard = self._guard(case)
         ready = _Ready(work, guard)
-        with ready.calls():
-            if work.expect is not None:
-                self._step("checking", case, None, partial(self._part_of_gate, work.expect))
-            began = now()
-            for phase in phases:
-                self._step("first call", case, phase, partial(self._call, work, phase))
-            seconds = {"compile_s": (now() - began) / 1e9} if work.compiles or guard else {}
-            for phase in phases:
-                # Also the first call that has all state of an optimizer.
-                run = partial(self._memory, work, phase)
-                found = self._step("memory", case, phase, run, lasts_s=_IMPORT_S)
-                one = work.phases[phase]
-                counted = {"flops": one.flops, "full_flops": one.full_flops, "bytes": one.bytes}
-                ready.columns[phase] = {**counted, **seconds, **found}
-            if phases and work.gate is not None:
-                gated = self._step("checking", case, None, partial(self._gate, work, phases))
-                if gated["status"] != "ok":
-                    raise Failed({**seconds, **work.columns, **gated})
-                ready.columns = {phase: of | gated for phase, of in ready.columns.items()}
-            for phase in phases if guard else ():
-                check = partial(guard.prepared, work, phase)
-                self._step("looking for cheats", case, phase, check)
+        if work.expect is not None:
+            self._step("checking", case, None, partial(self._part_of_gate, work.expect))
+        first_s = 0.0
+        for phase in phases:
+            first_s += self._step("first call", case, phase, partial(self._call, work, phase))
+        seconds = {"compile_s": first_s} if work.compiles or guard else {}
+        for phase in phases:
+            # Also the first call that has all state of an optimizer.
+            run = partial(self._memory, work, phase)
+            found = self._step("memory", case, phase, run, lasts_s=_IMPORT_S)
+            one = work.phases[phase]
+            counted = {"flops": one.flops, "full_flops": one.full_flops, "bytes": one.bytes}
+            ready.columns[phase] = {**counted, **seconds, **found}
+        if phases and work.gate is not None:
+            gated = self._step("checking", case, None, partial(self._gate, work, phases))
+            if gated["status"] != "ok":
+                raise Failed({**seconds, **work.columns, **gated})
+            ready.columns = {phase: of | gated for phase, of in ready.columns.items()}
+        for phase in phases if guard else ():
+            check = partial(guard.prepared, work, phase)
+            self._step("looking for cheats", case, phase, check)
         columns = self._team.largest(work.columns)
         ready.columns = {phase: columns | of for phase, of in ready.columns.items()}
         self._ready[case] = ready
@@ -254,11 +283,14 @@ class Group:
             return None
         # A CUDA graph writes every result to the same memory, by design.
         keeps_results = self._is_kernel and not case.axes.get("cuda_graph")
-        return Guard(self._device, self._team, keeps_results)
+        return Guard(self._device, self._team, keeps_results, partial(self._ours, case))
 
-    def _call(self, work: Workload, phase: str) -> None:
+    def _call(self, work: Workload, phase: str) -> float:
+        """Call a phase; return how many seconds it takes."""
+        began = now()
         work.phases[phase].run(work.phases[phase].before())
         self._clock.synchronize()
+        return (now() - began) / 1e9
 
     def _gate(self, work: Workload, phases: list[str]) -> Row:
         return self._team.worst(dict(self._part_of_gate(partial(work.gate, phases)).columns))
@@ -375,14 +407,13 @@ class Group:
             run, is_look = self._clock.stretch, True
         elif one.guard and is_look:
             parts = one.guard.parts(calls)
-        with one.calls():
-            for part in parts:
-                found, result = run(one.work, phase, part)
-                times += found
-                (all_ms,) = self._team.longest([(now() - began) / 1e6])
-                if one.guard:
-                    one.guard.timed(one.work, phase, result, is_look)
-                del result
+        for part in parts:
+            found, result = run(one.work, phase, part)
+            times += found
+            (all_ms,) = self._team.longest([(now() - began) / 1e6])
+            if one.guard:
+                one.guard.timed(one.work, phase, result, is_look)
+            del result
         return times, all_ms
 
     def _finished(self, case: Case, phase: str, row: Row) -> Row:
@@ -408,16 +439,15 @@ class Group:
 
     def _profiled(self, one: _Ready, phase: str, call_ms: float) -> Row:
         columns: Row = {}
-        with one.calls():
-            if self._is_kernel:
-                saved = 2**20 * one.columns[phase].get("saved_mib", 0.0)
-                columns |= self._clock.host(one.work, phase, call_ms, saved)
-            if self._device == "cuda" and (one.guard or not self._is_kernel):
-                measured = device_time(partial(self._prepared_call, one.work, phase))
-                if one.guard:
-                    clocks = self._clock.ratios.get(id(one.work.phases[phase]), (1.0, 1.0))
-                    one.guard.finished(clocks, measured.device_ms, call_ms)
-                columns |= {} if self._is_kernel else measured.columns(call_ms)
+        if self._is_kernel:
+            saved = 2**20 * one.columns[phase].get("saved_mib", 0.0)
+            columns |= self._clock.host(one.work, phase, call_ms, saved)
+        if self._device == "cuda" and (one.guard or not self._is_kernel):
+            measured = device_time(partial(self._prepared_call, one.work, phase))
+            if one.guard:
+                clocks = self._clock.ratios.get(id(one.work.phases[phase]), (1.0, 1.0))
+                one.guard.finished(clocks, measured.device_ms, call_ms)
+            columns |= {} if self._is_kernel else measured.columns(call_ms)
         return columns
 
     def _prepared_call(self, work: Workload, name: str) -> Callable[[], object]:

@@ -2,15 +2,14 @@
 
 A call that is timed writes to new inputs from a seed that nobody can predict, and its result is
 compared with the reference: a cached result, or work that is left for later, is wrong. Further:
-torch's settings are put back, memory must not grow, two results must not share memory, and two
-clocks must agree.
+memory must not grow, two results must not share memory, and two clocks must agree.
 """
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from itertools import accumulate, pairwise
 from time import perf_counter, process_time, sleep  # bound before an implementation runs
 from typing import Any
@@ -36,50 +35,32 @@ _OUTLIVES = 1.2
 # Device events must show this share of the time of all slices by the host's clock.
 _CLOCKS_AGREE = 0.8
 
-_SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
-    "gradients": (torch.is_grad_enabled, torch.set_grad_enabled),
-    "default dtype": (torch.get_default_dtype, torch.set_default_dtype),
-    "threads": (torch.get_num_threads, torch.set_num_threads),
-    "float32 matmul precision": (
-        torch.get_float32_matmul_precision,
-        torch.set_float32_matmul_precision,
-    ),
-    "deterministic algorithms": (
-        torch.are_deterministic_algorithms_enabled,
-        torch.use_deterministic_algorithms,
-    ),
-}
-
 
 class Guard:
-    """Checks one case; all checks but `settings` raise WrongResult.
+    """Checks one case; its checks raise WrongResult.
 
     Args:
         device: cuda, mps or cpu.
         team: the ranks that measure together, or `ranks.Alone`.
         keeps_results: whether results must outlive the next call.
+        ours: returns the context of the project's own code between calls.
 
     Attributes:
-        marks: their names say what the implementation does that does not make it wrong: `settings`
-            (it changes torch's), `reused_output` (two results share memory).
+        marks: their names say what the implementation does that does not make it wrong:
+            `reused_output` (two results share memory).
     """
 
-    def __init__(self, device: str, team: Alone, keeps_results: bool):
+    def __init__(
+        self,
+        device: str,
+        team: Alone,
+        keeps_results: bool,
+        ours: Callable[[], AbstractContextManager],
+    ):
         self._device, self._team, self._keeps_results = device, team, keeps_results
+        self._ours = ours
         self.marks: dict[str, None] = {}
         self._live: dict[str, list[int]] = {}
-
-    @contextmanager
-    def settings(self) -> Iterator[None]:
-        """A context for calls, after which torch's settings are put back."""
-        before = {name: read() for name, (read, _) in _SETTINGS.items()}
-        try:
-            yield
-        finally:
-            for name, (read, put) in _SETTINGS.items():
-                if read() != before[name]:
-                    put(before[name])
-                    self.marks["settings"] = None
 
     def prepared(self, work: Workload, name: str) -> None:
         """Check a phase before it is timed."""
@@ -126,7 +107,7 @@ class Guard:
         self._refuse_growth(live)
         if not is_look or work.check is None:
             return
-        with self.settings():
+        with self._ours():
             require(work.check(name, result))
 
     def finished(self, clocks: tuple[float, float], device_ms: float, call_ms: float) -> None:

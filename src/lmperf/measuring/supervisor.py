@@ -3,7 +3,8 @@
 One worker measures all groups, one after another. It sends a message before each step of a case. If
 the next one does not come in time, or the worker ends, the case that ran has failed; a new worker
 goes on with what has no row. A case whose process ended is tried once more, since somebody may have
-killed it. Whatever ends this process ends the worker, and loses the group that it measured.
+killed it. An implementation that changes what cannot be put back is measured after all others, in a
+worker of its own. Whatever ends this process ends the worker, and loses the group that it measured.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ import pickle
 import tempfile
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import takewhile
 from typing import Any
 
 from lmperf.benchmark import Benchmark, Case
@@ -28,7 +30,7 @@ from lmperf.measuring.sensors import Gpus
 
 Row = dict[str, Any]
 Rows = dict[tuple[Case, str], list[Row]]
-Save = Callable[[list[Row]], None]
+Save = Callable[[list[Case], list[Row]], None]
 # Seconds until a worker has imported torch; between two looks at the GPUs, and at a silent worker.
 _START_LIMIT_S, _LOOK_S, _WAIT_S = 180.0, 0.05, 5.0
 # Time-outs after which an implementation is not run again.
@@ -47,6 +49,7 @@ class Job:
         benchmark: with the phases that are measured.
         done: (case, phase) pairs that have rows.
         alone: cases that ran out of memory beside the others of their group.
+        apart: whether all cases are of an implementation that changes what cannot be put back.
         on_request: whether calls of the only case are timed on request (`worker._serve`).
     """
 
@@ -55,6 +58,7 @@ class Job:
     groups: list[list[Case]]
     done: frozenset[tuple[Case, str]] = frozenset()
     alone: frozenset[Case] = frozenset()
+    apart: bool = False
     on_request: bool = False
 
     def environ(self, cache: str, gpus: Sequence[str]) -> dict[str, str]:
@@ -99,11 +103,12 @@ class Supervisor:
         self._died: Counter[tuple[Case | None, str | None]] = Counter()
         self._timeouts: Counter[str] = Counter()
         self._alone: set[Case] = set()
+        self._apart: set[str] = set()
         self._said: set[str] = set()
         self.facts: dict[str, Any] = {}
 
     def measure(self, groups: Sequence[list[Case]], save: Save) -> None:
-        """Measure the groups; `save` takes the rows of each as soon as it is done.
+        """Measure the groups; `save` takes each, and its rows, as soon as it is done.
 
         Raises:
             UserError: no worker can be started.
@@ -111,16 +116,28 @@ class Supervisor:
         left, rows = deque(groups), {}
         with empty_cache() as cache:
             while left:
+                one = self._set_apart(left[0])
+                together = [*takewhile(lambda group, one=one: self._set_apart(group) == one, left)]
                 try:
-                    with self._worker(left, rows, cache) as worker:
-                        self._follow(worker, left, rows, save)
+                    with self._worker(together, rows, cache, one is not None) as worker:
+                        self._follow(worker, left, len(left) - len(together), rows, save)
                 except _Lost as lost:
                     self._record(lost, left[0], rows)
+                except _Changed as changed:
+                    self._progress.note(str(changed))
+                    self._apart.add(changed.name)
+                    left = deque(_last(left, changed.name))
 
-    def _worker(self, left: Sequence[list[Case]], rows: Rows, cache: str) -> Process:
-        skipped = {key for group in left for key in self._too_slow(group)}
-        done = frozenset(rows.keys() | skipped)
-        job = Job(self._benchmark, self._device, [*left], done, frozenset(self._alone))
+    def _set_apart(self, group: list[Case]) -> str | None:
+        """The implementation of a group that is measured in a process of its own; None: others."""
+        return name if (name := group[0].implementation) in self._apart else None
+
+    def _worker(
+        self, groups: Sequence[list[Case]], rows: Rows, cache: str, apart: bool
+    ) -> Process:
+        skipped = {key for group in groups for key in self._too_slow(group)}
+        done, alone = frozenset(rows.keys() | skipped), frozenset(self._alone)
+        job = Job(self._benchmark, self._device, [*groups], done, alone, apart)
         return Process(
             pickle.dumps(job),
             self._locks,
@@ -134,14 +151,15 @@ class Supervisor:
             self._said.add(line)
             self._progress.note(f"the worker writes: {line}")
 
-    def _follow(self, worker: Process, left: deque, rows: Rows, save: Save) -> None:
-        """Receive the messages of a worker until the groups are done.
+    def _follow(self, worker: Process, left: deque, others: int, rows: Rows, save: Save) -> None:
+        """Receive the messages of a worker until its groups are done, and `others` are left.
 
         Raises:
             _Lost: the worker ended, or took too long for a step.
+            _Changed: an implementation changed what cannot be put back.
         """
         gpus, at = Gpus(self._gpus), _At(limit_s=_START_LIMIT_S)
-        while left:
+        while len(left) > others:
             # On a CPU, this process must not run beside the timed code.
             wait_s = _LOOK_S if gpus and at.samples else min(_WAIT_S, at.left_s)
             try:
@@ -160,6 +178,8 @@ class Supervisor:
                     raise _Lost(at, {"status": "failed_check", "reason": words}, died=True)
                 case {"failed": row}:
                     raise _Lost(at, row, died=message.get("died", False))
+                case {"changed": words}:
+                    raise _Changed(at.case.implementation, words)
                 case {"ready": facts}:
                     self.facts = facts
                 case {"note": words}:
@@ -187,7 +207,7 @@ class Supervisor:
         for key in self._too_slow(group):
             rows.setdefault(key, [{**_named(*key), **_SKIPPED}])
         keys = [(one, phase) for one in group for phase in self._benchmark.phases_of(one)]
-        save([row for key in keys for row in rows.get(key, [])])
+        save(group, [row for key in keys for row in rows.get(key, [])])
         rows.clear()
 
     def _too_slow(self, group: list[Case]) -> list[tuple[Case, str]]:
@@ -241,6 +261,22 @@ class _Lost(Exception):
     def __init__(self, at: _At, row: Row, died: bool = False):
         super().__init__(str(row))
         self.at, self.row, self.died = at, row, died
+
+
+class _Changed(Exception):
+    """Raised when an implementation changed what cannot be put back for others."""
+
+    def __init__(self, name: str, words: str):
+        super().__init__(f"{name} changes {words}; it is measured in a process of its own")
+        self.name = name
+
+
+def _last(groups: Iterable[list[Case]], name: str) -> list[list[Case]]:
+    """Return groups with the cases of an implementation behind all others."""
+    groups = [*groups]
+    others = [[case for case in group if case.implementation != name] for group in groups]
+    its = [[case for case in group if case.implementation == name] for group in groups]
+    return [group for group in (*others, *its) if group]
 
 
 @contextmanager

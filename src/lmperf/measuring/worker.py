@@ -18,6 +18,7 @@ from lmperf.benchmark import Case, is_ranked, ranks_of
 from lmperf.measuring import ranks
 from lmperf.measuring.clock import now
 from lmperf.measuring.group import Group
+from lmperf.measuring.isolation import Worlds
 from lmperf.measuring.memory import import_dispatch
 from lmperf.measuring.printable import one_line
 from lmperf.measuring.supervisor import Job, seed_of
@@ -84,10 +85,12 @@ def _measure(
 ) -> int:
     """Measure groups; return how many. Ranks end after one that has left memory in use."""
     told = tell if team.is_first else _silent
+    # A comparison of versions ends no worker for what an implementation changes.
+    worlds = Worlds(job.apart or job.on_request)
     for number, cases in enumerate(groups, 1):
         benchmark = copy.copy(job.benchmark)  # without what it kept of another group
         seed = seed_of(benchmark, cases)
-        arguments = benchmark, cases, job.done, job.alone, job.device, seed, team, told
+        arguments = benchmark, cases, job.done, job.alone, job.device, seed, team, told, worlds
         if job.on_request:
             _serve(Group(*arguments), cases, given, team, told)
         else:
