@@ -40,9 +40,10 @@ _OFTEN: tuple[Any, ...] = (
 _CONFIGS = ("torch._dynamo", "torch._inductor", "torch._functorch", "torch.fx.experimental._config")
 _HOOKS = ("torch.nn.modules.module", "torch.optim.optimizer")
 _GETTERS = {"_get_": "_set_", "get_": "set_", "_is_": "_set_", "is_": "set_"}
-# Settings of `torch._C` that a getter without its setter's arguments describes, or that are none.
+# Getters that tell a part of a setting, or another view of one that `_torch_settings` has.
 _NOT_PAIRS = {"_get_deterministic_algorithms", "_get_thread_name", "_get_tracing_state"}
 _NOT_PAIRS |= {"is_anomaly_enabled", "is_autocast_enabled", "_get_torch_function_state"}
+_NOT_PAIRS |= {"_get_cublas_allow_tf32", "_get_cudnn_allow_tf32"}
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM, signal.SIGCHLD)
 _SMALL = [5e-324]  # a denormal, where Python does not fold a product with it
 # Lines of an operator's registrations that do not decide what computes it.
@@ -141,7 +142,7 @@ class Worlds:
             if not (often and one.seldom) or key in world.settings
         }
         for key, value in reversed(world.settings.items()):
-            if _differs(value, self._before[key]):
+            if value is not None and _changed(self._before[key], value):
                 self._settings[key].put(value)
         for (_, name_in), (owner, value) in world.names.items():
             _assign(owner, name_in, value)
@@ -177,19 +178,16 @@ class Worlds:
 
     def _settings_back(self) -> dict[str, Any]:
         """Put the settings back one by one, modes that see calls of torch first."""
-        found: dict[str, Any] = {}
-        for _ in range(2):  # putting one back may change another one
+        now = {key: self._read(key) for key in self._before}
+        found = {key: now[key] for key, old in self._before.items() if _changed(old, now[key])}
+        for _ in range(2 if found else 0):  # putting one back may change another one
             for key in filter(self._remains, self._before):
-                found.setdefault(key, self._read(key))
                 with suppress(Exception):
                     self._settings[key].put(self._before[key])
-            if not found:
-                break
         return found
 
     def _remains(self, key: str) -> bool:
-        before = self._before[key]
-        return before is not None and _differs(self._read(key), before)
+        return _changed(self._before[key], self._read(key))
 
     def _read(self, key: str) -> Any:
         try:
@@ -277,20 +275,18 @@ def _assign(owner: Any, name: str, value: Any) -> None:
         delattr(owner, name)
 
 
-def _differs(one: Any, other: Any) -> bool:
+def _changed(before: Any, now: Any) -> bool:
+    """Whether a setting has changed; one that was unknown has not."""
     try:
-        return one is not other and bool(one != other)
+        return before is not None and before is not now and bool(before != now)
     except Exception:  # values of an implementation
         return True
 
 
 def _overrides(before: str, now: str) -> bool:
     """Whether another kernel computes an operator, by what the dispatcher registered for it."""
-    return now != before and not {
-        line
-        for line in {*now.splitlines()} ^ {*before.splitlines()}
-        if not line.startswith(_DESCRIBING) and "fallthrough" not in line
-    } <= set()
+    lines = {*now.splitlines()} ^ {*before.splitlines()}
+    return any(not one.startswith(_DESCRIBING) and "fallthrough" not in one for one in lines)
 
 
 def _settings() -> dict[str, _Setting]:
@@ -326,7 +322,7 @@ def _put_modes(modes: tuple) -> None:
     while torch._C._len_torch_function_stack():
         torch._C._pop_torch_function_stack()
     while torch._C._len_torch_dispatch_stack():
-        torch._C._pop_torch_dispatch_stack()
+        torch._C._pop_torch_dispatch_stack(None)
     for one in functions:
         torch._C._push_on_torch_function_stack(one)
     for one in dispatch:
@@ -407,7 +403,10 @@ def _torch_settings() -> dict[str, _Setting]:
                 )
             ],
         )
-    of_backends = [("generic", "all"), *product(("cuda", "mkldnn"), ("all", "matmul", "conv", "rnn"))]
+    of_backends = [
+        ("generic", "all"),
+        *product(("cuda", "mkldnn"), ("all", "matmul", "conv", "rnn")),
+    ]
     for backend, kind in of_backends:
         found[f"float32 precision of {backend} {kind}"] = _Setting(
             lambda of=(backend, kind): of_c._get_fp32_precision_getter(*of),
@@ -462,7 +461,9 @@ def _python_settings() -> dict[str, _Setting]:
         ),
         "environment": _Setting(os.environb._data.copy, put_environment),
         "current folder": _Setting(os.getcwd, os.chdir),
-        "sys.path": _Setting(lambda: [*sys.path], lambda value: sys.path.__setitem__(slice(None), value)),
+        "sys.path": _Setting(
+            lambda: [*sys.path], lambda value: sys.path.__setitem__(slice(None), value)
+        ),
         "filters of warnings": _Setting(lambda: [*warnings.filters], put_filters),
         "signal handlers": _Setting(lambda: tuple(map(signal.getsignal, _SIGNALS)), put_signals),
         "garbage collection": _Setting(

@@ -132,9 +132,7 @@ class Supervisor:
         """The implementation of a group that is measured in a process of its own; None: others."""
         return name if (name := group[0].implementation) in self._apart else None
 
-    def _worker(
-        self, groups: Sequence[list[Case]], rows: Rows, cache: str, apart: bool
-    ) -> Process:
+    def _worker(self, groups: Sequence[list[Case]], rows: Rows, cache: str, apart: bool) -> Process:
         skipped = {key for group in groups for key in self._too_slow(group)}
         done, alone = frozenset(rows.keys() | skipped), frozenset(self._alone)
         job = Job(self._benchmark, self._device, [*groups], done, alone, apart)

@@ -1,0 +1,197 @@
+"""What an implementation changes is in force for it alone."""
+
+import builtins
+import gc
+import importlib
+import os
+import random
+import signal
+import sys
+import warnings
+from types import ModuleType
+
+import numpy
+import pytest
+import torch
+import torch.nn.functional as F
+
+from lmperf.measuring.isolation import Worlds
+
+
+@pytest.fixture(scope="module")
+def worlds():
+    """Worlds of a process in which the first steps have been."""
+    return Worlds()
+
+
+def slow_attention(q, k, v, **options):
+    return q
+
+
+def computed():
+    """A result of torch that depends on whether denormals are flushed."""
+    return float(torch.tensor([1e-40]) * 1)
+
+
+def set_environment():
+    os.environ["LMPERF_TEST_ISOLATION"] = "1"
+
+
+def patch_sdpa():
+    F.scaled_dot_product_attention = slow_attention
+
+
+def patch_a_class():
+    torch.nn.Linear.forward = slow_attention
+    torch.Tensor.softmax = slow_attention  # which Tensor has from its base class
+
+
+def enter_a_mode():
+    torch.utils._python_dispatch.TorchDispatchMode().__enter__()
+
+
+def hook(*_):
+    return None
+
+
+def is_modes_empty():
+    functions, dispatch = torch._C._len_torch_function_stack, torch._C._len_torch_dispatch_stack
+    return functions(), dispatch()
+
+
+# What changes a setting, and what reads it.
+CHANGES = {
+    "threads": (lambda: torch.set_num_threads(3), torch.get_num_threads),
+    "default dtype": (lambda: torch.set_default_dtype(torch.float64), torch.get_default_dtype),
+    "default device": (
+        lambda: torch.set_default_device("meta"),
+        lambda: (torch.ones(1).device.type, torch.get_default_device().type),
+    ),
+    "gradients": (lambda: torch.set_grad_enabled(False), torch.is_grad_enabled),
+    "deterministic algorithms": (
+        lambda: torch.use_deterministic_algorithms(True, warn_only=True),
+        torch.get_deterministic_debug_mode,
+    ),
+    "anomaly mode": (lambda: torch.autograd.set_detect_anomaly(True), torch.is_anomaly_enabled),
+    "denormals": (lambda: torch.set_flush_denormal(True), computed),
+    "precision": (
+        lambda: torch.set_float32_matmul_precision("medium"),
+        lambda: (torch.get_float32_matmul_precision(), torch.backends.cuda.matmul.allow_tf32),
+    ),
+    "TF32 of cuDNN": (
+        lambda: setattr(torch.backends.cudnn, "allow_tf32", False),
+        lambda: torch.backends.cudnn.allow_tf32,
+    ),
+    "backends of SDPA": (
+        lambda: torch.backends.cuda.enable_flash_sdp(False),
+        torch.backends.cuda.flash_sdp_enabled,
+    ),
+    "autocast": (
+        lambda: torch.autocast("cpu", torch.float16).__enter__(),
+        lambda: (torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")),
+    ),
+    "a mode of the dispatcher": (enter_a_mode, is_modes_empty),
+    "options of the compiler": (
+        lambda: setattr(torch._inductor.config, "max_autotune", True),
+        lambda: torch._inductor.config.max_autotune,
+    ),
+    "hooks of all modules": (
+        lambda: torch.nn.modules.module.register_module_forward_hook(hook),
+        lambda: len(torch.nn.modules.module._global_forward_hooks),
+    ),
+    "random state of torch": (lambda: torch.manual_seed(5), torch.initial_seed),
+    "random state of Python": (lambda: random.seed(5), random.getstate),
+    "random state of NumPy": (lambda: numpy.random.seed(5), lambda: numpy.random.get_state()[2]),
+    "environment": (set_environment, lambda: os.environ.get("LMPERF_TEST_ISOLATION")),
+    "current folder": (lambda: os.chdir("/"), os.getcwd),
+    "sys.path": (lambda: sys.path.insert(0, "/nowhere"), lambda: sys.path[0]),
+    "warnings": (lambda: warnings.simplefilter("error"), lambda: warnings.filters[0]),
+    "garbage collection": (gc.disable, gc.isenabled),
+    "signals": (
+        lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN),
+        lambda: signal.getsignal(signal.SIGCHLD),
+    ),
+    "print": (lambda: setattr(builtins, "print", hook), lambda: print),
+    "SDPA": (patch_sdpa, lambda: F.scaled_dot_product_attention),
+    "methods": (patch_a_class, lambda: (torch.nn.Linear.forward, torch.Tensor.softmax)),
+}
+
+
+@pytest.mark.parametrize("change, read", CHANGES.values(), ids=CHANGES)
+def test_a_change_holds_for_its_implementation_alone(change, read, worlds, request):
+    name, before = request.node.name, read()
+    with worlds.of(name):
+        change()
+        changed = read()
+    assert read() == before != changed and not worlds.lasting
+    with worlds.of("another"):
+        assert read() == before
+    with worlds.of(name, often=True):
+        assert read() == changed
+        with worlds.of(None):
+            assert read() == before, "in the project's code in its step"
+        assert read() == changed
+    assert read() == before and not worlds.lasting
+
+
+def test_a_change_after_some_slices_is_undone_too(worlds):
+    before = F.scaled_dot_product_attention, torch.get_default_dtype()
+    with worlds.of("late"):
+        pass
+    with worlds.of("late", often=True):
+        patch_sdpa()
+        torch.set_default_dtype(torch.float64)
+    assert (F.scaled_dot_product_attention, torch.get_default_dtype()) == before
+
+
+def test_random_numbers_of_others_stay_as_they_are(worlds):
+    torch.manual_seed(3)
+    alone = torch.rand(4)
+    torch.manual_seed(3)
+    drawn = []
+    for _ in range(2):
+        with worlds.of("draws"):
+            drawn.append(float(torch.rand(1)))
+    assert torch.equal(torch.rand(4), alone) and drawn[0] != drawn[1]
+
+
+def test_an_import_counts_for_all_of_its_module(worlds, tmp_path, monkeypatch):
+    (tmp_path / "sets_on_import.py").write_text(
+        "import torch\ntorch.set_default_dtype(torch.half)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with worlds.of("one", "sets_on_import"):
+        importlib.import_module("sets_on_import")
+    with worlds.of("two", "sets_on_import"):
+        assert torch.get_default_dtype() == torch.half
+    assert torch.get_default_dtype() == torch.float32
+
+
+def test_a_module_imported_after_a_patch_gets_the_original(worlds):
+    original, late = F.scaled_dot_product_attention, ModuleType("torch.imported_late")
+    with worlds.of("imports"):
+        patch_sdpa()
+        sys.modules[late.__name__] = late  # as `from torch.nn.functional import` there
+        late.scaled_dot_product_attention = F.scaled_dot_product_attention
+    assert late.scaled_dot_product_attention is original
+    del sys.modules[late.__name__]
+
+
+def test_operators_of_its_own_are_no_change(worlds):
+    with worlds.of("has_operators"):
+        own = torch.library.Library("isolated", "DEF")
+        own.define("twice(Tensor x) -> Tensor")
+        own.impl("twice", lambda x: x * 2, "CPU")
+        assert torch.ops.isolated.twice(torch.ones(1)) == 2
+    assert not worlds.lasting
+    own._destroy()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_what_cannot_be_put_back_is_named():
+    worlds, alone = Worlds(), Worlds(apart=True)
+    aten = torch.library.Library("aten", "IMPL")
+    with alone.of("alone"), worlds.of("one"):
+        aten.impl("lgamma", lambda x: x, "CPU")
+    aten._destroy()
+    assert worlds.lasting == ["the operator aten::lgamma"] and not alone.lasting
