@@ -42,8 +42,7 @@ _HOOKS = ("torch.nn.modules.module", "torch.optim.optimizer")
 _GETTERS = {"_get_": "_set_", "get_": "set_", "_is_": "_set_", "is_": "set_"}
 # Getters that tell a part of a setting, or another view of one that `_torch_settings` has.
 _NOT_PAIRS = {"_get_deterministic_algorithms", "_get_thread_name", "_get_tracing_state"}
-_NOT_PAIRS |= {"is_anomaly_enabled", "is_autocast_enabled", "_get_torch_function_state"}
-_NOT_PAIRS |= {"_get_cublas_allow_tf32", "_get_cudnn_allow_tf32"}
+_NOT_PAIRS |= {"is_anomaly_enabled", "is_autocast_enabled", "_get_cublas_allow_tf32"}
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM, signal.SIGCHLD)
 _SMALL = [5e-324]  # a denormal, where Python does not fold a product with it
 # Lines of an operator's registrations that do not decide what computes it.
