@@ -60,6 +60,21 @@ def test_what_hangs_twice_is_skipped(measured, monkeypatch):
     assert rows[0]["reason"] == "no answer within 0.5 s" and rows[2]["reason"].startswith("skipped")
 
 
+def test_each_implementation_is_measured_as_if_it_were_alone(measured, said):
+    external = {
+        "patches": "patches_on_import:doubles",
+        "overrides": "toys:overrides_an_operator",
+        "sees": "toys:sees_torch",
+    }
+    rows = measured(["doubles", *external], external=external, **SIZE)
+    assert statuses(rows) == {name: {"ok"} for name in ("doubles", *external)}
+    marked = {name for name, of in rows.items() for row in of if "process" in row["marks"]}
+    assert marked == {"overrides"} and {len(of) for of in rows.values()} == {2}
+    assert len({row["together"] for name in ("patches", "sees") for row in rows[name]}) == 2
+    words = "overrides changes the operator aten::lgamma; it is measured in a process of its own"
+    assert [line for line in said if "process of its own" in line] == [f"[toy] {words}"]
+
+
 def test_weights_that_one_implementation_poisons_are_put_back(measured):
     rows = measured(["first", "poisons", "poisons_later", "spoils", "last"], toys.FewSteps)
     assert statuses(rows) == {

@@ -23,6 +23,7 @@ from lmperf.benchmark import (
 from lmperf.gate import Gate
 
 MARKS = Path(os.environ.get("TOY_MARKS", "/tmp"))  # where a fault leaves that it was there
+KEPT = []
 AXES = (Axis("size", int), Axis("dtype", str, ("float32",)))
 
 
@@ -81,6 +82,19 @@ def works_on_a_stream(x, k=None, v=None, causal=False):
         for _ in range(20):
             large @ large
     return out
+
+
+def sees_torch(x, k=None, v=None, causal=False):
+    """Is wrong if what others change in torch is in force."""
+    as_it_is = torch.nn.functional.softsign.__module__ == "torch.nn.functional"
+    return x * 2 if as_it_is and torch.lgamma(torch.ones(1)) == 0 else x
+
+
+def overrides_an_operator(x, k=None, v=None, causal=False):
+    if not KEPT:
+        KEPT.append(torch.library.Library("aten", "IMPL"))
+        KEPT[0].impl("lgamma", lambda x: x, "CPU")
+    return x * 2
 
 
 def prints_a_lot(x):

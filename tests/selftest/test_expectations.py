@@ -35,7 +35,7 @@ SOME = pd.concat([rows("failed_check", "inputs changed")[:1], rows()[1:]])
         (WITHHELD, SOME, False),
         (Withheld(("inputs",), ("forward",)), SOME, True),
         (Passes(), rows(marks="capped;loaded"), True),
-        (Passes(), rows(marks="settings"), False),
+        (Passes(), rows(marks="reused_output"), False),
         (Passes(), rows("crash", "it broke"), False),
         (Passes(), NONE, False),
         (Passes("reused_output"), rows(marks="loaded;reused_output"), True),

@@ -129,7 +129,7 @@ class Worlds:
 
     def _enter(self, name: str, often: bool) -> None:
         if not self._settings:
-            _replace_as_torch_does()
+            import_compiler()
             self._settings = _settings()
         self._learn()
         if not often:
@@ -239,8 +239,8 @@ class Worlds:
         return mark, {name: torch._C._dispatch_dump(name) for name in names}
 
 
-def _replace_as_torch_does() -> None:
-    """Have torch replace those of its functions that it replaces when something is compiled."""
+def import_compiler() -> None:
+    """Import torch's compiler, which replaces some functions of torch: nobody else has."""
     importlib.import_module("torch._inductor.config")
     importlib.import_module("torch._dynamo.eval_frame").TorchPatcher.patch()
 

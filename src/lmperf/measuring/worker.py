@@ -18,7 +18,7 @@ from lmperf.benchmark import Case, is_ranked, ranks_of
 from lmperf.measuring import ranks
 from lmperf.measuring.clock import now
 from lmperf.measuring.group import Group
-from lmperf.measuring.isolation import Worlds
+from lmperf.measuring.isolation import Worlds, import_compiler
 from lmperf.measuring.memory import import_dispatch
 from lmperf.measuring.printable import one_line
 from lmperf.measuring.supervisor import Job, seed_of
@@ -40,8 +40,10 @@ def main(pipe: int) -> None:
         line = json.dumps({"at": now(), **message}, default=float)
         os.write(pipe, f"{line}\n".encode())
 
-    gc.freeze()  # later collections skip what is imported now
     benchmark = job.benchmark
+    if any(case.implementation in benchmark.external for group in job.groups for case in group):
+        import_compiler()  # before a limit of time runs
+    gc.freeze()  # later collections skip what is imported now
     tell(ready=_facts(job.device, is_ranked(benchmark)))
     for size, groups in groupby(job.groups, lambda group: ranks_of(benchmark, group[0])):
         left = list(groups)

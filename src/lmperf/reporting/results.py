@@ -15,6 +15,7 @@ NOT_COMPARED = "not_compared"  # both rows were measured, but not on one GPU
 SIGNS = {
     "capped": ("ᶜ", "capped: power or heat held the device back"),
     "loaded": ("ˡ", "loaded: other processes took more than a tenth of this machine's processors"),
+    "process": ("ᵖ", "process: in a process of its own, since it changes what cannot be put back"),
     "stale": ("ˢ", "stale: code or environment has changed since"),
 }
 

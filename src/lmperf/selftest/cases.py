@@ -183,11 +183,16 @@ _ATTENTION = (
     ),
     Case(
         "changes_settings",
-        "leaves float64 as the default dtype, and one thread",
-        Passes("settings"),
-        "After each call of an implementation, torch's settings are put back.",
+        "leaves float64 as the default dtype, one thread, and another function in torch",
+        Passes(),
+        "What it changes is undone when a step of it ends, and in force again in the next one.",
     ),
-    _twin("puts_settings_back", "changes_settings", "puts the settings back"),
+    Case(
+        "needs_its_settings",
+        "raises an error if what changes_settings has changed is in force",
+        Passes(),
+        "Each implementation is measured as if it were alone.",
+    ),
     Case(
         "leaks",
         "keeps 4 MiB in every seventh call",

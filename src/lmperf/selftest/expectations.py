@@ -17,7 +17,7 @@ from lmperf.reporting.foreign import plain
 from lmperf.reporting.words import listed, percent, sig
 
 # Marks that name something an implementation does.
-_NAMING = {"settings", "reused_output"}
+_NAMING = {"reused_output"}
 
 
 @dataclass(frozen=True)

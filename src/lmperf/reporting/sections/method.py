@@ -18,7 +18,7 @@ DIRTY = "-dirty"
 NO_COMMIT = "unknown"  # where Git failed
 # Faults and signs of rows, and their words.
 FAULTS = {"failed": "withheld", "oom": "out of memory", "unsupported": "unsupported"}
-FAULTS |= {one: one for one in ("other", "capped", "loaded", "stale")}
+FAULTS |= {one: one for one in ("other", "capped", "loaded", "process", "stale")}
 # Fact of an environment -> its words, in the order of the table; further facts follow.
 FACTS = {
     "device": "device",
@@ -137,7 +137,7 @@ class Method(Section):
             "oom": int((rows["state"] == "oom").sum()),
             "unsupported": int((rows["state"] == "unsupported").sum()),
             "other": int(rows["state"].isin(["crash", "timeout", "unchecked", "nan"]).sum()),
-            **{sign: int(signs.get(sign, 0)) for sign in ("capped", "loaded", "stale")},
+            **{sign: int(signs.get(sign, 0)) for sign in ("capped", "loaded", "process", "stale")},
             "dirty": int(rows["commit"].str.endswith(DIRTY).eq(True).sum()),
             "commits": commits.nunique(),
             "newest": f"`{commits[newest]}`" if len(commits) else "not recorded",

@@ -269,14 +269,20 @@ def changes_its_inputs(q, k, v, causal=False):
     return out
 
 
-def changes_settings(q, k, v, causal=False, cheats=True):
-    """Leaves float64 as the default dtype, and one thread."""
-    before = torch.get_default_dtype(), torch.get_num_threads()
+def changes_settings(q, k, v, causal=False):
+    """Leaves float64 as the default dtype, one thread, and another function in torch."""
     out = attention(q, k, v, causal)
-    for dtype, threads in [(torch.float64, 1), *([] if cheats else [before])]:
-        torch.set_default_dtype(dtype)
-        torch.set_num_threads(threads)
+    torch.set_default_dtype(torch.float64)
+    torch.set_num_threads(1)
+    torch.nn.functional.softsign = attention
     return out
+
+
+def needs_its_settings(q, k, v, causal=False):
+    """Raises an error if what `changes_settings` has changed is in force."""
+    if torch.get_default_dtype() != torch.float32 or torch.nn.functional.softsign is attention:
+        raise RuntimeError("torch is not as this implementation has left it")
+    return attention(q, k, v, causal)
 
 
 class _Keeping:
@@ -322,5 +328,4 @@ def slows_the_clock(q, k, v, causal=False, cheats=True):
 copies_its_output = partial(reuses_its_output, cheats=False)
 waits_for_its_thread = partial(fills_in_a_thread, cheats=False)
 waits_for_its_stream = partial(works_on_a_stream, cheats=False)
-puts_settings_back = partial(changes_settings, cheats=False)
 replaces_the_clock = partial(slows_the_clock, cheats=False)
