@@ -134,6 +134,21 @@ def test_a_change_holds_for_its_implementation_alone(change, read, worlds, reque
     assert read() == before and not worlds.lasting
 
 
+@pytest.mark.gpu
+def test_cuda_state_holds_for_its_implementation_alone(worlds):
+    torch.cuda.manual_seed(3)
+    alone, stream = torch.rand(4, device="cuda"), torch.cuda.current_stream()
+    torch.cuda.manual_seed(3)
+    with worlds.of("of CUDA"):
+        torch.cuda.manual_seed(5)
+        torch.cuda.set_stream(torch.cuda.Stream())
+        torch.cuda.set_per_process_memory_fraction(0.5)
+        torch.backends.cudnn.benchmark = True
+    assert torch.equal(torch.rand(4, device="cuda"), alone)
+    assert torch.cuda.current_stream() == stream and not torch.backends.cudnn.benchmark
+    assert torch.cuda.get_per_process_memory_fraction() == 1.0 and not worlds.lasting
+
+
 def test_a_change_after_some_slices_is_undone_too(worlds):
     before = F.scaled_dot_product_attention, torch.get_default_dtype()
     with worlds.of("late"):
