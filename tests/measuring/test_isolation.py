@@ -177,8 +177,11 @@ def test_an_import_counts_for_all_of_its_module(worlds, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     with worlds.of("one", "sets_on_import"):
         importlib.import_module("sets_on_import")
+    with worlds.of("one", "sets_on_import"):
+        torch.use_deterministic_algorithms(True)
     with worlds.of("two", "sets_on_import"):
         assert torch.get_default_dtype() == torch.half
+        assert not torch.are_deterministic_algorithms_enabled(), "set by a call, not the import"
     assert torch.get_default_dtype() == torch.float32
 
 

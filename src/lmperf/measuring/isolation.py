@@ -19,9 +19,10 @@ import signal
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import product
 from operator import is_
 from types import ModuleType
@@ -29,6 +30,7 @@ from typing import Any
 
 import torch
 from torch.utils import _device, _python_dispatch
+from torch.utils._config_module import _UNSET_SENTINEL as _UNSET
 
 # Packages whose functions and classes run in calls of several implementations.
 _PACKAGES = {"torch", "triton", "transformers", "flash_attn", "liger_kernel", "torchao"}
@@ -77,6 +79,9 @@ class _World:
     settings: dict[str, Any] = field(default_factory=dict)
     names: dict[tuple[int, str], tuple[Any, Any]] = field(default_factory=dict)
 
+    def copy(self) -> _World:
+        return _World({**self.settings}, {**self.names})
+
 
 class Worlds:
     """The worlds of the implementations that are not the project's own.
@@ -114,8 +119,7 @@ class Worlds:
         if outer:
             self._leave(*outer)
         if name:
-            of_import = self._worlds.get(f"{module}:", _World())
-            self._worlds.setdefault(name, _World({**of_import.settings}, {**of_import.names}))
+            self._worlds.setdefault(name, self._worlds.get(f"{module}:", _World()).copy())
             self._enter(name, often)
         try:
             yield
@@ -123,7 +127,7 @@ class Worlds:
             if name:
                 self._leave(name, often)
                 if imports and module in sys.modules:
-                    self._worlds[f"{module}:"] = self._worlds[name]
+                    self._worlds[f"{module}:"] = self._worlds[name].copy()
             if outer:
                 self._enter(*outer)
 
@@ -133,6 +137,9 @@ class Worlds:
             self._settings = _settings()
         self._learn()
         if not often:
+            for key, (owner, _) in self._known.items():  # torch itself may have replaced some
+                if self._changes(owner):
+                    self._known[key] = owner, {**vars(owner)}
             self._operators = self._operators_now()
         world = self._worlds[name]
         self._before = {
@@ -218,7 +225,7 @@ class Worlds:
         if len(sys.modules) == self._seen:
             return
         self._seen = len(sys.modules)
-        replaced = {(name, id(value)): key for (key, name), (_, value) in _names_of(world)}
+        replaced = {(name, id(value)): key for (key, name), (_, value) in _items(world)}
         for module in [*_OFTEN, *_modules()]:
             if id(module) in self._known:
                 continue
@@ -243,9 +250,10 @@ def import_compiler() -> None:
     """Import torch's compiler, which replaces some functions of torch: nobody else has."""
     importlib.import_module("torch._inductor.config")
     importlib.import_module("torch._dynamo.eval_frame").TorchPatcher.patch()
+    importlib.import_module("torch._dynamo.mutation_guard").install_generation_tagging_init()
 
 
-def _names_of(world: _World | None) -> Iterable[tuple[tuple[int, str], tuple[Any, Any]]]:
+def _items(world: _World | None) -> Iterable[tuple[tuple[int, str], tuple[Any, Any]]]:
     return [*world.names.items()] if world else ()
 
 
@@ -295,14 +303,21 @@ def _settings() -> dict[str, _Setting]:
     for name in _CONFIGS:
         module = importlib.import_module(name)
         entries = getattr(module, "config", module)._config
-        found[f"{name}.config".replace("._config.", ".")] = _Setting(
-            lambda entries=entries: {key: one.user_override.get() for key, one in entries.items()},
-            lambda values, entries=entries: [
-                entries[key].user_override.set(value) for key, value in values.items()
-            ],
-            seldom=True,
+        found[f"{name.removesuffix('._config')} options"] = _Setting(
+            partial(_options, entries), partial(_put_options, entries), seldom=True
         )
     return found
+
+
+def _options(entries: Mapping[str, Any]) -> dict[str, Any]:
+    """Name -> value of the options of torch's compiler that are not as by default."""
+    found = ((key, one.user_override.get(), one.default) for key, one in entries.items())
+    return {k: value for k, value, default in found if value is not _UNSET and value != default}
+
+
+def _put_options(entries: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+    for name in _options(entries) | values:
+        entries[name].user_override.set(values.get(name, _UNSET))
 
 
 def _modes() -> tuple:
