@@ -225,7 +225,8 @@ class Worlds:
         if len(sys.modules) == self._seen:
             return
         self._seen = len(sys.modules)
-        replaced = {(name, id(value)): key for (key, name), (_, value) in _items(world)}
+        names = [*world.names.items()] if world else []
+        replaced = {(name, id(value)): key for (key, name), (_, value) in names}
         for module in [*_OFTEN, *_modules()]:
             if id(module) in self._known:
                 continue
@@ -251,10 +252,6 @@ def import_compiler() -> None:
     importlib.import_module("torch._inductor.config")
     importlib.import_module("torch._dynamo.eval_frame").TorchPatcher.patch()
     importlib.import_module("torch._dynamo.mutation_guard").install_generation_tagging_init()
-
-
-def _items(world: _World | None) -> Iterable[tuple[tuple[int, str], tuple[Any, Any]]]:
-    return [*world.names.items()] if world else ()
 
 
 def _modules() -> list[ModuleType]:
@@ -366,7 +363,9 @@ def _pairs() -> dict[str, _Setting]:
                 read = getattr(torch._C, getter)
                 if setter and read() is not None:
                     put = getattr(torch._C, setter)
-                    found[name.replace("_", " ")] = _Setting(read, _spread(put))
+                    found[name.removeprefix("num_").replace("_", " ")] = _Setting(
+                        read, _spread(put)
+                    )
     return found
 
 
