@@ -24,7 +24,7 @@ def crashes(q, k, v, causal):
 
 
 def hangs(q, k, v, causal):
-    time.sleep(3)
+    time.sleep(6)
     open(__file__ + ".ended", "w").close()
 
 

@@ -232,6 +232,28 @@ class Implementation:
         return here and all(axes[axis] in values for axis, values in self.only.items())
 
 
+@dataclass(frozen=True)
+class Trial:
+    """How `lmperf try` times a custom implementation on one kind of device.
+
+    It checks it in the smallest cell, then times it in a cell of the head; without a head, in the
+    first one of the grid.
+
+    Attributes:
+        beside: the best implementations that a user can install there, timed as well; those that
+            are not installed are left out.
+        phases: the phases that are timed; empty: all.
+        more: further parts of the grid, in the form of a head's, of each of which the first cell is
+            timed.
+        least: axis -> value of the smallest cell, where that of the grid is not small enough.
+    """
+
+    beside: tuple[str, ...] = ()
+    phases: tuple[str, ...] = ()
+    more: tuple[Mapping[str, Sequence[Value]], ...] = ()
+    least: Mapping[str, Value] = field(default_factory=dict)
+
+
 def resolve(entry: str) -> Any:
     """Import and return the function or class of an entry, `package.module:name`."""
     module, _, name = entry.partition(":")
@@ -255,6 +277,7 @@ class Benchmark:
             `quick`: cells of the write-up's own tables. A part gives values of axes, and of
             `implementation` if the benchmark times nothing; it has all cases of the grid with
             these. It splits no group, since a group is measured as a whole.
+        trials: preset `cpu` or `gpu` -> how `lmperf try` times a custom implementation.
         implementations: the project's own implementations.
         takes: the kind of custom implementation that is accepted, a key of `signatures.TAKES`;
             None: no custom implementation is accepted.
@@ -274,6 +297,7 @@ class Benchmark:
     axes: tuple[Axis, ...]
     grids: Mapping[str, list[dict[str, list]]]
     head: Mapping[str, Sequence[Mapping[str, Sequence[Value]]]] = MappingProxyType({})
+    trials: Mapping[str, Trial] = MappingProxyType({})
     implementations: tuple[Implementation, ...] = ()
     takes: str | None = None
     together: tuple[str, ...] = ()
@@ -430,10 +454,12 @@ class Timed(Benchmark):
     Attributes:
         clock: `kernel` (calls one by one, by device events) or `step` (back to back).
         steps: how many steps are timed, if they last for seconds; None: the clock decides.
+        share: the share of the usual duration for which steps are timed.
     """
 
     clock: str = "kernel"
     steps: int | None = None
+    share: float = 1.0
 
     @property
     def declared_columns(self) -> tuple[Column, ...]:

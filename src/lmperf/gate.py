@@ -16,6 +16,8 @@ from typing import Any
 FAILED = ("failed_check", "nan")
 # The reason of a row whose call fits into memory, but whose correctness check does not.
 UNCHECKED = "not checked: its check needs more memory than the device has"
+# Name of an error -> what it says beyond the name, for the reason of a row.
+_MEANS = {"gain": ": its length is wrong, as after clipping or with a scaled loss"}
 
 
 def verdict(error: float, bound: float) -> str:
@@ -77,7 +79,8 @@ class Gate:
         if status == "ok":
             return row
         wrong = "is not finite" if status == "nan" else f"differs from {self.reference}"
-        row["reason"] = f"{self.worst_in_words} {wrong}"
+        meaning = _MEANS.get(worst, "") if status == "failed_check" else ""
+        row["reason"] = f"{self.worst_in_words} {wrong}{meaning}"
         pytorch = self.pytorch() if self.pytorch else {}
         return row | ({"pytorch_error": pytorch[worst]} if worst in pytorch else {})
 

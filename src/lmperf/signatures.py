@@ -30,6 +30,8 @@ MODEL_ARGUMENTS = (
 )
 # The options with which a custom optimizer is made.
 OPTIMIZER_OPTIONS = ("lr", "eps", "fused", "capturable")
+# The arguments of a train step in their order, and the names that users give them; empty: any.
+_STEP = {"model": "model", "optimizer": "^opt(im|$)", "tokens": "", "targets": "target|label"}
 # Kind of strategy -> the arguments with which it is called.
 _STRATEGIES = {
     "ddp": "(module)",
@@ -163,9 +165,22 @@ def _model_fault(found: Any) -> str:
         return _constructor_fault(found) or _forward_fault(found)
     if _has_base(type(found), {_MODULE}):
         return f"that is a model; name its class, {type(found).__name__}"
-    if hasattr(found, "way") or is_step(found):
+    if hasattr(found, "way"):
         return ""
+    if is_step(found):
+        return _order_fault(found)
     return _call_fault(found, "(model)", 1, write=f"it must be {TAKES['model']}")
+
+
+def _order_fault(step: Any) -> str:
+    """That a train step takes its arguments in another order than it is called with."""
+    names = _named(_signature_of(step))[:4]
+    for place, pattern in enumerate(_STEP.values()):
+        is_meant = [bool(pattern and re.search(pattern, name.lower())) for name in names]
+        if any(is_meant) and not is_meant[place]:
+            call = f"({', '.join(_STEP)})"
+            return f"it takes ({', '.join(names)}); write a function of {call} that calls it"
+    return ""
 
 
 def _constructor_fault(model_class: type) -> str:

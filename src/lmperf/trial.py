@@ -11,16 +11,17 @@ import json
 import os
 import signal
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 from lmperf.benchmark import resolve
 from lmperf.errors import described
 from lmperf.measuring.process import die_with
-from lmperf.signatures import fault_of, is_called_with_nothing
+from lmperf.signatures import fault_of, is_called_with_nothing, is_step
 from lmperf.sources import find
 
 # How long the call may take.
-_CALL_S = 1.0
+_CALL_S = 3.0
 # What a benchmark takes -> the modules that the call needs.
 _IMPORTED = {
     "attention": ["lmperf.attention.custom"],
@@ -33,7 +34,7 @@ def answer(entry: str, takes: str, kind: str, parent: int) -> None:
 
     Runs in the child process. Output of the imported module is discarded. If there is no problem,
     a call may show one, which is a second line: the first one counts if the call ends the process.
-    A timer ends one that takes longer than a second: it may need a GPU, or compile.
+    A timer ends one that takes longer than `_CALL_S`: it may need a GPU, or compile.
     """
     die_with(parent)
     with os.fdopen(os.dup(1), "w") as answers:
@@ -102,8 +103,8 @@ def _trained(model_class: Any) -> str:
     from lmperf.transformer.reference import unused_in
     from lmperf.transformer.sizes import VOCAB_SIZE, ModelSize
 
-    if not is_model(model_class):
-        return ""  # it runs the project's model
+    if not is_model(model_class):  # it runs the project's model
+        return _stepped(model_class) if is_step(model_class) else ""
     with torch.device("cpu"):
         model = build(model_class, ModelSize(32, 64, 1, 2), 64)
         # So many tokens that a mixture of experts uses all of them.
@@ -112,6 +113,38 @@ def _trained(model_class: Any) -> str:
         return fault
     logits.float().sum().backward()
     return unused_in(name for name, one in model.named_parameters() if one.grad is None)
+
+
+def _stepped(step: Any) -> str:
+    """What a train step returns, and whether it clips or scales all gradients."""
+    import torch
+
+    from lmperf.transformer.model import TransformerLM, cross_entropy
+    from lmperf.transformer.sizes import ModelSize
+
+    vocab, context = 64, 16
+    with torch.device("cpu"):
+        model = TransformerLM.of_size(ModelSize(32, 64, 1, 2), vocab, context)
+        torch.nn.init.normal_(model.head.weight)  # gradients that are too long for any clipping
+        tokens, targets = torch.randint(vocab, (2, 4, context))
+    cross_entropy(model(tokens), targets).backward()
+    expected = [parameter.grad for parameter in model.parameters()]
+    model.zero_grad()
+    # Making an optimizer of PyTorch imports its compiler, for seconds.
+    group = {"params": [*model.parameters()], "lr": 0.0}
+    optimizer = SimpleNamespace(zero_grad=model.zero_grad, step=lambda: None, param_groups=[group])
+    if fault := _no_tensor(step(model, optimizer, tokens, targets), "the loss"):
+        return fault
+    factors = torch.stack(
+        [
+            (parameter.grad * grad).sum() / grad.square().sum()
+            for parameter, grad in zip(model.parameters(), expected, strict=True)
+        ]
+    )
+    low, high = factors.aminmax()
+    if high - low > 0.01 * high.abs() or abs(high - 1) < 0.01:
+        return ""
+    return f"its gradients are all scaled by {high:.2g}, as clipping does; leave them as they are"
 
 
 def _no_tensor(result: Any, wanted: str) -> str:

@@ -29,10 +29,11 @@ def test_run_prints_verdicts_and_stores_nothing(folder, lmperf, monkeypatch):
 def test_try_shows_the_errors_of_each_tensor(lmperf, monkeypatch):
     errors = {"max_error": 3e-6, "error_dq": 1e-6, "error_dk": 2e-6, "error_dv": 3e-6}
     pretend(monkeypatch, lambda *_: OK | rounds(1.0) | errors)
-    narrow = ("--as", "attention", "--implementations", "eager", "--phases", "backward")
+    narrow = ("--as", "attention", "--implementations", "eager", "--phases", "backward", "--all")
     code, out, said = lmperf("try", "my_functions:attention", *narrow)
     assert code == 0, said
     assert out.startswith("flash_attention: my_functions:attention beside PyTorch; batch 1, ")
+    assert out.splitlines()[0].endswith(", CUDA graph False; about 15 s")
     assert [line.split()[0] for line in out.splitlines()[4:6]] == ["PyTorch", "mine"], out
     header = next(line for line in out.splitlines() if "error of" in line)
     assert all(f"error of {tensor}" in header for tensor in ("dQ", "dK", "dV")), said
@@ -77,7 +78,9 @@ def test_try_of_a_function_that_hangs_ends_after_one_limit(folder, lmperf):
     assert code == 1
     assert "mine (1 row): no answer within 4 s\n" in out
     assert "mine (1 row): no answer within 4 s in its forward" in out
-    assert said.endswith("lmperf: a step took longer than 4 s; --limit SECONDS allows more\n")
+    assert "lmperf: a step took longer than 4 s; --limit SECONDS allows more\n" in said
+    assert said.endswith("it fails its check in the smallest cell, so nothing else was measured\n")
+    assert "PyTorch" not in out.partition("\n")[2]
 
 
 def test_try_needs_no_configuration(folder, lmperf, monkeypatch):

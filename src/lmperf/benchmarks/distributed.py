@@ -16,6 +16,7 @@ from lmperf.benchmark import (
     Phase,
     Rank,
     RankedTimed,
+    Trial,
     Value,
     Workload,
     grid,
@@ -148,6 +149,7 @@ class Distributed(RankedTimed):
             }
         ],
     }
+    trials = {"gpu": Trial(least={"size": "0.13B", "context_length": 128})}
 
     def not_applicable(self, axes: Mapping[str, Value], implementation: str) -> bool:
         """A single rank has nobody to communicate with."""

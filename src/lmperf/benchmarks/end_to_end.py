@@ -8,7 +8,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lmperf.axes import model_axes
-from lmperf.benchmark import Case, Implementation, Phase, Timed, Value, Workload, grid, numbers
+from lmperf.benchmark import (
+    Case,
+    Implementation,
+    Phase,
+    Timed,
+    Trial,
+    Value,
+    Workload,
+    grid,
+    numbers,
+)
 from lmperf.dtypes import STEP_DTYPES, dtype_of
 from lmperf.gate import Gate
 from lmperf.signatures import is_step
@@ -187,6 +197,12 @@ class EndToEnd(Timed):
             }
             for dtype, name in _FIRST
         ],
+    }
+    trials = {
+        "cpu": Trial(("sdpa",), ("train_step",)),
+        "gpu": Trial(
+            ("sdpa_graph",), ("train_step",), least={"size": "tiny", "context_length": 128}
+        ),
     }
 
     def not_applicable(self, axes: Mapping[str, Value], implementation: str) -> bool:

@@ -15,6 +15,7 @@ from lmperf.benchmark import (
     Case,
     Implementation,
     Timed,
+    Trial,
     Unsupported,
     Value,
     Workload,
@@ -71,6 +72,12 @@ def _filled_grids(
 ) -> list[dict[str, list]]:
     """The grids of `_filled` at both widths of a head."""
     return [_filled(seq_len, d_head, dtypes, names) for seq_len in lengths for d_head in (64, 128)]
+
+
+def _part(seq_len: int, d_head: int) -> dict[str, list]:
+    """The part of the grid with the causal bf16 cell of `_filled`."""
+    cell = _filled(seq_len, d_head, ["bfloat16"], [])
+    return {**{axis: cell[axis] for axis in (*_SHAPE, "dtype")}, "causal": [True]}
 
 
 class FlashAttention(Timed):
@@ -132,10 +139,16 @@ class FlashAttention(Timed):
 
     head = {
         "cpu": [{"seq_len": [512]}],
-        "gpu": [
-            {**{axis: grid[axis] for axis in (*_SHAPE, "dtype")}, "causal": [True]}
-            for grid in [_filled(4096, 128, ["bfloat16"], [])]
-        ],
+        "gpu": [_part(4096, 128)],
+    }
+    trials = {
+        "cpu": Trial(beside=("sdpa",)),
+        # The context and width of the models, too. Both passes in one call would take long.
+        "gpu": Trial(
+            beside=("sdpa_cudnn", "sdpa_flash", "triton"),
+            phases=("forward", "backward"),
+            more=(_part(1024, 64),),
+        ),
     }
 
     def phases_of(self, case: Case) -> tuple[str, ...]:

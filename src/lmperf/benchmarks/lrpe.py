@@ -10,7 +10,7 @@ import math
 from functools import partial
 
 from lmperf.axes import dtype_axis
-from lmperf.benchmark import Axis, Case, Implementation, Timed, Workload, grid, numbers
+from lmperf.benchmark import Axis, Case, Implementation, Timed, Trial, Workload, grid, numbers
 from lmperf.dtypes import STORED_DTYPES
 
 _MIB = 2**20
@@ -83,6 +83,8 @@ class Lrpe(Timed):
         "full": [_cells(shape=_SHAPES, extra_tokens=[0, 10])],
     }
     head = {"gpu": [{"shape": ["32768"], "extra_tokens": [0]}]}
+    # On a CPU, compiling takes as long as everything else.
+    trials = {"cpu": Trial(beside=("eager",)), "gpu": Trial(beside=("compiled", "triton"))}
 
     def prepare(self, case: Case, device: str, seed: int, shared: dict) -> Workload:
         from lmperf.compiler import require_compiler, require_triton

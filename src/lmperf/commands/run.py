@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
-from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,28 +30,29 @@ from lmperf.custom import problem_of
 from lmperf.errors import UserError, meant
 from lmperf.evidence.plan import Plan, evidence_of
 from lmperf.evidence.project import Project
-from lmperf.evidence.wanted import Wanted, beyond_the_grid, plan_with_cases, select
+from lmperf.evidence.tried import Tried, tried
+from lmperf.evidence.wanted import Wanted, chosen, plan_with_cases
+from lmperf.measuring.progress import duration
 from lmperf.names import axis_words, implementation_words, value_words
-from lmperf.transformer.sizes import SIZES
 
 if TYPE_CHECKING:  # pandas is slow to import
     from lmperf.reporting.evidence import Evidence
 
-MINE, STEP = "mine", "train_step"
+MINE = "mine"
 
-# Kind of function -> the benchmark in which `lmperf try` measures it, and the only implementation
-# that is measured beside it; empty: all that need no compiler.
+# Kind of function -> the benchmark in which `lmperf try` measures it, and of a strategy its nearest
+# peer, which is measured beside it instead of those of the benchmark's `trials`.
 _TRIED = {
-    "attention": ("flash_attention", ""),
-    "lrpe": ("lrpe", ""),
-    "model": ("end_to_end", ""),
-    "train_step": ("end_to_end", ""),
-    "ddp": ("distributed", "ddp"),
-    "fsdp": ("distributed", "fsdp2"),
-    "sharded_optimizer": ("distributed", "zero_redundancy"),
+    "attention": ("flash_attention", ()),
+    "lrpe": ("lrpe", ()),
+    "model": ("end_to_end", ()),
+    "train_step": ("end_to_end", ()),
+    "ddp": ("distributed", ("ddp",)),
+    "fsdp": ("distributed", ("fsdp2",)),
+    "sharded_optimizer": ("distributed", ("zero_redundancy",)),
 }
-# A model for strategies on GPUs, smaller than those of the grid.
-_SMALL_MODEL = (("size", "small"), ("context_length", "128"))
+# Characters of a name in a line of its tables, which have at most 100.
+_LONGEST_NAME = 24
 
 over_option = click.option("--over", metavar="NAME", help="The baseline of the speed-ups.")
 
@@ -114,10 +115,10 @@ def run(
         require_comparable(then, stem, project.machine.kind)
     project.require_torch()
     plan = plan_with_cases(project, stem)
-    chosen = _chosen(project, plan, wanted)
-    if outside := {*chosen.cases} - {*plan.cases}:
-        say(f"outside the grid of the report: {len(outside)} of {len(chosen.cases)} cases")
-    evidence = _measured_now(project, chosen, over)
+    found = chosen(project, plan, wanted)
+    if outside := {*found.cases} - {*plan.cases}:
+        say(f"outside the grid of the report: {len(outside)} of {len(found.cases)} cases")
+    evidence = _measured_now(project, found, over)
     wrong = _wrong(evidence, stem)
     if then is not None and not _reproduced(project, then, evidence, stem):
         return 1
@@ -138,6 +139,8 @@ def run(
 @implementations_option
 @phases_option
 @over_option
+@click.option("--quick", is_flag=True, help="Measure the smallest cell alone.")
+@click.option("--all", "every", is_flag=True, help="Show all columns.")
 @click.option(
     "--limit",
     "limit_s",
@@ -158,20 +161,21 @@ def try_(
     implementations,
     phases,
     over: str | None,
+    quick: bool,
+    every: bool,
     limit_s: float,
     overrides: Sequence[str],
 ) -> int:
-    """Check a function or class against the reference, and time it with other implementations: a
-    strategy with its nearest peer. Axes without --only have the values of the smallest cell; the
-    first line says which. Nothing is stored.
+    """Check a function or class in the smallest cell, then time it in a cell of the report's first
+    page, beside the best peers there: a strategy beside its nearest one. Axes without --only have
+    the values of these cells. The first line says what is timed and how long it takes. What fails
+    its check is not timed. Nothing is stored.
 
     \b
     Example:
       lmperf try examples.student_attention:FlashAttention --as attention
     """
-    stem, peer = _TRIED[kind]
-    if kind == STEP and not phases:
-        phases = [STEP]
+    stem, peers = _TRIED[kind]
     declared = json.dumps({"use": use, **({"tolerance": tolerance} if tolerance else {})})
     overrides = [*overrides, f"implementations.{stem}.{MINE}={declared}"]
     project = settings.project(overrides, needs_file=False)
@@ -179,60 +183,41 @@ def try_(
     plan = plan_with_cases(project, stem)
     if problem := problem_of(use, plan.benchmark.takes, kind):
         raise UserError(problem)
-    smaller = _SMALL_MODEL if peer and project.preset != "cpu" else ()
-    only = [*only, *(pair for pair in smaller if pair[0] not in dict(only))]
-    only += _smallest(_chosen(project, plan, Wanted(only=only, implementations=[MINE])), only)
-    names = implementations or _beside(plan, peer)
-    print(_measures(use, stem, names, only), flush=True)
-    chosen = _chosen(project, plan, Wanted((), only, dict.fromkeys([*names, MINE]), phases))
-    chosen.benchmark.limit_s = limit_s
-    evidence = _measured_now(project, chosen, over)
-    if "timeout" in set(evidence.rows(stem)["status"]):
+    of = tried(project, plan, MINE, Wanted((), only, implementations, phases), peers, quick)
+    of.plan.benchmark.limit_s = limit_s
+    print(_measures(use, of), flush=True)
+    evidence = _measured_now(project, of.plan, over, of.check, short=not every)
+    rows = evidence.rows(stem)
+    if "timeout" in set(rows["status"]):
         say(f"a step took longer than {limit_s:g} s; --limit SECONDS allows more")
+    if len(rows.drop_duplicates([*of.check.axes, "implementation"])) < len(of.plan.cases):
+        say("it fails its check in the smallest cell, so nothing else was measured")
     return 0 if MINE in _right(evidence, stem) and not _wrong(evidence, stem) else 1
 
 
-def _chosen(project: Project, plan: Plan, wanted: Wanted) -> Plan:
-    """The wanted cases and phases of a benchmark, also those outside the grid of the report."""
-    (chosen,) = select([beyond_the_grid(project, plan, wanted)], wanted)
-    return chosen
+def _measures(use: str, of: Tried) -> str:
+    """The line that says what `lmperf try` measures, and how long it takes."""
+    beside = ", ".join(map(implementation_words, of.beside))
+    first, *others = of.cells
+    parts = [first, *([pair for pair in cell if pair not in first] for cell in others)]
+    cells = " and ".join(
+        ", ".join(f"{axis_words(axis)} {value_words(axis, value)}" for axis, value in part)
+        for part in parts
+    )
+    takes = duration(5 * math.ceil(of.seconds / 5), exact=False)
+    return f"{of.plan.stem}: {use} beside {beside}; {cells}; about {takes}"
 
 
-def _smallest(plan: Plan, only: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """The other (axis, value) pairs of the smallest cell of a plan.
-
-    The smallest cell has the smallest product of the values of its integer axes, and of the
-    model's parameters.
-    """
-    case = min(plan.cases, key=_work)
-    given = {axis for axis, _ in only}
-    return [(axis, str(value)) for axis, value in case.cell if axis not in given]
-
-
-def _work(case: Case) -> int:
-    numbers = [value for value in case.axes.values() if type(value) is int]
-    size = SIZES.get(str(case.axes.get("size")))
-    return prod(numbers) * (size.parameters() if size else 1)
-
-
-def _beside(plan: Plan, peer: str) -> list[str]:
-    """The names of what is measured beside a custom implementation: its peer, or if it has none the
-    project's implementations that need no compilation at the first call."""
-    if peer:
-        return [peer]
-    known = [plan.benchmark.implementation(name) for name in plan.implementations]
-    return [one.name for one in known if one.origin == "project" and not one.compiles]
-
-
-def _measures(use: str, stem: str, names: Sequence[str], only: Sequence[tuple[str, str]]) -> str:
-    """The line that says what `lmperf try` measures, before it does."""
-    beside = ", ".join(implementation_words(name) for name in names) or "nothing"
-    cell = ", ".join(f"{axis_words(axis)} {value_words(axis, value)}" for axis, value in only)
-    return f"{stem}: {use} beside {beside}; {cell}"
-
-
-def _measured_now(project: Project, chosen: Plan, over: str | None) -> Evidence:
+def _measured_now(
+    project: Project,
+    chosen: Plan,
+    over: str | None,
+    check: Case | None = None,
+    short: bool = False,
+) -> Evidence:
     """Measure the chosen cases, print them with verdicts, and return their rows.
+
+    check: a case that is checked before; see `record`. short: whether to leave out columns.
 
     Raises:
         UserError: `over` is none of their implementations.
@@ -241,8 +226,8 @@ def _measured_now(project: Project, chosen: Plan, over: str | None) -> Evidence:
         there = meant(over, chosen.implementations)
         raise UserError(f"--over: {over} is not measured here; {there}")
     with tempfile.TemporaryDirectory(prefix="lmperf-run-") as folder:
-        evidence = _measured(Project(project.config, Path(folder)), chosen)
-    _print(evidence, chosen, over)
+        evidence = _measured(Project(project.config, Path(folder)), chosen, check)
+    _print(evidence, chosen, over, short)
     return evidence
 
 
@@ -269,21 +254,25 @@ def _reproduced(project: Project, then: Evidence, now: Evidence, stem: str) -> b
     return all(one.verdict == REPRODUCED for one in found)
 
 
-def _measured(project: Project, chosen: Plan) -> Evidence:
-    """Measure the chosen cases and phases in a temporary project, and return their rows."""
+def _measured(project: Project, chosen: Plan, check: Case | None) -> Evidence:
+    """Measure the chosen cases and phases in a temporary project, and return their rows; those of
+    the check alone if it fails."""
     from lmperf.evidence.record import record
     from lmperf.reporting.evidence import Evidence
 
     plan = replace(chosen, evidence=evidence_of(chosen.benchmark, project.directory), quick=False)
-    record(project, plan)
-    return Evidence(project.machine.slug, project.known_facts(), {plan.stem: replace(plan).rows})
+    record(project, plan, check=check)
+    cases = (*plan.cases, check) if check else plan.cases
+    rows = replace(plan, cases=cases).rows
+    return Evidence(project.machine.slug, project.known_facts(), {plan.stem: rows})
 
 
-def _print(evidence: Evidence, chosen: Plan, over: str | None) -> None:
+def _print(evidence: Evidence, chosen: Plan, over: str | None, short: bool) -> None:
     from lmperf.reporting.formats import terminal
-    from lmperf.reporting.measured import failures, tables
+    from lmperf.reporting.measured import failures, short_tables, tables
 
-    shown = [terminal(table) for table in tables(evidence, chosen.benchmark, over)]
+    made, most = (short_tables, _LONGEST_NAME) if short else (tables, None)
+    shown = [terminal(table, most) for table in made(evidence, chosen.benchmark, over)]
     why = failures(evidence.rows(chosen.stem))
     print_tables("\n\n".join([*shown, *([why] if why else [])]))
 

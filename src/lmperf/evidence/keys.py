@@ -34,7 +34,7 @@ DECLARATIONS = frozenset(
     {
         *("axes", "check", "columns", "grids", "head", "implementations", "least_devices"),
         *("not_applicable", "order", "phases_of", "section", "stated"),
-        *("takes", "title"),
+        *("takes", "title", "trials"),
     }
 )
 

@@ -32,13 +32,18 @@ Append = Callable[[Rows], None]
 
 
 def record(
-    project: Project, plan: Plan, only: Collection[Case] | None = None, log: Path | None = None
+    project: Project,
+    plan: Plan,
+    only: Collection[Case] | None = None,
+    log: Path | None = None,
+    check: Case | None = None,
 ) -> None:
     """Measure the groups that are due, and write the view.
 
     Args:
         only: measure just the groups that have one of these cases.
         log: file that gets the lines of the progress as well.
+        check: a case that is checked first. It has rows if it fails, and then nothing is measured.
 
     Raises:
         UserError: this is not the machine that measures, or no worker starts.
@@ -52,7 +57,7 @@ def record(
         groups = [group for group in plan.groups if only is None or not {*group}.isdisjoint(only)]
         if groups:
             changes.keep(project, plan)
-            job.measure(plan, groups, plan.evidence.append)
+            job.measure(plan, groups, plan.evidence.append, check)
         plan.evidence.publish(dataclasses.replace(plan).rows)
 
 
@@ -130,8 +135,11 @@ class _Job:
         """Show a line to the user."""
         self._say(f"[{self._stem}] {words}")
 
-    def measure(self, plan: Plan, groups: Sequence[list[Case]], append: Append) -> None:
-        """Measure groups; `append` gets the signed rows of each."""
+    def measure(
+        self, plan: Plan, groups: Sequence[list[Case]], append: Append, check: Case | None = None
+    ) -> None:
+        """Measure groups, after a check of a case; `append` gets the signed rows of each."""
+        groups = [*([[check]] if check else []), *groups]
         progress = Progress(self._stem, sum(map(len, groups)), self._say)
         kind = self._project.machine.kind
         supervisor = Supervisor(plan.benchmark, kind, progress, self._locks, self._gpus)
@@ -144,9 +152,10 @@ class _Job:
             self._record(supervisor.facts)
             statuses = Counter(row["status"] for row in signed)
             words = ", ".join(f"{number} {status}" for status, number in statuses.items())
+            words = words or "its check is passed"
             progress.done(len(group), f"{plan.benchmark.group_name(group[0].cell)}: {words}")
 
-        supervisor.measure(groups, save)
+        supervisor.measure(groups, save, check is not None)
 
     def _signed(self, plan: Plan, row: dict[str, Any], at: str) -> dict[str, Any]:
         """Return a row with what identifies its measurement; one that is impossible, as failed."""

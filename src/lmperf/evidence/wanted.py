@@ -114,6 +114,16 @@ def beyond_the_grid(project: Project, plan: Plan, wanted: Wanted) -> Plan:
     return replace(plan, cases=tuple(found))
 
 
+def chosen(project: Project, plan: Plan, wanted: Wanted) -> Plan:
+    """Return a plan with the wanted cases and phases, also with cases outside the grid.
+
+    Raises:
+        UserError: as `beyond_the_grid` and `select`.
+    """
+    (found,) = select([beyond_the_grid(project, plan, wanted)], wanted)
+    return found
+
+
 def select(plans: Sequence[Plan], wanted: Wanted) -> list[Plan]:
     """Reduce plans to the wanted cases and phases; drop a plan that has none left.
 

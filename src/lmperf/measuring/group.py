@@ -87,6 +87,10 @@ class Group:
         self._slices: dict[tuple[Case, str], int] = {}
         self._call_ms: dict[tuple[Case, str], float] = {}
 
+    def check(self) -> None:
+        """Check the cases without timing them: those that pass have no rows."""
+        self._measure(self._cases, ())
+
     def run(self) -> None:
         """Measure the group; cases that lack memory beside the others, once more alone."""
         if isinstance(self._benchmark, Observed):
@@ -94,17 +98,18 @@ class Group:
                 self._observe(case)
             return
         alone = [case for case in self._cases if case in self._alone]
-        self._measure([case for case in self._cases if case not in alone])
+        phases = self._benchmark.phases
+        self._measure([case for case in self._cases if case not in alone], phases)
         for case in [*alone, *self._full]:
-            self._measure([case])
+            self._measure([case], phases)
 
-    def _measure(self, cases: Sequence[Case]) -> None:
+    def _measure(self, cases: Sequence[Case], phases: Sequence[str]) -> None:
         self._beside = len(cases)
         for case in cases:
             self.prepare(case)
         # Collections during timed calls skip what earlier cases and the compiler have left.
         gc.freeze()
-        for phase in self._benchmark.phases:
+        for phase in phases:
             self._time(phase)
         gc.unfreeze()
         self._ready, self._shared, self._contexts, self._weights = {}, {}, {}, Weights()
@@ -379,7 +384,7 @@ class Group:
 
     def _pace(self) -> rounds.Pace:
         of = self._benchmark
-        return rounds.pace_of(of.clock, self._device, of.steps)
+        return rounds.pace_of(of.clock, self._device, of.steps, share=of.share)
 
     def slice(self, phase: str, case: Case, calls: int) -> tuple[list[float], float] | None:
         """Time calls; return ms of each, and of all with their overhead; None if the case fails."""

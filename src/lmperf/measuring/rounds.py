@@ -69,15 +69,19 @@ def is_back_to_back(benchmark: Benchmark, phase: str) -> bool:
     return phase == "train_step" and getattr(benchmark, "clock", "") == "step"
 
 
-def pace_of(clock: str, device: str, steps: int | None = None, patient: bool = False) -> Pace:
+def pace_of(
+    clock: str, device: str, steps: int | None = None, patient: bool = False, share: float = 1.0
+) -> Pace:
     """Return how long to measure with a clock (`kernel` or `step`) on a device.
 
     steps: the number of steps of a visit, of a benchmark whose steps last for seconds. patient:
-    whether to compare two versions of the code.
+    whether to compare two versions of the code. share: of the usual duration of a visit.
     """
     known = _PACES | _PATIENT if patient else _PACES
     pace = known[clock, "cpu" if device == "cpu" else "gpu"]
-    return pace if steps is None else replace(pace, lead_s=0.0, visit_s=0.0, steps=steps)
+    if steps is not None:
+        return replace(pace, lead_s=0.0, visit_s=0.0, steps=steps)
+    return replace(pace, lead_s=share * pace.lead_s, visit_s=share * pace.visit_s)
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,7 @@ class Job:
         alone: cases that ran out of memory beside the others of their group.
         apart: whether all cases are of an implementation that changes what cannot be put back.
         on_request: whether calls of the only case are timed on request (`worker._serve`).
+        checks_first: whether the first group is only checked.
     """
 
     benchmark: Benchmark
@@ -60,6 +61,7 @@ class Job:
     alone: frozenset[Case] = frozenset()
     apart: bool = False
     on_request: bool = False
+    checks_first: bool = False
 
     def environ(self, cache: str, gpus: Sequence[str]) -> dict[str, str]:
         """Return the environment of the worker.
@@ -105,15 +107,24 @@ class Supervisor:
         self._alone: set[Case] = set()
         self._apart: set[str] = set()
         self._said: set[str] = set()
+        self._checks = False
         self.facts: dict[str, Any] = {}
 
+<<<<<<< HEAD
     def measure(self, groups: Sequence[list[Case]], save: Save) -> None:
         """Measure the groups; `save` takes each, and its rows, as soon as it is done.
+=======
+    def measure(self, groups: Sequence[list[Case]], save: Save, checks_first: bool = False) -> None:
+        """Measure the groups; `save` takes the rows of each as soon as it is done.
+>>>>>>> c071f493 (Time what lmperf try is given in first-page cells)
+
+        checks_first: whether the first group is only checked. It has rows for what fails, and then
+            no other group is measured.
 
         Raises:
             UserError: no worker can be started.
         """
-        left, rows = deque(groups), {}
+        left, rows, self._checks = deque(groups), {}, checks_first
         with empty_cache() as cache:
             while left:
                 one = self._set_apart(left[0])
@@ -128,6 +139,7 @@ class Supervisor:
                     self._apart.add(changed.name)
                     left = deque(_last(left, changed.name))
 
+<<<<<<< HEAD
     def _set_apart(self, group: list[Case]) -> str | None:
         """The implementation of a group that is measured in a process of its own; None: others."""
         return name if (name := group[0].implementation) in self._apart else None
@@ -136,6 +148,15 @@ class Supervisor:
         skipped = {key for group in groups for key in self._too_slow(group)}
         done, alone = frozenset(rows.keys() | skipped), frozenset(self._alone)
         job = Job(self._benchmark, self._device, [*groups], done, alone, apart)
+=======
+    def _worker(self, left: Sequence[list[Case]], rows: Rows, cache: str) -> Process:
+        skipped = {key for group in left for key in self._too_slow(group)}
+        done = frozenset(rows.keys() | skipped)
+        job = Job(
+            *(self._benchmark, self._device, [*left], done, frozenset(self._alone)),
+            checks_first=self._checks,
+        )
+>>>>>>> c071f493 (Time what lmperf try is given in first-page cells)
         return Process(
             pickle.dumps(job),
             self._locks,
@@ -190,7 +211,10 @@ class Supervisor:
                     one = left[0][number]
                     rows[one, phase] = [self._whole(one, phase, row, gpus) for row in found]
                 case {"done": _}:
+                    failed, self._checks = self._checks and bool(rows), False
                     self._save(left.popleft(), rows, save)
+                    if failed:
+                        left.clear()
                     at = _At(limit_s=self._benchmark.limit_s)
 
     def _whole(self, case: Case, phase: str, row: Row, gpus: Gpus) -> Row:

@@ -70,19 +70,29 @@ def markdown(table: Table) -> str:
     return f"<details>\n<summary>{title}</summary>\n\n{text}\n\n</details>"
 
 
-def terminal(table: Table) -> str:
-    """The table for a terminal or a mail."""
-    body = _tabulated(table, "simple", _italic, str)
+def terminal(table: Table, most: int | None = None) -> str:
+    """The table for a terminal or a mail.
+
+    most: characters of an axis value in a line; longer ones are wrapped.
+    """
+    body = _tabulated(table, "simple", _italic, str, most)
     return plain("\n".join(filter(None, (table.caption, body, legend(table)))))
 
 
-def _tabulated(table: Table, form: str, cell: Callable[[Cell], str], head: Callable) -> str:
+def _tabulated(
+    table: Table,
+    form: str,
+    cell: Callable[[Cell], str],
+    head: Callable,
+    most: int | None = None,
+) -> str:
     return tabulate(
         [[cell(one) for one in line] for line in table.lines],
         headers=[head(column.header) for column in table.columns],
         tablefmt=form,
         colalign=aligns(table) if table.length else None,
         disable_numparse=True,
+        maxcolwidths=[most if one.is_axis else None for one in table.columns] if most else None,
     )
 
 

@@ -64,11 +64,44 @@ def tables(evidence: Evidence, benchmark: Benchmark, over: str | None = None) ->
     return [*made(evidence, rows, cell, columns, ["phase"])]
 
 
+def short_tables(evidence: Evidence, benchmark: Benchmark, over: str | None = None) -> list[Table]:
+    """A table for each phase and cell with times, speed-ups over the best peer, and errors.
+
+    over: the baseline; None: the fastest implementation that is not the user's.
+    """
+    rows = evidence.rows(benchmark.stem)
+    rows = rows.assign(base=_best_peers(benchmark, rows))
+    rows.attrs["stem"] = benchmark.stem
+    best = _with_verdicts(over_base("over the best peer", "over.best"))
+    columns = [
+        time(),
+        _over(over) if over else best,
+        replace(largest_error(), header="error / bound"),
+    ]
+    split = ["phase", *(axis.name for axis in benchmark.axes)]
+    return [*made(evidence, rows, ["implementation"], columns, split)]
+
+
+def _best_peers(benchmark: Benchmark, rows: pd.DataFrame) -> pd.Series:
+    """What each row is compared with, as `over_base` reads it: the fastest peer of its cell."""
+    cell = ["phase", *(axis.name for axis in benchmark.axes)]
+    peers = rows[rows["state"].isna() & ~rows["implementation"].isin(benchmark.external)]
+    fastest = peers.sort_values("ms").drop_duplicates(cell).set_index(cell)["implementation"]
+    best = rows[cell].join(fastest, on=cell)["implementation"]
+    others = best.notna() & (best != rows["implementation"])
+    return best.map(lambda name: {"implementation": name}).where(others, None)
+
+
 def _over(base: str) -> Quantity:
     """A column with the speed-ups of all other implementations over one, with their verdicts."""
-    shown = over_base(
-        f"over {value_words('implementation', base)}", f"over.{base}", implementation=base
+    return _with_verdicts(
+        over_base(
+            f"over {value_words('implementation', base)}", f"over.{base}", implementation=base
+        )
     )
+
+
+def _with_verdicts(shown: Quantity) -> Quantity:
     make = lambda evidence, rows: shown.make(evidence, rows).map(_with_verdict)  # noqa: E731
     return replace(shown, make=make, note="")
 
