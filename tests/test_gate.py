@@ -16,6 +16,13 @@ def test_failed_gate_reports_tensor_and_pytorch_error():
     assert columns["reason"] == "gradient of layers.0.wq differs from the float64 reference"
 
 
+def test_failed_gain_says_that_gradients_may_be_clipped():
+    gate = Gate({"gain": 2.0}, {"gain": 1.0}, where={"gain": "head.weight"})
+    assert gate.columns["reason"].endswith(
+        "its length is wrong, as after clipping or with a scaled loss"
+    )
+
+
 def test_gate_with_nan_error_fails_with_status_nan():
     gate = Gate({"out": math.nan, "lse": 9.0}, {"out": 1.0, "lse": 1.0})
     assert not gate.passed and gate.worst == "out"

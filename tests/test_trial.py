@@ -36,6 +36,31 @@ def get_flash():
     return FlashAttention
 
 
+def step(model, optimizer, tokens, targets):
+    optimizer.zero_grad(set_to_none=True)
+    logits = model(tokens).flatten(0, 1)
+    loss = torch.nn.functional.cross_entropy(logits, targets.flatten())
+    loss.backward()
+    optimizer.step()
+    return loss
+
+
+def with_item(model, optimizer, tokens, targets):
+    return step(model, optimizer, tokens, targets).item()
+
+
+def clipping(model, optimizer, tokens, targets):
+    loss = step(model, optimizer, tokens, targets)
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    return loss
+
+
+def wrong_in_one(model, optimizer, tokens, targets):
+    loss = step(model, optimizer, tokens, targets)
+    model.head.weight.grad *= 0.5
+    return loss
+
+
 class WithLoss(LanguageModel):
     def forward(self, tokens):
         return {"logits": super().forward(tokens)}
@@ -64,6 +89,10 @@ def module(tmp_path, monkeypatch):
         ("model", "WithLoss", "it returns a dict; it must return the logits alone, a tensor"),
         ("model", "Unused", "the loss does not depend on spare.weight, spare.bias; leave"),
         ("model", "LanguageModel", ""),
+        ("model", "step", ""),
+        ("model", "wrong_in_one", ""),
+        ("model", "with_item", "it returns a float; it must return the loss, a tensor"),
+        ("model", "clipping", "as clipping does; leave them as they are"),
     ],
 )
 def test_small_call_shows_what_is_returned(module, takes, name, words):

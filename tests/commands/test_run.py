@@ -70,6 +70,37 @@ def test_invalid_request_prints_one_line_and_exits_with_2(lmperf, arguments, wor
     assert words in said
 
 
+TWO_LENGTHS = """
+preset: cpu
+machine: here
+benchmarks: [flash_attention]
+grid: {flash_attention: {seq_len: [64, 32], d_head: [16], dtype: [float32]}}
+"""
+
+
+def test_try_checks_the_smallest_cell_first(folder, lmperf, monkeypatch):
+    (folder / "config/config.yaml").write_text(TWO_LENGTHS)
+    measured = pretend(monkeypatch, lambda *_: OK | rounds(1.0))
+    code, out, said = lmperf("try", "my_functions:attention", "--as", "attention")
+    assert code == 0, said
+    shown = [[(case.axes["seq_len"], case.implementation) for case in of] for of in measured]
+    assert shown == [[(32, "mine")], [(64, "sdpa"), (64, "mine")]]
+    assert "its check is passed" in said
+    assert out.count("length 64") == 3 and "length 32" not in out, "the first line and two tables"
+
+
+def test_try_measures_nothing_larger_after_a_failed_check(folder, lmperf, monkeypatch):
+    (folder / "config/config.yaml").write_text(TWO_LENGTHS)
+    failed = {"status": "failed_check", "max_error": 1.0, "error_bound": 1e-5, "reason": "dk off"}
+    measured = pretend(monkeypatch, lambda *_: failed)
+    code, out, said = lmperf("try", "my_functions:attention", "--as", "attention")
+    assert code == 1 and len(measured) == 1
+    assert "it fails its check in the smallest cell, so nothing else was measured" in said
+    (mine, _) = (line for line in out.splitlines() if line.startswith("mine"))
+    assert mine.split() == ["mine", "withheld", "1.0e+00", "/", "1.0e-05"]
+    assert "gate failed, withheld, mine (2 rows): dk off" in out
+
+
 def test_try_of_a_function_that_hangs_ends_after_one_limit(folder, lmperf):
     hangs = "import time\n\ndef attention(q, k, v, causal=False):\n    time.sleep(600)\n"
     (folder / "my_hangs.py").write_text(hangs)
@@ -95,7 +126,7 @@ def test_try_needs_no_configuration(folder, lmperf, monkeypatch):
 def test_try_takes_several_values_of_an_axis(lmperf, monkeypatch):
     found = []
 
-    def measured_now(project, chosen, over):
+    def measured_now(project, chosen, *_, **__):
         found.extend((*case.axes.values(), case.implementation) for case in chosen.cases)
         raise UserError("no further")
 
@@ -111,7 +142,7 @@ def test_try_takes_several_values_of_an_axis(lmperf, monkeypatch):
     position = {axis.name: index for index, axis in enumerate(axes)}
     assert {case[position["seq_len"]] for case in found} == {32, 64}
     assert {case[position["dtype"]] for case in found} == {"float32", "bfloat16"}
-    assert {case[position["d_head"]] for case in found} == {16}
+    assert {case[position["d_head"]] for case in found} == {32}, "the first one of the grid"
     assert {case[-1] for case in found} == {"sdpa", "mine"} and len(found) == 8
 
 
@@ -119,7 +150,7 @@ def test_try_takes_several_values_of_an_axis(lmperf, monkeypatch):
     ("kind", "peer", "arguments", "preset", "cell"),
     [
         ("ddp", "ddp", "module", "cpu", ("tiny", 32)),
-        ("fsdp", "fsdp2", "module, compute_dtype=None", "gpu", ("0.13B", 128)),
+        ("fsdp", "fsdp2", "module, compute_dtype=None", "gpu", ("0.97B", 512)),
         (
             *("sharded_optimizer", "zero_redundancy", "params, optimizer_cls, **options"),
             *("cpu", ("tiny", 32)),
@@ -132,7 +163,7 @@ def test_try_of_a_strategy_measures_its_peer_only(
     (folder / "my_strategy.py").write_text(f"def wrap({arguments}):\n    pass\n")
     found = []
 
-    def measured(project, chosen):
+    def measured(project, chosen, check):
         found.extend(chosen.cases)
         raise UserError("no further")
 
@@ -144,10 +175,10 @@ def test_try_of_a_strategy_measures_its_peer_only(
     assert {case.implementation for case in found} == {peer, "mine"} and len(found) == 2
     axes = found[0].axes
     assert (axes["size"], axes["context_length"]) == cell
-    assert (axes["batch"], axes["ranks"]) == (4, 2)
-    size = {"cpu": "tiny", "gpu": "small"}[preset]
+    size, batch = {"cpu": ("tiny", 4), "gpu": ("large", 16)}[preset]
+    assert (axes["batch"], axes["ranks"]) == (batch, 2)
     assert out.startswith("distributed: my_strategy:wrap beside ")
-    assert f"; size {size}, context {cell[1]}, batch 4, ranks 2" in out
+    assert f"; size {size}, context {cell[1]}, batch {batch}, ranks 2" in out
 
 
 def test_run_measures_benchmarks_outside_the_configuration(lmperf, monkeypatch):
@@ -178,7 +209,7 @@ def test_try_ignores_other_custom_implementations(folder, lmperf, monkeypatch):
     config.write_text(f"{config.read_text()}implementations: {{flash_attention: {{{custom}}}}}\n")
     found = []
 
-    def measured_now(project, chosen, over):
+    def measured_now(project, chosen, *_, **__):
         found.append((chosen.benchmark.external["mine"], chosen.implementations))
         raise UserError("no further")
 
@@ -188,6 +219,6 @@ def test_try_ignores_other_custom_implementations(folder, lmperf, monkeypatch):
     assert found == [
         (
             Implementation("mine", "my_functions:attention", origin="custom"),
-            ["eager", "sdpa", "mine"],
+            ["sdpa", "mine"],
         )
     ]

@@ -26,7 +26,7 @@ def measured(said):
     """Return a function that measures implementations: implementation -> its rows."""
     import toys
 
-    def run(names, benchmark=toys.Toy, external=None, device="cpu", **only):
+    def run(names, benchmark=toys.Toy, external=None, device="cpu", checks_first=False, **only):
         made = benchmark("toy", external)
         cases = [
             case
@@ -41,7 +41,8 @@ def measured(said):
                 found[row["implementation"]].append(row)
 
         progress = Progress("toy", len(cases), said.append)
-        Supervisor(made, device, progress, gpus=all_gpus()).measure(made.groups(cases), save)
+        supervisor = Supervisor(made, device, progress, gpus=all_gpus())
+        supervisor.measure(made.groups(cases), save, checks_first)
         return found
 
     return run

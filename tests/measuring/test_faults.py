@@ -52,6 +52,19 @@ def test_a_worker_that_dies_is_tried_once_more(measured, said):
     assert sum("it is tried once more" in line for line in said) == 2
 
 
+@pytest.mark.parametrize("fault", ["is_wrong", "segfaults"])
+def test_nothing_is_measured_after_a_failed_first_check(measured, fault):
+    rows = measured([fault], checks_first=True, size=[8, 16])
+    assert {row["size"] for row in rows[fault]} == {8}
+    assert not any("median_ms" in row for row in rows[fault])
+
+
+def test_first_group_that_is_only_checked_has_no_rows(measured):
+    rows = measured(["doubles", "also_doubles"], checks_first=True, size=[8, 16])
+    assert statuses(rows) == {"doubles": {"ok"}, "also_doubles": {"ok"}}
+    assert {row["size"] for of in rows.values() for row in of} == {16}
+
+
 def test_what_hangs_twice_is_skipped(measured, monkeypatch):
     monkeypatch.setattr(toys.Short, "limit_s", 0.5)  # enough: nothing here is to be in time
     rows = measured(["stops"], toys.Short)["stops"]

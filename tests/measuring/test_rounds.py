@@ -61,6 +61,12 @@ def test_a_visit_has_a_lead_in_and_lasts_for_time_and_steps(ms, lead, timed):
     assert last == len(times) == pytest.approx(timed, abs=1)
 
 
+def test_a_share_of_a_visit_has_that_share_of_its_time():
+    machine = Machine(a=10.0)
+    times = visit("a", machine.run, pace_of("step", "cuda", share=0.1))
+    assert sum(calls for _, calls in machine.runs[:-1]) == 15 and len(times) == 32
+
+
 def test_a_cpu_and_a_benchmark_of_long_steps_have_short_visits():
     for pace, steps in ((pace_of("step", "cpu"), 3), (pace_of("step", "cuda", steps=3), 3)):
         machine = Machine(a=11_000.0)
