@@ -59,6 +59,13 @@ def test_nothing_is_measured_after_a_failed_first_check(measured, fault):
     assert not any("median_ms" in row for row in rows[fault])
 
 
+def test_warnings_of_pytorch_about_itself_are_not_passed_on(measured, said):
+    assert statuses(measured(["warns"], **SIZE)) == {"warns": {"ok"}}
+    passed_on = " ".join(line for line in said if "the worker writes" in line)
+    assert "of the user's own" in passed_on
+    assert "Profiler" not in passed_on and "cuBLAS" not in passed_on
+
+
 def test_first_group_that_is_only_checked_has_no_rows(measured):
     rows = measured(["doubles", "also_doubles"], checks_first=True, size=[8, 16])
     assert statuses(rows) == {"doubles": {"ok"}, "also_doubles": {"ok"}}

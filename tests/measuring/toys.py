@@ -4,6 +4,7 @@ import ctypes
 import os
 import signal
 import time
+import warnings
 from pathlib import Path
 
 import torch
@@ -102,9 +103,16 @@ def prints_a_lot(x):
     return x * 2
 
 
+def warns(x):
+    warnings.warn("Warning: Profiler clears events at the end of each cycle. Only", stacklevel=1)
+    warnings.warn("Attempting to run cuBLAS, but there was no current CUDA context!", stacklevel=1)
+    warnings.warn("of the user's own", stacklevel=1)
+    return x * 2
+
+
 FUNCTIONS = (
     *(doubles, segfaults, raises, asks_for_a_pebibyte, is_wrong, is_not_finite),
-    *(stops, is_killed_once, writes_where_nothing_is, prints_a_lot),
+    *(stops, is_killed_once, writes_where_nothing_is, prints_a_lot, warns),
 )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
@@ -204,7 +203,7 @@ def _measures(use: str, of: Tried) -> str:
         ", ".join(f"{axis_words(axis)} {value_words(axis, value)}" for axis, value in part)
         for part in parts
     )
-    takes = duration(5 * math.ceil(of.seconds / 5), exact=False)
+    takes = duration(5 * round(of.seconds / 5), exact=False)
     return f"{of.plan.stem}: {use} beside {beside}; {cells}; about {takes}"
 
 

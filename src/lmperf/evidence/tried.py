@@ -16,8 +16,8 @@ from lmperf.transformer.sizes import SIZES
 # The share of the usual duration for which train steps are timed.
 _SHARE = 1 / 3
 # About how many seconds it takes to import PyTorch in two processes, to start ranks, to prepare a
-# case, to compile one, and to warm up and profile a phase.
-_IMPORT_S, _RANKS_S, _PREPARE_S, _COMPILE_S, _PHASE_S = 8.0, 15.0, 1.0, 10.0, 1.5
+# case, to compile an implementation, and to warm up and profile a phase.
+_IMPORT_S, _RANKS_S, _PREPARE_S, _COMPILE_S, _PHASE_S = 10.0, 15.0, 0.5, 8.0, 1.5
 
 Pairs = Sequence[tuple[str, str]]
 
@@ -43,10 +43,10 @@ class Tried:
         """About how long it takes."""
         of, kind = self.plan.benchmark, self.plan.machine.kind
         pace = pace_of(of.clock, kind, of.steps, share=of.share)
-        found = _IMPORT_S + _RANKS_S * is_ranked(of)
+        compiled = sum(of.implementation(name).compiles for name in self.plan.implementations)
+        found = _IMPORT_S + _RANKS_S * is_ranked(of) + _COMPILE_S * compiled
         for group in of.groups(self.plan.cases):
-            compiled = [one for one in group if of.implementation(one.implementation).compiles]
-            found += _PREPARE_S * len(group) + _COMPILE_S * len(compiled)
+            found += _PREPARE_S * len(group)
             for phase in of.phases:
                 timed = [case for case in group if phase in of.phases_of(case)]
                 steps_s = 2 * (pace.lead_s + pace.visit_s) * len(timed)
