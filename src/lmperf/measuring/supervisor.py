@@ -110,13 +110,8 @@ class Supervisor:
         self._checks = False
         self.facts: dict[str, Any] = {}
 
-<<<<<<< HEAD
-    def measure(self, groups: Sequence[list[Case]], save: Save) -> None:
-        """Measure the groups; `save` takes each, and its rows, as soon as it is done.
-=======
     def measure(self, groups: Sequence[list[Case]], save: Save, checks_first: bool = False) -> None:
-        """Measure the groups; `save` takes the rows of each as soon as it is done.
->>>>>>> c071f493 (Time what lmperf try is given in first-page cells)
+        """Measure the groups; `save` takes each, and its rows, as soon as it is done.
 
         checks_first: whether the first group is only checked. It has rows for what fails, and then
             no other group is measured.
@@ -137,9 +132,9 @@ class Supervisor:
                 except _Changed as changed:
                     self._progress.note(str(changed))
                     self._apart.add(changed.name)
-                    left = deque(_last(left, changed.name))
+                    checked = [left.popleft()] if self._checks else []
+                    left = deque([*checked, *_last(left, changed.name)])
 
-<<<<<<< HEAD
     def _set_apart(self, group: list[Case]) -> str | None:
         """The implementation of a group that is measured in a process of its own; None: others."""
         return name if (name := group[0].implementation) in self._apart else None
@@ -147,16 +142,11 @@ class Supervisor:
     def _worker(self, groups: Sequence[list[Case]], rows: Rows, cache: str, apart: bool) -> Process:
         skipped = {key for group in groups for key in self._too_slow(group)}
         done, alone = frozenset(rows.keys() | skipped), frozenset(self._alone)
-        job = Job(self._benchmark, self._device, [*groups], done, alone, apart)
-=======
-    def _worker(self, left: Sequence[list[Case]], rows: Rows, cache: str) -> Process:
-        skipped = {key for group in left for key in self._too_slow(group)}
-        done = frozenset(rows.keys() | skipped)
         job = Job(
-            *(self._benchmark, self._device, [*left], done, frozenset(self._alone)),
+            *(self._benchmark, self._device, [*groups], done, alone),
+            apart=apart,
             checks_first=self._checks,
         )
->>>>>>> c071f493 (Time what lmperf try is given in first-page cells)
         return Process(
             pickle.dumps(job),
             self._locks,

@@ -47,12 +47,8 @@ def main(pipe: int) -> None:
         line = json.dumps({"at": now(), **message}, default=float)
         os.write(pipe, f"{line}\n".encode())
 
-<<<<<<< HEAD
-=======
-    gc.freeze()  # later collections skip what is imported now
     for words in _HIDDEN:
         warnings.filterwarnings("ignore", words)
->>>>>>> c071f493 (Time what lmperf try is given in first-page cells)
     benchmark = job.benchmark
     if any(case.implementation in benchmark.external for group in job.groups for case in group):
         import_compiler()  # before a limit of time runs
