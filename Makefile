@@ -22,7 +22,7 @@ help: ## show this list
 setup: $(READY) ## create .venv from the pinned files in envs/ and install lmperf
 
 report: $(READY) ## measure what is missing or stale, then write report/report.md
-	LMPERF_NO_SUMMARY=1 $(SNAKEMAKE) report/report.md
+	LMPERF_NO_SUMMARY=1 $(SNAKEMAKE)
 	@$(BIN)/lmperf report
 
 site: $(READY) ## build the static site of all evidence in report/ in site/
@@ -55,7 +55,7 @@ selftest: $(READY) ## measure wrong, fake and harmful implementations: is each o
 	$(BIN)/lmperf selftest
 
 quick: $(READY) ## measure the cells of the write-up's own tables only, in minutes, and write it
-	LMPERF_NO_SUMMARY=1 $(SNAKEMAKE) report/report.md --config preset=quick
+	LMPERF_NO_SUMMARY=1 $(SNAKEMAKE) --config preset=quick
 	@$(BIN)/lmperf --config preset=quick report
 
 publish: $(READY) ## add this machine's evidence and report to Git, if it passes verify

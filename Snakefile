@@ -29,7 +29,7 @@ rule all:
     """The write-up of this machine."""
     default_target: True
     input:
-        "report/report.md",
+        f"{REPORT}/report.md",
 
 
 include: "rules/measure.smk"

@@ -41,12 +41,13 @@ try:
     GIVEN = {key: value for key, value in config.items() if key != "configfile"}
     CONFIGFILE = Path(config.get("configfile", "config/config.yaml"))
     project = Project(load_config(CONFIGFILE, GIVEN))
-    HERE, PLANS = project.machine.slug, project.plans
+    HERE, REPORT, PLANS = project.machine.slug, project.config.report, project.plans
     # Job -> what it measures, for those that have something to do.
     DUE_JOBS = {stem: plan.summary for stem, plan in PLANS.items() if plan.is_due}
     if project.repeats_rows and project.repeats.is_due:
         DUE_JOBS["repeatability"] = project.repeats.summary
     MACHINES = [*(one for one in project.machines_with_evidence() if one != HERE), HERE]
+    written.require_free_paths(project)
     # None stands for the overview, report/report.md.
     OUTDATED = [m for m in (*MACHINES, None) if not written.is_current(project, m)]
     DUE = Path(".snakemake/due")
@@ -73,7 +74,7 @@ RULE = {stem: workflow.modifier.modify_rulename(stem) for stem in (*PLANS, "repe
 
 def csv_of(stem):
     """The evidence of a benchmark on this machine."""
-    return f"report/{HERE}/evidence/{stem}.csv"
+    return f"{REPORT}/{HERE}/evidence/{stem}.csv"
 
 
 MEASURED = [csv_of(stem) for stem in RULE if stem in PLANS or project.repeats_rows]

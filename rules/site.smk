@@ -6,7 +6,7 @@ localrules:
 
 
 rule site:
-    """Build site/ from the evidence that is there; nothing is measured."""
+    """Build the site from the evidence that is there; nothing is measured."""
     log:
         "logs/site.log",
     params:

@@ -18,7 +18,7 @@ rule write_up:
         due=lambda wildcards: due(wildcards.machine in OUTDATED),
     output:
         report(
-            update("report/{machine}/report.md"),
+            update(REPORT + "/{machine}/report.md"),
             category="Write-up",
             labels={"name": "{machine}"},
             caption="captions/write_up.rst",
@@ -39,15 +39,17 @@ rule write_up:
 rule overview:
     """The write-up of this machine beside every other machine that has evidence here."""
     input:
-        [f"report/{HERE}/report.md"] if MEASURED or HERE in project.machines_with_evidence() else [],
+        [f"{REPORT}/{HERE}/report.md"]
+        if MEASURED or HERE in project.machines_with_evidence()
+        else [],
         due=due(None in OUTDATED),
     output:
-        report(update("report/report.md"), category="Write-up", labels={"name": "overview"}),
+        report(update(f"{REPORT}/report.md"), category="Write-up", labels={"name": "overview"}),
     log:
         "logs/report.log",
     params:
         lmperf=LMPERF,
     message:
-        "overview: report/report.md"
+        f"overview: {REPORT}/report.md"
     shell:
         "{params.lmperf:q} report > {log:q} 2> >(tee -a {log:q} >&2)"

@@ -73,6 +73,8 @@ def test_custom_implementation_is_an_entry_or_a_mapping(tmp_path):
         ("colours: cpu", "colours is not a known key; known keys: preset, machine"),
         ("preset: fast", "preset is 'fast'; it must be 'auto', 'cpu', 'gpu', 'full' or 'quick'"),
         ("preset: cpu\npreset: gpu", ":2: not valid YAML: preset: the key is there twice"),
+        ("report: ../elsewhere", "it must be the name of a folder, such as lmperf-report"),
+        ("report: site", "site is 'site', which is the folder of the report; it must differ"),
         ("machine: Big Box", "machine is 'Big Box'; it must be a name of a-z, 0-9"),
         ("grid: {attention: {seq_len: [1e4]}}", "seq_len is '1e4'; it must be a valid integer"),
         ("grid: {attention: {seq_len: [12:30]}}", "seq_len is '12:30'; it must be a valid integer"),

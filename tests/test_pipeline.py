@@ -24,6 +24,7 @@ from lmperf.config import load_config
 from lmperf.evidence import closure, machine
 from lmperf.evidence.project import Project
 from lmperf.reporting import written
+from lmperf.reporting.files import LIST
 
 pytestmark = [pytest.mark.process, pytest.mark.snakemake]
 
@@ -189,6 +190,20 @@ def test_order_is_kernel_tests_timings_second_times(tmp_path):
     assert f"{node['repeatability']} -> {node['write_up']}" in drawn
 
 
+def test_run_follows_the_key_report_and_stops_at_a_foreign_page(tmp_path):
+    root = Checkout(tmp_path / "checkout", ONE).root
+    page = root / "report/report.md"
+    page.parent.mkdir()
+    page.write_text("mine")
+    done = snakemake(root, "mixed_precision")
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith("lmperf: report/report.md is there already")
+    listed = run(root, "--dry-run", config=f"{ONE}\nreport: lmperf-report\n")
+    assert {*rules_in(listed)} == {"mixed_precision", "write_up", "overview", "all"}
+    assert "lmperf-report/here/report.md" in reasons_in(listed)["overview"]
+    assert page.read_text() == "mine"
+
+
 def test_bad_configuration_is_one_line(tmp_path):
     root = Checkout(tmp_path / "checkout", ONE).root
     done = snakemake(root, "report/report.md", config="preset: fast")
@@ -233,6 +248,8 @@ def test_snakemake_report_has_figures_and_pages(checkout, tmp_path):
     for name in ("memory-light", "memory-dark"):
         (machine / f"figures/{name}.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg"/>')
     (machine / "memory.md").write_text("# Memory")
+    with (machine / LIST).open("a") as listed:
+        listed.write("memory.md\nfigures/memory-light.svg\nfigures/memory-dark.svg\n")
     config = load_config(checkout / "config/config.yaml")
     written.record(Project(config, checkout), "here")
     archive = tmp_path / "report.zip"

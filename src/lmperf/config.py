@@ -39,6 +39,7 @@ from lmperf.peers.table import PEERS, installed, peers_of
 NAME = r"^[a-z][a-z0-9_]*$"
 ENTRY = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$"
 _MACHINE = r"^[a-z0-9][a-z0-9_-]*(\.[a-z0-9_-]+)*$"
+_FOLDER = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$"
 _LONGEST = 64
 
 
@@ -167,6 +168,7 @@ _Machine = Annotated[
     AfterValidator(_check_slug),
     WithJsonSchema({"type": "string", "pattern": _MACHINE, "maxLength": _LONGEST}),
 ]
+_Folder = Annotated[str, StringConstraints(pattern=_FOLDER, max_length=_LONGEST)]
 _Stem = Annotated[str, AfterValidator(_known_stem)]
 _Stems = Annotated[list[_Stem], Field(min_length=1), AfterValidator(_distinct)]
 _Peers = Annotated[list[Literal[tuple(PEERS)]], AfterValidator(_distinct)]
@@ -197,6 +199,8 @@ class Config(_Strict):
         grid: stem -> axis, or `implementation` -> values that replace those of the preset.
         implementations: stem -> name -> custom implementation; an entry stands for `use: entry`.
         peers: the implementations of other projects to measure; true: all, false: none.
+        report: the folder for evidence and write-ups of all machines.
+        site: the folder for the site.
     """
 
     preset: Literal["auto", "cpu", "gpu", "full", "quick"] = "auto"
@@ -207,6 +211,8 @@ class Config(_Strict):
     grid: dict[_Stem, dict[str, Annotated[list[Any], Field(min_length=1)]]] = {}
     implementations: dict[_Stem, dict[_Name, Custom]] = {}
     peers: bool | _Peers = True
+    report: _Folder = "report"
+    site: _Folder = "site"
 
     @field_validator("grid")
     @classmethod
@@ -227,6 +233,13 @@ class Config(_Strict):
                     words = f"is {shown(one.tolerance)}; it must be {' or '.join(known)}"
                     raise _Fault(words, stem, name, "tolerance")
         return given
+
+    @model_validator(mode="after")
+    def _has_two_folders(self) -> Config:
+        if self.site == self.report:
+            words = f"is {shown(self.site)}, which is the folder of the report; it must differ"
+            raise _Fault(words, "site")
+        return self
 
     def stems(self, preset: str, machine: str, here: bool = True) -> list[str]:
         """Stems of a machine's benchmarks and their kernel tests that have cells in a preset.
@@ -431,6 +444,8 @@ def _wanted(fault: Mapping[str, Any], keys: list[str]) -> str:
     match fault["type"]:
         case "string_pattern_mismatch" if keys[-1] == "use":
             return "be a function as package.module:function"
+        case "string_pattern_mismatch" if keys[-1] in ("report", "site"):
+            return f"be the name of a folder, such as lmperf-{keys[-1]}"
         case "model_type" | "dict_type" if keys[0] == "implementations" and len(keys) == 3:
             return "be a function as package.module:function, or a mapping with the key use"
         case "model_type" | "dict_type":

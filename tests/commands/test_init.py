@@ -60,7 +60,7 @@ def test_init_overwrites_nothing(repository, lmperf):
     path.write_text("mine\n")
     code, out, said = lmperf("init", "--attention", ENTRY)
     assert code == 2 and not out
-    assert said == f"lmperf: {there} exists already, and init overwrites nothing\n"
+    assert said == f"lmperf: {there} exists already; init overwrites nothing\n"
     assert written(repository) == {there} and path.read_text() == "mine\n"
 
 

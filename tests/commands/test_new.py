@@ -41,7 +41,10 @@ def test_files_are_printed_and_never_overwritten(checkout, lmperf):
     assert "class LayerNorm(Timed):" in benchmark.read_text()
     assert "Layer norm: how fast is it?" in template.read_text()
     code, _, said = lmperf("new", "layer_norm")
-    assert code == 2 and "already exists" in said
+    assert code == 0, "they have the same content"
+    benchmark.write_text("edited")
+    code, _, said = lmperf("new", "layer_norm")
+    assert code == 2 and "layer_norm.py exists already" in said
 
 
 def test_new_module_passes_the_linter(checkout, lmperf):

@@ -66,6 +66,16 @@ def test_commit_is_that_of_the_users_repository(checkout, repository):
     assert commit_facts(repository) == ({"commit": known, "dirty": False}, "")
 
 
+def test_other_folders_without_code_can_be_named(repository):
+    page = repository / "lmperf-report/report.md"
+    page.parent.mkdir()
+    page.write_text("# A page\n")
+    clean = {"commit": commit(repository), "dirty": False}
+    page.write_text("# Another\n")
+    assert commit_facts(repository) == ({**clean, "dirty": True}, "")
+    assert commit_facts(repository, ("config", "lmperf-report")) == (clean, "")
+
+
 def test_folder_of_a_larger_repository_counts_alone(repository):
     folder = repository / "a2"
     for name in ("mine.py", "config/config.yaml", "report/report.md"):

@@ -49,7 +49,7 @@ class Checkout:
         return self
 
     def steps(self):
-        return steps(MACHINE, self.root)
+        return steps(MACHINE, self.root / "report")
 
 
 @pytest.fixture

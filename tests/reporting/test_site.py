@@ -9,6 +9,7 @@ import pytest
 from html_page import HtmlPage
 
 from lmperf.reporting import formats, site
+from lmperf.reporting.files import replace_files
 from lmperf.reporting.html import target
 from lmperf.reporting.results import Cell, Column, Table
 from lmperf.reporting.sections.machines import compared, ratios
@@ -138,10 +139,10 @@ def test_figure_has_a_specification_and_an_image_for_each_theme(found):
 @pytest.mark.machine
 def test_build_replaces_what_it_wrote_before(made, tmp_path):
     folder = tmp_path / "site"
-    (folder / "gone").mkdir(parents=True)
-    (folder / "gone" / "index.html").write_text("former")
+    replace_files({folder: {"gone/index.html": "former", "index.html": "former"}}, "")
     (folder / "CNAME").write_text("kept")
-    assert site.build(made, folder) == folder / "index.html"
+    assert site.build(made, folder, "") == []
+    assert (folder / "index.html").read_text() != "former"
     assert (folder / "machines.html").exists() and (folder / "assets" / "site.js").exists()
     assert not (folder / "gone" / "index.html").exists() and (folder / "CNAME").exists()
     assert not [*folder.rglob("*.tmp")]

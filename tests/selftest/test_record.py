@@ -9,11 +9,12 @@ from lmperf import cli
 from lmperf.config import load_config
 from lmperf.evidence.machine import Machine
 from lmperf.evidence.project import Project
-from lmperf.reporting.selftest import HELD, NOT_HELD, NOT_RUN
+from lmperf.reporting.evidence import Evidence
+from lmperf.reporting.render import Page
+from lmperf.reporting.selftest import HELD, NOT_HELD, NOT_RUN, SELFTEST, read_selftest
 from lmperf.selftest import run as running
 from lmperf.selftest.cases import SESSIONS
 from lmperf.selftest.run import line_of
-from lmperf.selftest.write import PAGE, page
 
 ROOT = Path(__file__).parents[2]
 PUBLISHED = sorted(file.parent for file in ROOT.glob("report/*/selftest.csv"))
@@ -25,6 +26,12 @@ def project(tmp_path, monkeypatch):
     for folder in ("templates", "config"):
         shutil.copytree(ROOT / folder, tmp_path / folder)
     return Project(load_config(Path("config/config.yaml"), {"machine": "here", "preset": "cpu"}))
+
+
+def page(directory):
+    """The page of the self-test in the folder of a machine."""
+    evidence = Evidence(directory.name, {}, selftest=read_selftest(directory))
+    return Page("selftest", evidence).render()
 
 
 def results(broken=()):
@@ -42,8 +49,8 @@ def test_command_names_cases_that_did_not_hold(project, monkeypatch, capsys, bro
     assert cli.main(["--config", "machine=here", "--config", "preset=cpu", "selftest"]) == code
     said = capsys.readouterr()
     assert ("drops_a_mask" in said.err) is bool(code) and "2 not run" in said.out
-    (written,) = Path().rglob(PAGE)
-    text = written.read_text()
+    (written,) = Path().rglob(SELFTEST)
+    text = page(written.parent)
     assert ("**Not held: drops_a_mask and leaks.**" in text) is bool(code)
     for name, held in (("drops_a_mask", "no" if code else "yes"), ("works_on_a_stream", "not run")):
         (line,) = [line for line in text.splitlines() if line.startswith(f"| {name} |")]
@@ -52,4 +59,4 @@ def test_command_names_cases_that_did_not_hold(project, monkeypatch, capsys, bro
 
 @pytest.mark.parametrize("folder", PUBLISHED, ids=lambda folder: folder.name)
 def test_published_selftest_is_what_its_record_renders_to(folder):
-    assert (folder / PAGE).read_text() == page(folder)
+    assert (folder / "selftest.md").read_text() == page(folder)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from lmperf.commands.options import PERCENT, only_option, print_tables
+from lmperf.commands.options import PERCENT, Settings, only_option, print_tables
 from lmperf.errors import UserError
 
 if TYPE_CHECKING:  # pandas is slow to import
@@ -51,7 +52,10 @@ def comparison_options(command: Callable) -> Callable:
 @click.argument("old")
 @click.argument("new")
 @comparison_options
-def diff(old: str, new: str, only, benchmarks, at_least: float, format: str) -> int:
+@click.pass_obj
+def diff(
+    settings: Settings, old: str, new: str, only, benchmarks, at_least: float, format: str
+) -> int:
     """Show what changed from OLD to NEW, row by row, worst first. Each of them is MACHINE,
     MACHINE@REV (its evidence in a Git revision), or a directory with the evidence of a machine.
 
@@ -62,7 +66,8 @@ def diff(old: str, new: str, only, benchmarks, at_least: float, format: str) -> 
     from lmperf.reporting.comparing import compare
     from lmperf.reporting.results_of import read_result
 
-    before, after = read_result(old), read_result(new)
+    report = Path(settings.config(needs_file=False).report)
+    before, after = read_result(old, report), read_result(new, report)
     found = compare(before, after, at_least / 100, only, benchmarks or None)
     if not found.shares_rows:
         raise UserError(f"{old} and {new} share none of the requested rows")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from lmperf.commands.options import of_project
+from lmperf.commands.options import force_option, of_project, say_replaced
 from lmperf.config import slug
 from lmperf.evidence.project import Project
 
@@ -22,8 +22,9 @@ FORMS = ("html", "pdf")
     metavar="FILE",
     help="By default the name of the machine in this folder.",
 )
+@force_option
 @of_project
-def export(project: Project, machine: str | None, form: str, output: Path | None):
+def export(project: Project, machine: str | None, form: str, output: Path | None, force: bool):
     """Write the report of MACHINE (by default this machine) as one file with the write-up, every
     page and the figures, which needs no network. PDF needs Chromium.
 
@@ -32,7 +33,7 @@ def export(project: Project, machine: str | None, form: str, output: Path | None
       lmperf export nvidia-h200 --format pdf --output report.pdf
     """
     from lmperf.reporting import export
-    from lmperf.reporting.files import replace_files
+    from lmperf.reporting.files import write_files
     from lmperf.reporting.report import evidence_of
 
     machine = machine or project.machine.slug
@@ -40,5 +41,5 @@ def export(project: Project, machine: str | None, form: str, output: Path | None
     text = export.html(evidence, own)
     content = export.pdf(text) if form == "pdf" else text.encode()
     path = output or Path(f"{machine}.{form}")
-    replace_files(path.parent, {path.name: content}, ())
+    say_replaced(write_files({path: content}, "move it, or add --force", force))
     print(f"{path}: the report of {machine}")

@@ -26,14 +26,15 @@ PROFILE = Path("profiles/default/profile.yaml")
 # The files that --templates writes into templates/.
 _OWN = ("end_to_end.md.j2", "our_question.md.j2")
 
+_FOLDERS = "# report: lmperf-report # another folder for the report\n# site: lmperf-site\n"
 _EXAMPLE = ' {}\n#  flash_attention: { mine: "package.module:function" }'
 # Files of settings for Git -> their lines. Where there is such a file, lacking lines are named.
 _FOR_GIT = {
     Path(".gitignore"): (
-        *("/.lmperf/", "/.snakemake/", "/logs/", "/site/", "__pycache__/"),
-        *("/report/*/store/", "/report/*/traces/"),
+        *("/.lmperf/", "/.snakemake/", "/logs/", "/{site}/", "__pycache__/"),
+        *("/{report}/*/store/", "/{report}/*/traces/"),
     ),
-    Path(".gitattributes"): ("/report/** -text",),  # Git must not change their line endings
+    Path(".gitattributes"): ("/{report}/** -text",),  # Git must not change their line endings
 }
 
 
@@ -52,7 +53,8 @@ def init(templates: bool, **given: str | None):
     """Write the files with which this folder of a Git repository measures and reports its own
     implementations: a Snakefile that includes the workflow of lmperf, Snakemake's settings for it,
     a configuration, .gitignore, .gitattributes, and at the top of the repository a file for
-    continuous integration. Existing files stay as they are.
+    continuous integration. Existing files stay as they are; where report/ or site/ has some, the
+    configuration names another folder.
 
     With --templates, write a template that adds a note to a page, and one that is a page of its
     own, for you to edit.
@@ -68,14 +70,15 @@ def init(templates: bool, **given: str | None):
         return
     if not is_in_git(Path()):
         raise UserError(f"{Path.cwd()} is in no Git repository; run git init there")
-    is_top = Path(".git").exists()
+    is_top, folders = Path(".git").exists(), _folders()
     files = {
         Path("Snakefile"): scaffold("Snakefile.txt").template,
-        CONFIG: _config({kind: of for kind, of in given.items() if of}),
+        CONFIG: _config({kind: of for kind, of in given.items() if of}, folders),
         PROFILE: (workflow.FOLDER / PROFILE).read_text(encoding="utf-8"),
-        **({CI: _ci()} if is_top else {}),
+        **({CI: _ci(folders)} if is_top else {}),
     }
-    for path, lines in _FOR_GIT.items():
+    for path, wanted in _FOR_GIT.items():
+        lines = [line.format(**folders) for line in wanted]
         if not path.exists():
             files[path] = "\n".join(lines) + "\n"
             continue
@@ -83,22 +86,34 @@ def init(templates: bool, **given: str | None):
         if lacking := [line for line in lines if line not in there]:
             say(f"{path} exists and stays as it is; add these lines to it: {' '.join(lacking)}")
     _write(files)
+    for key in (key for key, name in folders.items() if name != key):
+        say(f"{key} is in use, and stays as it is: {CONFIG} names {folders[key]} instead")
     if not is_top:
         say(f"not written: {CI}, which works at the top of a repository only")
-    say("next: snakemake --cores 1 report/report.md --config preset=quick")
+    say(f"next: snakemake --cores 1 {folders['report']}/report.md --config preset=quick")
 
 
 def _write(files: Mapping[Path, str]) -> None:
-    if there := [str(path) for path in files if path.exists()]:
-        raise UserError(f"{', '.join(there)} exists already, and init overwrites nothing")
-    for path, text in files.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-        print(path)
+    from lmperf.reporting.files import write_files  # pandas is slow to import
+
+    write_files(files, "init overwrites nothing")
+    print(*files, sep="\n")
 
 
-def _config(given: Mapping[str, str]) -> str:
-    """The text of a valid configuration with these entries, by kind."""
+def _folders() -> dict[str, str]:
+    """Key -> folder that lmperf may write to: another one where the default has files already."""
+    from lmperf.reporting.files import is_foreign
+
+    folders = {}
+    for key in ("report", "site"):
+        folders[key] = f"lmperf-{key}" if is_foreign(Path(key)) else key
+        if is_foreign(Path(folders[key])):
+            raise UserError(f"{key} and {folders[key]} are in use; move one of them")
+    return folders
+
+
+def _config(given: Mapping[str, str], folders: Mapping[str, str]) -> str:
+    """The text of a valid configuration with these entries, by kind, and folders, by key."""
     entries = {}
     for kind, entry in given.items():
         taking = [stem for stem in stems() if load(stem).takes == KINDS[kind]]
@@ -111,11 +126,16 @@ def _config(given: Mapping[str, str]) -> str:
         check_names(load(stem, config.external(stem)))
         named = (f'{name}: "{one.use}"' for name, one in custom.items())
         lines += f"\n  {stem}: {{ {', '.join(named)} }}"
-    return scaffold("config.yaml").substitute(implementations=lines or _EXAMPLE)
+    others = "".join(f"{key}: {name}\n" for key, name in folders.items() if name != key)
+    return scaffold("config.yaml").substitute(
+        folders=others or _FOLDERS, implementations=lines or _EXAMPLE
+    )
 
 
-def _ci() -> str:
+def _ci(folders: Mapping[str, str]) -> str:
     """The file for continuous integration of lmperf itself, with another command that installs."""
     text = (workflow.FOLDER / CI).read_text(encoding="utf-8")
+    text = text.replace("report/", f"{folders['report']}/")
+    text = text.replace("path: site\n", f"path: {folders['site']}\n")
     package = f"lmperf=={version_of('lmperf')}"
     return re.sub(r"(?m)^( +run:) pip install .*$", rf"\1 pip install {package}", text)

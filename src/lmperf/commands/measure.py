@@ -10,7 +10,6 @@ import click
 
 from lmperf.commands.options import of_project, only_option, say, stem_argument
 from lmperf.errors import UserError
-from lmperf.evidence.machine import commit_facts
 from lmperf.evidence.plan import LOADED, Plan
 from lmperf.evidence.project import Project
 from lmperf.evidence.repeatability import STEM
@@ -50,7 +49,7 @@ def measure(
 
     if parent is not None:
         die_with(parent)
-    if problem := commit_facts(project.root)[1]:
+    if problem := project.commit_facts()[1]:
         say(f"the commit is not recorded: {problem}; or name it in LMPERF_COMMIT")
     try:
         if stem == STEM:

@@ -24,6 +24,8 @@ def new(name: str):
     Example:
       lmperf new softmax
     """
+    from lmperf.reporting.files import write_files  # pandas is slow to import
+
     words = name.replace("_", " ")
     class_name = words.title().replace(" ", "")
     _require_valid_name(name, class_name)
@@ -34,12 +36,10 @@ def new(name: str):
     for path in files:
         if not path.parent.is_dir():
             raise UserError(f"{path.parent} does not exist; change into a checkout, or use -C DIR")
-        if path.exists():
-            raise UserError(f"{path} already exists; choose another name")
-    for path, text in files.items():
-        filled = text.substitute(name=name, class_name=class_name, title=words.capitalize())
-        path.write_text(filled, encoding="utf-8")
-        print(path)
+    filled = {"name": name, "class_name": class_name, "title": words.capitalize()}
+    texts = {path: text.substitute(filled) for path, text in files.items()}
+    write_files(texts, "choose another name")
+    print(*files, sep="\n")
 
 
 def _require_valid_name(name: str, class_name: str) -> None:

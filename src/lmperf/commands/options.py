@@ -6,7 +6,7 @@ import functools
 import re
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
@@ -14,8 +14,9 @@ from string import Template
 import click
 
 from lmperf.benchmarks import stems
-from lmperf.config import config_of, load_config, overrides_of
+from lmperf.config import Config, config_of, load_config, overrides_of
 from lmperf.errors import UserError, meant
+from lmperf.evidence.machine import FILE
 from lmperf.evidence.project import Project
 from lmperf.workflow import TEMPLATES
 
@@ -30,20 +31,24 @@ class Settings:
     overrides: Sequence[str]
 
     def project(self, more: Sequence[str], needs_file: bool = True) -> Project:
-        """Load the project from the configuration.
+        """Load the project from the configuration; arguments as for `config`."""
+        return Project(self.config(more, needs_file))
+
+    def config(self, more: Sequence[str] = (), needs_file: bool = True) -> Config:
+        """Load the configuration.
 
         more: further `KEY=VALUE` overrides. needs_file: whether `config/config.yaml` must exist;
             without it each key has its default.
         """
         overrides = overrides_of([*self.overrides, *more])
         if self.configfile != CONFIG or CONFIG.exists():
-            return Project(load_config(self.configfile, overrides))
+            return load_config(self.configfile, overrides)
         if needs_file:
             raise UserError(
                 f"{CONFIG} does not exist; change into a repository that has it (-C DIR), or run"
                 " lmperf init in yours"
             )
-        return Project(config_of({}, CONFIG, overrides))
+        return config_of({}, CONFIG, overrides)
 
 
 config_option = click.option(
@@ -113,6 +118,26 @@ def print_tables(text: str) -> None:
 def scaffold(name: str) -> Template:
     """Return the text of a file from which `init` and `new` make one."""
     return Template((TEMPLATES / "scaffold" / name).read_text(encoding="utf-8"))
+
+
+force_option = click.option(
+    "--force", is_flag=True, help="Replace files of yours that are in the way, and name them."
+)
+
+
+def say_replaced(taken: Iterable[Path]) -> None:
+    """Name the files that `--force` replaced."""
+    for path in taken:
+        say(f"replaced {path}")
+
+
+def say_misnamed(project: Project) -> None:
+    """Name folders whose evidence no command shows."""
+    for folder in project.misnamed():
+        say(
+            f"{folder} is not shown: rename it, and the machine in its {FILE}, to a name of a-z,"
+            " 0-9, - and _"
+        )
 
 
 # A percentage from `statistics.LEAST_FLOOR` on: no verdict rests on a smaller difference.

@@ -46,10 +46,13 @@ def publish(project: Project, anyway: str | None) -> int:
     if print_causes(project, [machine]):
         return 1
     traces = (project.directory / "traces" / name for name in traces_in(project.directory))
-    paths = [*written.files_of(project, machine), *sorted(traces), *written.pages(project, None)]
-    files = [str(path.relative_to(project.report_directory)) for path in paths]
-    git(project.report_directory, "add", "--force", "--", *files)
-    git(project.report_directory, "add", "--update", "--", machine)  # what was deleted
+    paths = [*written.files_of(project, machine), *sorted(traces)]
+    paths += written.files_of(project, None)
+    files = [str(path.relative_to(project.root)) for path in paths]
+    gone = written.deleted(project, machine)
+    git(project.root, "add", "--force", "--", *files)
+    if gone:
+        git(project.root, "rm", "--quiet", "--cached", "--", *gone)
     print(
         f"{project.report_directory}: {len(files)} files are in Git's index; commit them with"
         f' git commit -m "Publish the report of {machine}"'

@@ -4,43 +4,42 @@ from __future__ import annotations
 
 import click
 
-from lmperf.commands.options import of_project
+from lmperf.commands.options import force_option, of_project, say_misnamed, say_replaced
 from lmperf.config import slug
 from lmperf.evidence.project import Project
 
 
 @click.command(short_help="Render the write-up of measured evidence.")
 @click.argument("machine", required=False, type=slug)
+@force_option
 @of_project
-def report(project: Project, machine: str | None):
+def report(project: Project, machine: str | None, force: bool):
     """Render the write-up of MACHINE from its evidence; without MACHINE, render report/report.md
     for this machine, and the pages that it links to.
 
-    Rendering never waits for a measurement.
+    Rendering never waits for a measurement. It replaces and removes only files that lmperf wrote,
+    which .lmperf-files beside them lists.
 
     \b
     Example:
       lmperf report nvidia-h200
     """
-    render(project, machine)
+    render(project, machine, force)
     say_where(project, machine)
 
 
-def render(project: Project, machine: str | None) -> None:
+def render(project: Project, machine: str | None, force: bool = False) -> None:
     """Render the write-up of a machine, or the overview, and note that it is current.
 
     The overview links to the pages of this machine and to the write-ups of the others: those of
-    this machine that are out of date, and those of others that are missing, are rendered first.
+    this machine that are out of date, and those of others that are missing, are rendered as well.
     """
-    from lmperf.reporting import written
-    from lmperf.reporting.report import render_machine, render_overview
+    from lmperf.reporting import report, written
 
-    for one in [machine] if machine is not None else _out_of_date(project):
-        render_machine(project, one)
+    machines = [machine] if machine is not None else [*_out_of_date(project), None]
+    say_replaced(report.render(project, machines, force))
+    for one in machines:
         written.record(project, one)
-    if machine is None:
-        render_overview(project)
-        written.record(project, None)
 
 
 def _out_of_date(project: Project) -> list[str]:
@@ -72,6 +71,7 @@ def say_where(project: Project, machine: str | None) -> None:
     from lmperf.reporting.written import target
 
     whose = machine or project.machine.slug
+    say_misnamed(project)
     print(f"{target(project, machine)}: the write-up of {whose}")
     if whose not in project.machines_with_evidence():
         print(f"  {whose} has not been measured")

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 import click
 
 from lmperf.benchmarks import load, stems
-from lmperf.commands.options import of_project, print_tables, say, stem_argument
+from lmperf.commands.options import (
+    force_option,
+    of_project,
+    print_tables,
+    say,
+    say_replaced,
+    stem_argument,
+)
 from lmperf.config import slug
 from lmperf.errors import UserError, meant
 from lmperf.evidence.project import Project
@@ -37,6 +44,7 @@ SUFFIXES = {
     metavar="DIR",
     help="Write every table to a file of its own in DIR: F2-1.csv, F2-2.csv, ...",
 )
+@force_option
 @of_project
 def show(
     project: Project,
@@ -45,6 +53,7 @@ def show(
     machine: str | None,
     format: str,
     output: Path | None,
+    force: bool,
 ):
     """Print the tables of the write-up; with STEM, the sentences and all tables of its page.
 
@@ -59,7 +68,7 @@ def show(
       lmperf show flash_attention --table F2 --format latex > table.tex
       lmperf show --format csv --output tables
     """
-    from lmperf.reporting.files import replace_files
+    from lmperf.reporting.files import write_files
     from lmperf.reporting.formats import FORMATS
     from lmperf.reporting.pages import REPORT, page_names
     from lmperf.reporting.render import Page
@@ -79,10 +88,9 @@ def show(
         page.render(pages={})
     found = _named(pages, wanted) if wanted is not None else [t for p in pages for t in p.tables]
     if output is not None:
-        files = {
-            f"{name}{SUFFIXES[format]}": f"{FORMATS[format](one)}\n" for name, one in _files(found)
-        }
-        replace_files(output, files, ())
+        texts = {name: f"{FORMATS[format](one)}\n" for name, one in _files(found)}
+        files = {output / f"{name}{SUFFIXES[format]}": text for name, text in texts.items()}
+        say_replaced(write_files(files, "choose another folder, or add --force", force))
         say(f"wrote {len(files):,} tables to {output}")
         return
     if format == "text" and wanted is None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import click
 
-from lmperf.commands.options import of_project
+from lmperf.commands.options import of_project, say_misnamed
 from lmperf.commands.report import not_rendered
 from lmperf.config import slug
 from lmperf.evidence.project import Project
@@ -30,6 +30,7 @@ def verify(project: Project, machines: tuple[str, ...], every: bool, verbose: bo
         raise click.UsageError("--all verifies every machine; do not name one as well")
     wanted = [*machines] or [project.machine.slug]
     if every:
+        say_misnamed(project)
         wanted = project.machines_with_evidence()
     return 1 if print_causes(project, wanted, verbose) else 0
 

@@ -46,8 +46,8 @@ _ENVIRONMENT_VARIABLES = (
     "PYTORCH_ALLOC_CONF",
 )
 GPU_PRESETS = ("gpu", "full")
-# Git paths of code. Not config/, whose values are in the rows; not report/, which is no code.
-_CODE = (".", ":(exclude)config", ":(exclude)report")
+# Folders without code: config/, whose values are in the rows, and what lmperf writes.
+_NO_CODE = ("config", "report", "site")
 # Flag in /proc/cpuinfo -> instruction set, the widest first.
 _INSTRUCTION_SETS = {
     "amx_bf16": "AMX BF16",
@@ -285,18 +285,18 @@ def git_text(folder: Path, *arguments: str) -> str:
     return git(folder, *arguments).decode(errors="replace").strip()
 
 
-def commit_facts(root: Path) -> tuple[dict[str, Any], str]:
+def commit_facts(root: Path, no_code: Iterable[str] = _NO_CODE) -> tuple[dict[str, Any], str]:
     """Return the commit of the code that measures (`commit`) and whether it differs (`dirty`); both
     are None if Git fails, and then its message is the second result.
 
     It is the commit of the repository at `root`, and outside Git that of lmperf's own checkout. The
-    code differs if a tracked file there, but outside its config/ and report/, was changed, or if a
+    code differs if a tracked file there, but outside the folders `no_code`, was changed, or if a
     Python file is untracked and not ignored. Without a Git repository (an exported tree, a
     container) the variable LMPERF_COMMIT names the commit; then `dirty` is None.
     """
     if named := os.environ.get("LMPERF_COMMIT"):
         return {"commit": named, "dirty": None}, ""
-    return _commit(root if is_in_git(root) else _PACKAGE)
+    return _commit(root, no_code) if is_in_git(root) else _commit(_PACKAGE)
 
 
 def commit_words(facts: Mapping[str, Any]) -> str:
@@ -304,10 +304,11 @@ def commit_words(facts: Mapping[str, Any]) -> str:
     return (facts["commit"] or "unknown")[:12] + "-dirty" * bool(facts["dirty"])
 
 
-def _commit(place: Path) -> tuple[dict[str, Any], str]:
+def _commit(place: Path, no_code: Iterable[str] = _NO_CODE) -> tuple[dict[str, Any], str]:
+    code = [".", *(f":(exclude){folder}" for folder in no_code)]
     try:
         commit = git_text(place, "log", "-1", "--no-show-signature", "--format=%H")
-        status = git_text(place, "status", "--porcelain", "--untracked-files=all", "--", *_CODE)
+        status = git_text(place, "status", "--porcelain", "--untracked-files=all", "--", *code)
     except UserError as error:
         return {"commit": None, "dirty": None}, str(error)
     lines = status.splitlines()

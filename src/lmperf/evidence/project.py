@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from lmperf.benchmarks import load
 from lmperf.config import Config, is_slug
@@ -15,6 +16,7 @@ from lmperf.evidence.machine import (
     Facts,
     Machine,
     accelerator,
+    commit_facts,
     detect,
     elsewhere,
     measurable,
@@ -53,7 +55,16 @@ class Project:
 
     @property
     def report_directory(self) -> Path:
-        return self.root / "report"
+        """The folder of the evidence and write-ups of all machines."""
+        return self.root / self.config.report
+
+    @property
+    def site_directory(self) -> Path:
+        return self.root / self.config.site
+
+    def commit_facts(self) -> tuple[dict[str, Any], str]:
+        """The commit of the code that measures; see `machine.commit_facts`."""
+        return commit_facts(self.root, ("config", self.config.report, self.config.site))
 
     @property
     def own_templates(self) -> Path | None:
@@ -139,11 +150,17 @@ class Project:
 
     def machines_with_evidence(self) -> list[str]:
         """The slugs of the machines that have `machine.json` or evidence in `report/`."""
-        found = {path.parent.name for path in self.report_directory.glob(f"*/{FILE}")}
-        found |= {
-            path.parent.parent.name for path in self.report_directory.glob(f"*/{EVIDENCE}/*.csv")
-        }
-        return sorted(name for name in found if is_slug(name))
+        return sorted(filter(is_slug, self._folders_with_evidence()))
+
+    def misnamed(self) -> list[Path]:
+        """Folders in `report/` with evidence that is not shown: their names are no machine's."""
+        names = sorted(self._folders_with_evidence())
+        return [self.report_directory / name for name in names if not is_slug(name)]
+
+    def _folders_with_evidence(self) -> set[str]:
+        found = {path.parent for path in self.report_directory.glob(f"*/{FILE}")}
+        found |= {path.parents[1] for path in self.report_directory.glob(f"*/{EVIDENCE}/*.csv")}
+        return {path.name for path in found}
 
     def known_facts(self) -> Facts:
         """The facts of this machine; none of earlier environments if the file is damaged."""

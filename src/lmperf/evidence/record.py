@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import fcntl
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -16,12 +17,12 @@ from typing import Any
 from lmperf.benchmark import Case
 from lmperf.errors import UserError
 from lmperf.evidence import changes
-from lmperf.evidence.machine import commit_facts, commit_words, lmperf_version, write_facts
+from lmperf.evidence.machine import FILE, commit_words, lmperf_version, read_facts, write_facts
 from lmperf.evidence.plan import Plan
 from lmperf.evidence.project import Project
 from lmperf.evidence.repeatability import BENCHMARK, STEM, Repeats, repeated
 from lmperf.evidence.rows import fault
-from lmperf.evidence.store import COST, COST_COLUMNS, Evidence
+from lmperf.evidence.store import COST, COST_COLUMNS, DIGEST, EVIDENCE, STORE, Evidence
 from lmperf.measuring.gpus import visible_gpus
 from lmperf.measuring.lock import locked
 from lmperf.measuring.progress import Progress, saying_to
@@ -110,10 +111,11 @@ class _Job:
             raise UserError(
                 f"{project.machine.slug} measures in jobs of a cluster; here is no CUDA device"
             )
+        _require_own(project.directory)
         self._project, self._stem, self._number, self._among = project, stem, gpus, among
         self._say = saying_to(log)
         self._cost = Evidence(project.directory, COST, COST_COLUMNS)
-        self._commit, _ = commit_facts(project.root)
+        self._commit, _ = project.commit_facts()
         self._version = lmperf_version(project.root)
         self._stack, self._groups = ExitStack(), 0
 
@@ -199,6 +201,19 @@ class _Job:
             "gpus": ";".join(self._gpus),
         }
         self._cost.append([row])
+
+
+def _require_own(directory: Path) -> None:
+    """Raise UserError if the folder of a machine has evidence, none of which lmperf wrote."""
+    tables = [*directory.glob(f"{EVIDENCE}/*.csv"), *directory.glob(f"{STORE}/*.csv")]
+    facts = directory / FILE
+    there = [*tables, *([facts] if facts.exists() else [])]
+    is_ours = any(re.search(rf"(?m)^{DIGEST}\W".encode(), one.read_bytes()) for one in tables)
+    if there and not is_ours and (not facts.exists() or read_facts(directory)[1]):
+        raise UserError(
+            f"{there[0]} is there already, and lmperf did not write it: move it, or give this"
+            " machine another name in the configuration"
+        )
 
 
 def _now() -> str:

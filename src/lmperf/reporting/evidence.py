@@ -97,7 +97,8 @@ class Evidence:
         others: the evidence of the other machines in `report/`, the one with most rows first.
         traces: names of the published traces of the profiler, which pages link to.
         made: what functions with the decorator `once` have made of it.
-        repository: the project of the site, whose newest commits the page of the history shows.
+        report: the folder of the reports, whose newest commits the page of the history shows; None
+            for no such page.
     """
 
     machine: str
@@ -111,7 +112,7 @@ class Evidence:
     selftest: pd.DataFrame | None = None
     others: Sequence[Evidence] = field(default=(), repr=False)
     traces: frozenset[str] = frozenset()
-    repository: Path | None = None
+    report: Path | None = None
     made: dict = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self):

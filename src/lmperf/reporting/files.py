@@ -1,43 +1,166 @@
-"""Write rendered files; a full disk changes none."""
+"""Write rendered files; a full disk changes none, and no file that is not lmperf's is lost.
+
+The files that a command keeps up to date in a folder are named in a list beside them, `LIST`. Only
+these are replaced or removed. The list is committed with them, so that every clone has it.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from errno import EISDIR
 from pathlib import Path
+from typing import NoReturn
 
 from lmperf.errors import UserError
+from lmperf.evidence.store import EVIDENCE, as_written
+
+LIST = ".lmperf-files"
+_HEADER = "# lmperf wrote these files here; it replaces and removes no others."
+# How first pages of version 0.2 end, which kept no list; its pages are replaced all the same.
+_OF_0_2 = re.compile(
+    rb"(?m)^(<p>)?(Every table:|\[Every table\]\(|<a [^>]*>Every table</a>)"
+    rb"|: nothing is measured here yet"
+)
+
+Content = str | bytes
 
 
-def replace_files(folder: Path, files: Mapping[str, str | bytes], globs: Iterable[str]) -> None:
-    """Write files below a folder, then remove the other files that the globs match there.
+def listed(folder: Path) -> set[str]:
+    """The files that lmperf wrote in a folder, by name below it; none where there is no list."""
+    try:
+        names, top = names_in((folder / LIST).read_bytes()), folder.resolve()
+    except OSError:
+        return set()
+    # The list may be somebody else's: it must not name a file outside of its folder.
+    return {name for name in names if (folder / name).parent.resolve().is_relative_to(top)}
 
-    All contents are first written next to their targets, so that a full disk changes no file.
 
-    files: name below the folder -> content. globs: patterns of files of an earlier call.
+def names_in(content: bytes) -> set[str]:
+    """The names in a list of files."""
+    lines = as_written(content).decode(errors="replace").split("\n")
+    return {line for line in lines if line and not line.startswith("#") and "\0" not in line}
+
+
+def replace_files(
+    folders: Mapping[Path, Mapping[str, Content]], remedy: str, force: bool = False
+) -> list[Path]:
+    """Write files below folders, list them there, and remove what was listed before and is not now.
+
+    Args:
+        folders: folder -> name below it -> content.
+        remedy: what a user can do about files in the way: words that follow "move it, ".
+        force: replace files in the way.
+
+    Returns:
+        The files in the way that were replaced.
 
     Raises:
-        UserError: a file cannot be written.
+        UserError: a file is in the way, which lmperf did not write, or one cannot be written.
+            Nothing is changed.
+    """
+    files = {folder / name: of for folder, names in folders.items() for name, of in names.items()}
+    lists, own = {}, set()
+    for folder, names in folders.items():
+        own |= {folder / name for name in _known(folder, names)}
+        lists[folder / LIST] = "\n".join([_HEADER, *sorted(names)]) + "\n"
+    taken = [path for path in _in_the_way(files) if path not in own]
+    if taken and not force:
+        _refuse(taken, remedy)
+    with _staged({**files, **lists}) as put:
+        # In this order, so that whenever this process is killed, the next one knows its files.
+        for path in own.difference(files):
+            if path.is_file() or path.is_symlink():
+                path.unlink()
+        put({**lists, **files})
+    return taken
+
+
+def is_foreign(folder: Path) -> bool:
+    """Whether a folder for what lmperf writes is in use for other files, or is none."""
+    if folder.is_symlink() or folder.is_file():
+        return True
+    ours = (LIST, f"*/{LIST}", f"*/{EVIDENCE}/*.csv")
+    is_ours = _known(folder, [LIST]) or any(path for one in ours for path in folder.glob(one))
+    return any(folder.glob("*")) and not is_ours
+
+
+def require_free(folder: Path, name: str, remedy: str) -> None:
+    """Raise UserError if there is a file that lmperf did not write, where it is going to write."""
+    if os.path.lexists(folder / name) and name not in _known(folder, [name]):
+        _refuse([folder / name], remedy)
+
+
+def write_files(files: Mapping[Path, Content], remedy: str, force: bool = False) -> list[Path]:
+    """Write files that are the user's from then on, and are not listed; see `replace_files`."""
+    taken = _in_the_way(files)
+    if taken and not force:
+        raise UserError(f"{_shortened(taken)} exists already; {remedy}")
+    with _staged(files) as put:
+        put(files)
+    return taken
+
+
+def _known(folder: Path, names: Iterable[str]) -> set[str]:
+    """The files that lmperf wrote in a folder; of version 0.2, those with these names."""
+    pages = [path for name in ("report.md", "index.html") if (path := folder / name).is_file()]
+    if not (folder / LIST).exists() and any(_OF_0_2.search(page.read_bytes()) for page in pages):
+        return {*names}
+    return listed(folder)
+
+
+def _in_the_way(files: Mapping[Path, Content]) -> list[Path]:
+    """The files that are there with another content."""
+
+    def differs(path: Path) -> bool:
+        return not path.is_file() or path.read_bytes() != _bytes(files[path])
+
+    return [p for p in files if os.path.lexists(p) and not p.is_dir() and differs(p)]
+
+
+def _refuse(found: Sequence[Path], remedy: str) -> NoReturn:
+    are, them = ("is", "it") if len(found) == 1 else ("are", "them")
+    what = f"{are} there already, and lmperf did not write {them}: move {them}, {remedy}"
+    raise UserError(f"{_shortened(found)} {what}")
+
+
+def _shortened(paths: Sequence[Path], most: int = 3) -> str:
+    more = f" and {len(paths) - most} more" if len(paths) > most else ""
+    return ", ".join(map(str, paths[:most])) + more
+
+
+@contextlib.contextmanager
+def _staged(files: Mapping[Path, Content]) -> Iterator[Callable[[Iterable[Path]], None]]:
+    """Write contents next to their targets; yield a function that moves them to some targets.
+
+    Raises:
+        UserError: a file cannot be written, or the body cannot remove one.
     """
     new: dict[Path, Path] = {}
-    path = folder
+    path = Path()
+
+    def put(targets: Iterable[Path]) -> None:
+        nonlocal path
+        for path in targets:
+            os.replace(new[path], path)
+
     try:
-        for name, content in files.items():
-            path = folder / name
+        for path, content in files.items():
             if path.is_dir():
                 raise IsADirectoryError(EISDIR, os.strerror(EISDIR))
             path.parent.mkdir(parents=True, exist_ok=True)
             new[path] = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-            new[path].write_bytes(content.encode() if isinstance(content, str) else content)
-        for path, temporary in new.items():
-            os.replace(temporary, path)
-        for path in {path for glob in globs for path in folder.glob(glob)}.difference(new):
-            if path.is_file():
-                path.unlink()
+            new[path].write_bytes(_bytes(content))
+        yield put
     except OSError as error:
         why = (error.strerror or str(error)).lower()
         raise UserError(f"{path}: cannot be written: {why}; fix this and run it again") from None
     finally:
         for temporary in new.values():
             temporary.unlink(missing_ok=True)
+
+
+def _bytes(content: Content) -> bytes:
+    return content.encode() if isinstance(content, str) else content

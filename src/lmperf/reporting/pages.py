@@ -55,7 +55,7 @@ def page_names(own: Path | None, evidence: Evidence) -> list[str]:
         "method": True,
         "published": "end_to_end" in evidence.stems,
         "selftest": evidence.selftest is not None,
-        "history": evidence.repository is not None,
+        "history": evidence.report is not None,
     }
     return [*measured, *others, *(name for name in FURTHER if name in there and has[name])]
 

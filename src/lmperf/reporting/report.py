@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from lmperf.errors import UserError
@@ -17,7 +18,7 @@ from lmperf.reporting.render import Page
 from lmperf.reporting.selftest import read_selftest
 from lmperf.reporting.site import Site
 
-WRITE_UP, FIGURES = f"{REPORT}.md", "figures"
+WRITE_UP = f"{REPORT}.md"
 
 
 def evidence_of(project: Project, machine: str) -> Evidence:
@@ -95,18 +96,29 @@ def site_of(project: Project) -> Site:
     for first in found[:1]:
         first.others = found[1:]
     for evidence in found:
-        evidence.repository = project.root
+        evidence.report = project.report_directory
     return Site(found, project.report_directory, project.own_templates)
 
 
-def render_machine(project: Project, machine: str) -> None:
-    """Write the write-up of a machine, its pages and figures."""
-    evidence = evidence_of(project, machine)
-    _require_whole(project, evidence)
-    files = files_of_machine(evidence, project.own_templates)
-    replace_files(project.report_directory / machine, files, ("*.md", f"{FIGURES}/*.svg"))
+def render(project: Project, machines: Sequence[str | None], force: bool = False) -> list[Path]:
+    """Write the write-ups of machines, with their pages and figures; None: the overview.
+
+    Arguments and errors as for `replace_files`.
+    """
+    folders = {}
+    for machine in machines:
+        if machine is None:
+            folders[project.report_directory] = files_of_overview(project)
+            continue
+        evidence = evidence_of(project, machine)
+        _require_whole(project, evidence)
+        files = files_of_machine(evidence, project.own_templates)
+        folders[project.report_directory / machine] = files
+    return replace_files(folders, remedy(machines), force)
 
 
-def render_overview(project: Project) -> None:
-    """Write `report/report.md`, the write-up of this machine."""
-    replace_files(project.report_directory, files_of_overview(project), ("*.md",))
+def remedy(machines: Sequence[str | None]) -> str:
+    """What a user can do about a file in the way of write-ups."""
+    command = " ".join(["lmperf report", *([] if None in machines else filter(None, machines))])
+    other = "name another folder in the configuration (report: lmperf-report; take evidence along)"
+    return f"replace it with {command} --force, or {other}"

@@ -23,16 +23,16 @@ from lmperf.evidence.store import EVIDENCE, read
 from lmperf.reporting import foreign
 from lmperf.reporting.evidence import Evidence
 
-REPORT = "report"
 
+def read_result(name: str, report: Path = Path("report")) -> Evidence:
+    """The evidence of this name (see the module).
 
-def read_result(name: str) -> Evidence:
-    """The evidence of this name (see the module) in the project of the current folder.
+    report: the folder of the reports at the top of a repository.
 
     Raises:
         UserError: there is no such result, or its evidence is damaged.
     """
-    with folder_of(name) as folder:
+    with folder_of(name, report) as folder:
         evidence = evidence_in(folder, name)
         damage = [*evidence.damaged.values(), *(unreadable(evidence, of) for of in evidence.raw)]
         for why in filter(None, damage):
@@ -76,7 +76,7 @@ def unreadable(evidence: Evidence, stem: str) -> str:
 
 
 @contextlib.contextmanager
-def folder_of(name: str, root: Path = Path()) -> Iterator[Path]:
+def folder_of(name: str, report: Path) -> Iterator[Path]:
     """Yield the folder of a result; that of a Git revision is temporary.
 
     Raises:
@@ -87,12 +87,12 @@ def folder_of(name: str, root: Path = Path()) -> Iterator[Path]:
         yield Path(name)
     elif at:
         with tempfile.TemporaryDirectory() as temporary:
-            _extract(root, revision, f"{REPORT}/{machine}", Path(temporary))
-            yield Path(temporary) / REPORT / machine
-    elif (root / REPORT / name).is_dir():
-        yield root / REPORT / name
+            _extract(report.parent, revision, f"{report.name}/{machine}", Path(temporary))
+            yield Path(temporary) / report.name / machine
+    elif (report / name).is_dir():
+        yield report / name
     else:
-        raise UserError(f"{name} is neither a directory nor a machine with evidence in {REPORT}")
+        raise UserError(f"{name} is neither a directory nor a machine with evidence in {report}")
 
 
 def _extract(root: Path, revision: str, path: str, into: Path) -> None:

@@ -28,5 +28,5 @@ def read_selftest(directory: Path) -> pd.DataFrame | None:
     except ValueError:
         rows = pd.DataFrame()
     if rows.empty or not {"case", "held", "device"} <= {*rows}:
-        raise UserError(f"{path}: cannot be read; run make selftest to write it again")
+        raise UserError(f"{path}: is no record of a self-test; move it, then run make selftest")
     return taken_frame(rows)

@@ -37,11 +37,6 @@ from lmperf.workflow import TEMPLATES
 
 INDEX, MACHINES, ASSETS = "index.html", "machines", "assets"
 COPIED = (f"{EVIDENCE}/*.csv", "traces/*.json.gz", "selftest.csv")
-# What a build replaces: files of an earlier build that no longer belong to the site are removed.
-GLOBS = (
-    *("*.html", "*/*.html", "*/figures/*.svg", f"{ASSETS}/*"),
-    *(f"*/{copied}" for copied in COPIED),
-)
 # What a click on a number shows of its row, after the axes: column -> label and unit.
 SHOWN = {
     "median_ms": ("median", " ms"),
@@ -71,16 +66,15 @@ class Site:
     own: Path | None = None
 
 
-def build(site: Site, folder: Path) -> Path:
-    """Write the site to a folder; return the path of its first page.
+def build(site: Site, folder: Path, remedy: str, force: bool = False) -> list[Path]:
+    """Write the site to a folder; arguments, result and errors as for `replace_files`.
 
     Raises:
         UserError: no machine has evidence, or a file cannot be written.
     """
     if not site.machines:
-        raise UserError("there is no evidence in report/; run make report first")
-    replace_files(folder, files(site), GLOBS)
-    return folder / INDEX
+        raise UserError(f"there is no evidence in {site.report}/; run make report first")
+    return replace_files({folder: files(site)}, remedy, force)
 
 
 def files(site: Site) -> Files:

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import lmperf
 from lmperf.benchmarks import stems
+from lmperf.errors import UserError
+from lmperf.evidence.machine import git, git_text
 from lmperf.evidence.project import Project
 from lmperf.evidence.repeatability import STEM as REPEATED
 from lmperf.evidence.store import (
@@ -25,7 +27,8 @@ from lmperf.evidence.store import (
     write_atomically,
 )
 from lmperf.evidence.syntax import digest
-from lmperf.reporting.report import FIGURES, evidence_of, files_of_machine
+from lmperf.reporting.files import LIST, listed, names_in, require_free
+from lmperf.reporting.report import evidence_of, files_of_machine, remedy
 from lmperf.reporting.selftest import SELFTEST
 from lmperf.workflow import TEMPLATES
 
@@ -39,13 +42,26 @@ def target(project: Project, machine: str | None) -> Path:
 
 
 def pages(project: Project, machine: str | None) -> list[Path]:
-    """The Markdown files of a write-up, including ``target``."""
-    return sorted(target(project, machine).parent.glob("*.md"))
+    """The Markdown files of a write-up that lmperf wrote, including ``target``."""
+    return _listed(project, machine, ".md")
 
 
 def drawn(project: Project, machine: str | None) -> list[Path]:
-    """The figures of a write-up."""
-    return sorted((target(project, machine).parent / FIGURES).glob("*.svg"))
+    """The figures of a write-up that lmperf wrote."""
+    return _listed(project, machine, ".svg")
+
+
+def _listed(project: Project, machine: str | None, suffix: str) -> list[Path]:
+    folder = target(project, machine).parent
+    names = sorted(name for name in listed(folder) if name.endswith(suffix))
+    return [path for name in names if (path := folder / name).is_file()]
+
+
+def require_free_paths(project: Project) -> None:
+    """Raise UserError if a file of the user is where a first page of this machine will be."""
+    for machine in (project.machine.slug, None):
+        path = target(project, machine)
+        require_free(path.parent, path.name, remedy([machine]))
 
 
 def leads(project: Project, machine: str) -> list[str]:
@@ -78,18 +94,17 @@ def record(project: Project, machine: str | None) -> None:
 def edited(project: Project, machine: str) -> list[str]:
     """Names of pages and figures that differ from a fresh rendering of a machine's evidence.
 
-    Includes missing files and pages and figures that do not belong there. Nothing is rendered while
-    the record of the last rendering holds.
+    Includes missing files, and those that lmperf wrote and that do not belong there any more.
+    Nothing is rendered while the record of the last rendering holds.
     """
     if is_current(project, machine):
         return []
     files = files_of_machine(evidence_of(project, machine), project.own_templates)
     texts = {name: text.encode() for name, text in files.items()}
     folder = target(project, machine).parent
-    paths = [*pages(project, machine), *drawn(project, machine)]
-    there = {str(path.relative_to(folder)): path for path in paths}
-    known = {n: as_written(path.read_bytes()) for n, path in there.items() if path.is_file()}
-    return sorted(n for n in {*texts, *there} if known.get(n) is None or known[n] != texts.get(n))
+    names = {*texts, *listed(folder)}
+    known = {n: as_written((folder / n).read_bytes()) for n in names if (folder / n).is_file()}
+    return sorted(name for name in names if known.get(name) != texts.get(name))
 
 
 def reformatted(project: Project, machine: str) -> list[Path]:
@@ -98,10 +113,26 @@ def reformatted(project: Project, machine: str) -> list[Path]:
     return [path for path, content in contents if content != as_written(content)]
 
 
-def files_of(project: Project, machine: str) -> list[Path]:
-    """The files of a machine's evidence and write-up; no symbolic link, which Git would publish."""
+def files_of(project: Project, machine: str | None) -> list[Path]:
+    """The files of a machine's evidence and write-up, or of the overview; no symbolic link, which
+    Git would publish."""
     files = [*_evidence(project, machine), *pages(project, machine), *drawn(project, machine)]
+    files.append(target(project, machine).with_name(LIST))
     return [path for path in files if path.is_file() and not path.is_symlink()]
+
+
+def deleted(project: Project, machine: str) -> list[str]:
+    """Paths in Git's index of files that lmperf wrote for a machine or the overview, and that are
+    not there any more."""
+    found = git_text(project.root, "ls-files", "--deleted", "-z", "--", project.config.report)
+    own = {str(path.relative_to(project.root)) for path in _evidence(project, machine)}
+    for one in (machine, None):
+        folder = target(project, one).parent.relative_to(project.root)
+        with contextlib.suppress(UserError):  # the list is not in the index
+            names = names_in(git(project.root, "show", f":./{folder / LIST}"))
+            own |= {f"{folder}/{name}" for name in names}
+    traces = f"{project.config.report}/{machine}/traces/"
+    return [name for name in found.split("\0") if name in own or name.startswith(traces)]
 
 
 def _record_of(project: Project, machine: str | None) -> Path:
@@ -142,8 +173,10 @@ def _sources(project: Project) -> Iterator[Path]:
         yield from _evidence(project, machine)
 
 
-def _evidence(project: Project, machine: str) -> Iterator[Path]:
-    """The files that a machine's write-up is made from."""
+def _evidence(project: Project, machine: str | None) -> Iterator[Path]:
+    """The files that a machine's write-up is made from; none of the overview's own."""
+    if machine is None:
+        return
     folder = project.report_directory / machine
     yield folder / "machine.json"
     yield folder / SELFTEST

@@ -26,7 +26,7 @@ from lmperf.reporting.comparing import (
 )
 from lmperf.reporting.evidence import Evidence
 from lmperf.reporting.results import Table
-from lmperf.reporting.results_of import REPORT, evidence_in, folder_of, unreadable
+from lmperf.reporting.results_of import evidence_in, folder_of, unreadable
 from lmperf.reporting.sections import Section
 from lmperf.reporting.words import count, listed
 
@@ -95,27 +95,29 @@ class Step:
         return comparison_forms.table(self.found, rows, str(self.commit))
 
 
-def steps(machine: str, root: Path) -> list[Step]:
+def steps(machine: str, report: Path) -> list[Step]:
     """The steps of a machine's evidence to each of its NEWEST commits, newest first.
+
+    report: the folder of the reports at the top of a repository.
 
     Raises:
         UserError: Git cannot be read.
     """
-    commits = [*commits_of(machine, root)][-(NEWEST + 1) :]
-    states = ((commit, _at(commit, machine, root)) for commit in commits)
+    commits = [*commits_of(machine, report)][-(NEWEST + 1) :]
+    states = ((commit, _at(commit, machine, report)) for commit in commits)
     made = (_step(old, *new) for (_, old), new in pairwise(states))
     return [step for step in made if step.summary][::-1]
 
 
-def commits_of(machine: str, root: Path) -> Iterator[Commit]:
+def commits_of(machine: str, report: Path) -> Iterator[Commit]:
     """Yield the commits that changed a machine's evidence, oldest first.
 
     Raises:
-        UserError: `root` is in no Git repository, or Git cannot be run.
+        UserError: `report` is in no Git repository, or Git cannot be run.
     """
-    paths = f"{REPORT}/{machine}/{EVIDENCE}/*.csv"
+    paths = f"{report.name}/{machine}/{EVIDENCE}/*.csv"
     try:
-        log = git(root, "log", "--reverse", "--format=%H%x00%cs%x00%s", "--", paths)
+        log = git(report.parent, "log", "--reverse", "--format=%H%x00%cs%x00%s", "--", paths)
     except UserError as error:
         raise UserError(f"the history of the evidence cannot be read: {error}") from None
     for line in log.decode(errors="replace").splitlines():
@@ -123,8 +125,8 @@ def commits_of(machine: str, root: Path) -> Iterator[Commit]:
         yield Commit(name, date, foreign.taken(subject))
 
 
-def _at(commit: Commit, machine: str, root: Path) -> Evidence:
-    with folder_of(f"{machine}@{commit.hash}", root) as folder:
+def _at(commit: Commit, machine: str, report: Path) -> Evidence:
+    with folder_of(f"{machine}@{commit.hash}", report) as folder:
         return evidence_in(folder, commit.hash[:COMMIT_LENGTH])
 
 
@@ -152,8 +154,8 @@ class History(Section):
     @property
     def read(self) -> tuple[list[Step], str]:
         """The steps, and why Git cannot tell them; or nothing."""
-        machine, root = foreign.plain(self.evidence.machine), self.evidence.repository
+        machine, report = foreign.plain(self.evidence.machine), self.evidence.report
         try:
-            return steps(machine, root), ""
+            return steps(machine, report), ""
         except UserError as error:
             return [], foreign.taken(str(error))
