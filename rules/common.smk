@@ -23,15 +23,15 @@ if (SOURCE := Path(str(workflow.current_basedir)).parent / "src").is_dir():
 
 from lmperf.commands.report import say_where
 from lmperf.config import load_config
-from lmperf.errors import UserError
+from lmperf.errors import explained
 from lmperf.evidence.project import Project
 from lmperf.reporting import written
 
 
-def refuse(message):
-    """Exit with code 2 and one line before any job starts."""
+def refuse(message, code=2):
+    """Exit with a code and one line before any job starts."""
     print(f"lmperf: {message}", file=sys.stderr, flush=True)
-    sys.exit(2)
+    sys.exit(code)
 
 
 # Snakemake ignores an exception in an input function when the output exists. So all evidence is read
@@ -53,10 +53,10 @@ try:
     DUE = Path(".snakemake/due")
     DUE.parent.mkdir(exist_ok=True)
     DUE.write_text(f"{time.time_ns()}\n")  # Snakemake ignores the time of a file of known content
-except UserError as error:
-    refuse(error)
 except OSError as error:
     refuse(f"{error.filename}: {error.strerror}; a run writes there, a dry run to .snakemake/")
+except Exception as error:
+    refuse(*explained(error.with_traceback(error.__traceback__.tb_next)))  # without this file
 
 # Snakemake sets these to the threads of a job. A measurement runs with the user's own settings.
 THREADS = ["OMP_NUM_THREADS", "GOTO_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"]

@@ -5,13 +5,13 @@ Exit codes:
     1: `verify` or `publish` found a fault, `diff` or `compare` a regression, `selftest` a case that
        did not hold, `run` or `try` a failed row, `run --against` one that is not reproduced,
        `doctor` something missing that a run needs, or a pipe was closed.
-    2: bad input or a refused file operation, reported in one line.
+    2: bad input, a refused file operation or an error in the user's code, reported in one line.
+    70: a fault of lmperf, reported in one line that names the file with the traceback.
     129, 130, 143: hung up, interrupted, terminated.
 """
 
 from __future__ import annotations
 
-import errno
 import io
 import os
 import signal
@@ -39,10 +39,7 @@ from lmperf.commands import (
     verify,
 )
 from lmperf.commands.options import CONFIG, Settings, config_option, say
-from lmperf.errors import UserError
-
-# Errors of the machine rather than of the code: reported in one line, like bad input.
-_REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT}
+from lmperf.errors import UserError, explained
 
 
 class _InOrder(click.Group):
@@ -72,8 +69,12 @@ def lmperf(context: click.Context, directory: Path | None, configfile: Path, ove
     """
     if directory is not None:
         os.chdir(directory)
+    try:
+        here = os.getcwd()
+    except FileNotFoundError:
+        raise UserError("the current folder was removed; change into one that exists") from None
     # The module of a custom implementation may lie in the current directory.
-    if (here := os.getcwd()) not in sys.path:
+    if here not in sys.path:
         sys.path.insert(0, here)
     context.obj = Settings(configfile, overrides)
 
@@ -106,19 +107,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         more = f" See: {context.command_path} --help" if context else ""
         say(" ".join(error.format_message().split()) + more)
         return 2
-    except UserError as error:
-        say(str(error))
-        return 2
     except BrokenPipeError:  # as in `lmperf list | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except OSError as error:
-        if error.errno not in _REFUSED:
-            raise
-        say(str(UserError(f"{error.filename or 'the system'}: {error.strerror}")))
-        return 2
     except (KeyboardInterrupt, click.Abort):
         return 128 + signal.SIGINT
+    except Exception as error:
+        words, code = explained(error)
+        say(words)
+        return code
 
 
 if __name__ == "__main__":

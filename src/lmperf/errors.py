@@ -1,16 +1,28 @@
-"""`UserError`, the exception for bad input, and one-line descriptions of other exceptions."""
+"""`UserError`, the exception for bad input, and one line for every other exception."""
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import os
+import re
 import reprlib
+import sys
 import sysconfig
 import traceback
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
 from pathlib import Path
+
+# Exit code of a command that a fault of lmperf ended.
+FAULT = 70
+# File in `.lmperf/` to which the tracebacks of unexpected exceptions are appended.
+TRACEBACKS = "tracebacks.txt"
 
 _NOT_USER_CODE = ("<", sysconfig.get_path("stdlib"))
 _LMPERF = Path(__file__).parent
+# A frame in a traceback that a message quotes, as torch.compile and autograd's anomaly mode do.
+_QUOTED = re.compile(r'File "([^"\n]+)", line (\d+)')
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 60
 
@@ -23,7 +35,11 @@ class UserError(Exception):
     """
 
     def __init__(self, message: str):
-        super().__init__("".join(c if c.isprintable() else ascii(c)[1:-1] for c in message))
+        super().__init__(_printable(message))
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def meant(name: object, known: Iterable[object], label: str = "choose one of:") -> str:
@@ -48,25 +64,85 @@ def shown(value: object) -> str:
 def described(error: BaseException) -> str:
     """Describe an exception in one line of at most 300 characters: type, message, file and line.
 
-    The file and line are the innermost ones of the user's code in the traceback, else of lmperf.
+    The file and line are the innermost ones of the user's code in the traceback, else in the
+    exception's message and notes, else of lmperf in the traceback.
     """
-    message = error.msg if isinstance(error, SyntaxError) else error
-    text = " ".join(f"{type(error).__name__}: {message}".split()).removesuffix(":")
-    return f"{text[:200]}{_location_of(error)[:100]}"
+    text = " ".join(f"{type(error).__name__}: {message_of(error)[:2000]}".split())
+    text = _printable(text.removesuffix(":"))
+    place = user_line(error) or _innermost(_frames(error), lambda path: "-packages" not in path)
+    return f"{text[:200]}{f' ({place})'[:100] if place else ''}"
 
 
-def _location_of(error: BaseException) -> str:
-    """The innermost line of the user's code in the traceback, else of lmperf; "" if of neither."""
+def message_of(error: BaseException) -> str:
+    """The message of an exception, without the place that a SyntaxError adds to it."""
+    try:
+        return str(error.msg if isinstance(error, SyntaxError) else error)
+    except Exception as fault:  # of a foreign `__str__`
+        return f"its message cannot be read ({type(fault).__name__} in __str__)"
+
+
+def user_line(error: BaseException) -> str:
+    """Return file and line of the user's code that an exception came from; "" if of none.
+
+    Where no frame is of the user's code, as in a compiled call or a backward pass, the message and
+    the notes of the exception may quote a traceback that has one.
+    """
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
-        return f" ({_relative(error.filename)}:{error.lineno})"
-    frames = traceback.extract_tb(error.__traceback__)
-    frames = [frame for frame in frames if not frame.filename.startswith(_NOT_USER_CODE)]
-    frames = [frame for frame in frames if "-packages" not in frame.filename]
-    users = [frame for frame in frames if not Path(frame.filename).is_relative_to(_LMPERF)]
-    last = (users or frames or [None])[-1]
-    return f" ({_relative(last.filename)}:{last.lineno})" if last else ""
+        return f"{_relative(error.filename)}:{error.lineno}"
+    quoted = "\n".join([message_of(error), *getattr(error, "__notes__", ())])
+    return _innermost(_frames(error), _is_users) or _innermost(_QUOTED.findall(quoted), _is_users)
+
+
+def trace_of(error: BaseException) -> str:
+    """The traceback of an exception; a message of megabytes is cut."""
+    return "".join(traceback.format_exception(error))[:100_000]
+
+
+def kept(trace: str) -> str:
+    """Append a traceback to a file below the current folder, else to one in the temporary folder.
+
+    Returns `; traceback: FILE`, to follow a message; "" if neither can be written.
+    """
+    head = f"# {datetime.now(UTC).isoformat(timespec='seconds')} {' '.join(sys.argv)}\n"
+    for folder in (Path(".lmperf"), Path(os.environ.get("TMPDIR") or "/tmp", "lmperf")):
+        with contextlib.suppress(OSError):
+            folder.mkdir(exist_ok=True)
+            with (folder / TRACEBACKS).open("a", errors="backslashreplace") as file:
+                file.write(f"{head}{trace}\n")
+            return f"; traceback: {(folder / TRACEBACKS).resolve()}"
+    return ""
+
+
+def explained(error: Exception) -> tuple[str, int]:
+    """Return one line for an exception that ends a command, and the command's exit code.
+
+    The traceback of an exception that is not expected is kept in a file, which the line names.
+    """
+    if isinstance(error, UserError):
+        return str(error), 2
+    if isinstance(error, OSError) and error.strerror:  # of the machine rather than of the code
+        return str(UserError(f"{error.filename or 'the system'}: {error.strerror}")), 2
+    is_users = bool(user_line(error))
+    blame = "" if is_users else "this is a fault of lmperf, please report it: "
+    words = f"{blame}{described(error)}{kept(trace_of(error))}"
+    return str(UserError(words)), 2 if is_users else FAULT
+
+
+def _frames(error: BaseException) -> list[tuple[str, str | int]]:
+    return [(one.filename, one.lineno) for one in traceback.extract_tb(error.__traceback__)]
+
+
+def _innermost(lines: Iterable[tuple[str, str | int]], wanted: Callable[[str], bool]) -> str:
+    found = [one for one in lines if not one[0].startswith(_NOT_USER_CODE) and wanted(one[0])]
+    return f"{_relative(found[-1][0])}:{found[-1][1]}" if found else ""
+
+
+def _is_users(path: str) -> bool:
+    return "-packages" not in path and not Path(path).is_relative_to(_LMPERF)
 
 
 def _relative(filename: str) -> str:
     path = Path(filename)
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else filename
+    with contextlib.suppress(OSError):  # the current folder may have been removed
+        return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else filename
+    return filename

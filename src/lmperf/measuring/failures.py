@@ -26,7 +26,7 @@ class Harmful(WrongResult):
     """Raised for a result after which the process must not measure other cases."""
 
 
-def failure_row(error: Exception) -> Row:
+def failure_row(error: BaseException) -> Row:
     """Return the columns of a row for an exception: unsupported, failed_check, oom or crash."""
     if (memory := out_of_memory(error)) is not None:
         sizes = {"requested_bytes": memory.requested_bytes, "free_bytes": memory.free_bytes}
@@ -34,7 +34,7 @@ def failure_row(error: Exception) -> Row:
     if isinstance(error, Unsupported | WrongResult):
         status = "unsupported" if isinstance(error, Unsupported) else "failed_check"
         return {"status": status, "reason": one_line(str(error))}
-    return {"status": "crash", "reason": one_line(described(error))}
+    return {"status": "crash", "reason": described(error)}
 
 
 def lacks_memory(row: Mapping[str, Any]) -> bool:

@@ -11,8 +11,9 @@ import os
 import signal
 import sys
 import uuid
+import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -20,6 +21,7 @@ from typing import Any
 import torch
 
 from lmperf.benchmark import Benchmark, Case, Observed, Unsupported, Workload, WrongResult
+from lmperf.errors import trace_of, user_line
 from lmperf.gate import UNCHECKED
 from lmperf.measuring import rounds
 from lmperf.measuring.clock import Clock, now
@@ -78,7 +80,8 @@ class Group:
         self._device, self._seed, self._team, self._tell = device, seed, team, tell
         self._clock, self._weights, self._worlds = Clock(device, team), Weights(), worlds
         self._contexts: dict[Case, Callable[[], AbstractContextManager]] = {}
-        self._pid = os.getpid() if team.rank is None else os.getppid()
+        self._own_pid = os.getpid()
+        self._pid = self._own_pid if team.rank is None else os.getppid()
         self._is_kernel = getattr(benchmark, "clock", None) == "kernel"
         self._shared: dict[str, dict[str, Any]] = {}
         self._ready: dict[Case, _Ready] = {}
@@ -144,8 +147,12 @@ class Group:
         try:
             with self._within(case, often=words == "timing"):
                 result = run()
-        except Exception as error:
+        except BaseException as error:  # also sys.exit and KeyboardInterrupt of an implementation
+            if os.getpid() != self._own_pid:
+                raise  # a process that the implementation has forked
             failure = failure_row(error)
+            if failure["status"] == "crash":
+                self._tell(traceback=trace_of(error), words=f"{case.name}: {failure['reason']}")
             if isinstance(error, Harmful):
                 self._tell(failed=failure)
                 os._exit(1)
@@ -262,7 +269,8 @@ class Group:
             self._step("checking", case, None, partial(self._part_of_gate, work.expect))
         first_s = 0.0
         for phase in phases:
-            first_s += self._step("first call", case, phase, partial(self._call, work, phase))
+            call = partial(self._first_call, work, phase, guard)
+            first_s += self._step("first call", case, phase, call)
         seconds = {"compile_s": first_s} if work.compiles or guard else {}
         for phase in phases:
             # Also the first call that has all state of an optimizer.
@@ -289,6 +297,21 @@ class Group:
         # A CUDA graph writes every result to the same memory, by design.
         keeps_results = self._is_kernel and not case.axes.get("cuda_graph")
         return Guard(self._device, self._team, keeps_results, partial(self._ours, case))
+
+    def _first_call(self, work: Workload, phase: str, guard: Guard | None) -> float:
+        """Call a phase; an error in a backward pass is noted with the forward call behind it."""
+        try:
+            return self._call(work, phase)
+        except RuntimeError as error:
+            if guard is None or self._team.rank or out_of_memory(error) or user_line(error):
+                raise
+            with warnings.catch_warnings(record=True) as said, suppress(Exception):
+                warnings.simplefilter("always")
+                with torch.autograd.set_detect_anomaly(True, check_nan=False):
+                    self._call(work, phase)
+            for one in said:
+                error.add_note(str(one.message))
+            raise
 
     def _call(self, work: Workload, phase: str) -> float:
         """Call a phase; return how many seconds it takes."""

@@ -25,6 +25,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from lmperf.errors import described, trace_of
 from lmperf.measuring.printable import one_line
 
 _DEATH_SIGNAL, _SUBREAPER = 1, 36  # of prctl(2)
@@ -238,4 +239,14 @@ if __name__ == "__main__":
     supervisor, pipe, *held = map(int, sys.argv[1:])
     keep(supervisor, pipe, *held)
     os.set_inheritable(pipe, False)
-    importlib.import_module("lmperf.measuring.worker").main(pipe)
+    worker = os.getpid()
+    try:
+        importlib.import_module("lmperf.measuring.worker").main(pipe)
+    except Exception as error:
+        if os.getpid() != worker:
+            raise  # a process that an implementation has forked
+        words = described(error)
+        failed = {"status": "crash", "reason": words}
+        for message in ({"traceback": trace_of(error), "words": words}, {"failed": failed}):
+            os.write(pipe, f"{json.dumps(message)}\n".encode())
+        os._exit(1)

@@ -22,7 +22,7 @@ from itertools import takewhile
 from typing import Any
 
 from lmperf.benchmark import Benchmark, Case
-from lmperf.errors import UserError
+from lmperf.errors import UserError, kept
 from lmperf.measuring.process import Lost, Process
 from lmperf.measuring.progress import Progress
 from lmperf.measuring.rounds import is_back_to_back
@@ -191,6 +191,8 @@ class Supervisor:
                     raise _Changed(at.case.implementation, words)
                 case {"ready": facts}:
                     self.facts = facts
+                case {"traceback": trace, "words": words}:
+                    self._progress.note(f"{words}{kept(trace)}")
                 case {"note": words}:
                     self._progress.note(words)
                 case {"step": words, "case": number, "phase": phase, "lasts_s": lasts_s}:
