@@ -8,7 +8,7 @@ from lmperf.commands.options import of_project, say
 from lmperf.commands.report import render
 from lmperf.commands.verify import print_causes
 from lmperf.errors import UserError
-from lmperf.evidence.machine import git
+from lmperf.evidence.machine import git, is_in_git
 from lmperf.evidence.project import Project
 
 
@@ -31,9 +31,12 @@ def publish(project: Project, anyway: str | None) -> int:
     from lmperf.reporting import written
     from lmperf.reporting.evidence import traces_in
 
-    machine = project.machine.slug
+    folder, machine = project.report_directory, project.machine.slug
     if machine not in project.machines_with_evidence():
         raise UserError(f"{machine} has not been measured; run make report first")
+    if not is_in_git(folder):
+        link = f"a link to {folder.resolve()}, which is " if folder.is_symlink() else ""
+        raise UserError(f"{folder} is {link}in no Git repository; publish adds files to that of it")
     if anyway is not None:
         reviewed = review(project, machine)
         if reviewed.of_kinds(OF_ROWS):

@@ -48,6 +48,11 @@ _ENVIRONMENT_VARIABLES = (
 GPU_PRESETS = ("gpu", "full")
 # Folders without code: config/, whose values are in the rows, and what lmperf writes.
 _NO_CODE = ("config", "report", "site")
+# Git sets these for a hook: they name the repository of the hook, wherever Git is asked.
+_OF_A_REPOSITORY = {
+    *("GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_PREFIX"),
+    *("GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_NAMESPACE"),
+}
 # Flag in /proc/cpuinfo -> instruction set, the widest first.
 _INSTRUCTION_SETS = {
     "amx_bf16": "AMX BF16",
@@ -265,14 +270,15 @@ def cores() -> int:
 
 
 def git(folder: Path, *arguments: str) -> bytes:
-    """Return the output of a Git command in a folder.
+    """Return the output of a Git command in a folder, of the repository that the folder is in.
 
     Raises:
         UserError: it failed, or Git cannot be run.
     """
     command = ["git", "--no-optional-locks", "-C", str(folder), *arguments]
     try:
-        done = subprocess.run(command, capture_output=True)
+        environ = {name: of for name, of in os.environ.items() if name not in _OF_A_REPOSITORY}
+        done = subprocess.run(command, capture_output=True, env=environ)
     except OSError as error:
         raise UserError(f"git cannot be run: {error.strerror}") from None
     if done.returncode:

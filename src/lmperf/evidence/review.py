@@ -29,7 +29,7 @@ from lmperf.evidence.plan import asked, case_of_row, evidence_of, texts_of
 from lmperf.evidence.project import Project
 from lmperf.evidence.repeatability import BENCHMARK, repeated
 from lmperf.evidence.repeatability import STEM as REPEATED
-from lmperf.evidence.rows import is_loaded, row_name
+from lmperf.evidence.rows import is_loaded, readable, row_name
 from lmperf.evidence.store import COST, COST_COLUMNS, Evidence, Row
 from lmperf.evidence.syntax import digest
 from lmperf.gate import FAILED
@@ -249,9 +249,13 @@ def review(project: Project, machine: str) -> Review:
     for stem, rows in reviewed.rows.items():
         names = [row_name(load(stem), row) for row in rows if plausible.impossible(limits, row)]
         reviewed.add(plausible.KIND, stem, names)
-    again, damage = repeated(found.directory).published()
+    second = repeated(found.directory)
+    again, damage = second.published()
     for stem in stems():
-        if rows := [row for row in again if row[BENCHMARK] == stem]:
+        rows = [row for row in again if row[BENCHMARK] == stem]
+        rows, unread = readable(load(stem), rows, second.path)
+        damage += [unread] * bool(unread)
+        if rows:
             reviewed.repeats[stem] = rows
     reviewed.cost, damaged = Evidence(found.directory, COST, COST_COLUMNS).published()
     reviewed.damaged |= {stem: of[0] for stem, of in ((REPEATED, damage), (COST, damaged)) if of}
@@ -260,10 +264,14 @@ def review(project: Project, machine: str) -> Review:
 
 def _review_benchmark(machine: _Machine, reviewed: Review, stem: str) -> None:
     benchmark = machine.benchmark(stem)
-    published, damage = evidence_of(benchmark, machine.directory).published()
+    evidence = evidence_of(benchmark, machine.directory)
+    published, damage = evidence.published()
+    published = asked(benchmark, machine.shown(benchmark), published)
+    rows, unread = readable(benchmark, published, evidence.path)
+    damage += [unread] * bool(unread)
     if damage:
         reviewed.damaged[stem] = damage[0]
-    if rows := asked(benchmark, machine.shown(benchmark), published):
+    if rows:
         reviewed.rows[stem] = rows
     by_kind: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
@@ -272,7 +280,7 @@ def _review_benchmark(machine: _Machine, reviewed: Review, stem: str) -> None:
         by_kind[kind if is_fresh else "stale"].append(row)
     reviewed.stale |= {row["key"] for row in by_kind["stale"]}
     if rows or not damage:  # a damaged file has no rows, which is said
-        by_kind["missing"] = _lacking(benchmark, machine.required(benchmark), rows)
+        by_kind["missing"] = _lacking(benchmark, machine.required(benchmark), published)
     for kind in (*OF_ROWS, OOM):
         reviewed.add(kind, stem, (row_name(benchmark, row) for row in by_kind[kind]))
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from lmperf.benchmark import Benchmark, Timed
 from lmperf.errors import shown
@@ -30,7 +31,7 @@ def fault(benchmark: Benchmark, row: Mapping[str, object]) -> str:
         if not (is_error or math.isfinite(number)) or (number < 0 and not column.signed):
             return f"{column.name} is {number:g}"
     if row.get("status") not in STATUSES:
-        return f"status is {shown(row.get('status'))}"
+        return f"status is {shown(row.get('status'))}, which this version of lmperf does not know"
     error, bound = (row.get(name) for name in ("max_error", "error_bound"))
     is_gated = row["status"] == "ok" and bound not in ("", None)
     if is_gated and (error in ("", None) or not float(error) <= float(bound)):
@@ -38,6 +39,23 @@ def fault(benchmark: Benchmark, row: Mapping[str, object]) -> str:
     must_be_timed = isinstance(benchmark, Timed) and row["status"] == "ok"
     has_time = float(row.get("median_ms") or 0) > 0
     return "" if has_time or not must_be_timed else "status is ok, but there is no median_ms"
+
+
+def readable(
+    benchmark: Benchmark, rows: Sequence[dict[str, str]], path: Path
+) -> tuple[list[dict[str, str]], str]:
+    """Return the rows of a file that this version can read, and a message for the others.
+
+    Their digests are right: another version of lmperf may have written them.
+    """
+    wrong = {number: words for number, row in enumerate(rows) if (words := fault(benchmark, row))}
+    if not wrong:
+        return [*rows], ""
+    first, words = next(iter(wrong.items()))
+    number = "1 row is" if len(wrong) == 1 else f"{len(wrong)} rows are"
+    name = row_name(benchmark, rows[first])
+    why = f"{path}: {number} not used: {name}: {words}; measure again, or use the newer lmperf"
+    return [row for number, row in enumerate(rows) if number not in wrong], why
 
 
 def as_read(row: dict[str, str]) -> dict[str, str]:

@@ -33,6 +33,11 @@ from lmperf.reporting.words import count, listed
 # What a row measured; its key and its other columns may be rewritten without a measurement.
 _MEASURED = ("status", "rounds_ms", "measured_at")
 NEWEST = 5
+SHALLOW = (
+    "This page was made from a shallow clone, which lacks older commits: what they changed is not"
+    " known here. `git fetch --unshallow` fetches them; in a workflow of GitHub, `fetch-depth: 0`"
+    " of actions/checkout."
+)
 
 
 @dataclass(frozen=True)
@@ -147,15 +152,16 @@ def _measured(evidence: Evidence, stem: str) -> Counter:
 
 
 class History(Section):
-    """The newest commits of the evidence, or why Git cannot tell them."""
+    """The newest commits of the evidence, and why Git cannot tell all of them."""
 
     newest = NEWEST
 
     @property
     def read(self) -> tuple[list[Step], str]:
-        """The steps, and why Git cannot tell them; or nothing."""
+        """The steps, and why Git cannot tell all of them; or nothing."""
         machine, report = foreign.plain(self.evidence.machine), self.evidence.report
         try:
-            return steps(machine, report), ""
+            is_cut = git(report, "rev-parse", "--is-shallow-repository").strip() == b"true"
+            return steps(machine, report), SHALLOW if is_cut else ""
         except UserError as error:
             return [], foreign.taken(str(error))
