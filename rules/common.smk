@@ -23,9 +23,10 @@ if (SOURCE := Path(str(workflow.current_basedir)).parent / "src").is_dir():
 
 from lmperf.commands.report import say_where
 from lmperf.config import load_config
-from lmperf.errors import explained
+from lmperf.errors import UserError, explained
 from lmperf.evidence.project import Project
 from lmperf.reporting import written
+from lmperf.reporting.render import load_templates
 
 
 def refuse(message, code=2):
@@ -131,6 +132,10 @@ def begin_run():
         fcntl.flock(checkout, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         refuse("another run in this checkout is under way; wait until it ends, or stop it")
+    try:
+        load_templates(project.own_templates)  # not when the report is rendered at the end
+    except UserError as error:
+        refuse(error)
     os.environ.update(LMPERF_FORCED=",".join(filter(is_forced, RULE)))
     os.utime(DUE, (0, 0))  # Snakemake rejects an output that is older than an input
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not in the background

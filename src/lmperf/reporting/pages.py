@@ -11,7 +11,8 @@ from pathlib import Path
 
 from lmperf.benchmarks import in_order, load, stems
 from lmperf.reporting.evidence import Evidence
-from lmperf.reporting.render import GENERIC, SUFFIX, Page, question, stems_of
+from lmperf.reporting.own import pages_in
+from lmperf.reporting.render import GENERIC, Page, question, stems_of
 from lmperf.workflow import TEMPLATES
 
 REPORT = "report"
@@ -44,7 +45,7 @@ def titles_of(own: Path | None, evidence: Evidence) -> dict[str, str]:
 def page_names(own: Path | None, evidence: Evidence) -> list[str]:
     """The names of the pages that a machine's report has, in the order of its links."""
     folders = [TEMPLATES, *([own] if own else [])]
-    there = {path.name.removesuffix(SUFFIX) for of in folders for path in of.glob(f"*{SUFFIX}")}
+    there = {name for folder in folders for name in pages_in(folder)}
     there -= {*FRAMES}
     benchmarks = in_order(one for one in stems() if one in there or load(one).section is None)
     others = sorted(there - {*benchmarks, *FURTHER})

@@ -31,10 +31,11 @@ from jinja2 import ChoiceLoader, Environment, FileSystemLoader, PrefixLoader, St
 from jinja2.exceptions import TemplateError, TemplateNotFound, UndefinedError
 
 from lmperf.benchmarks import load, stems
-from lmperf.errors import UserError, meant
+from lmperf.errors import UserError, kept, meant, message_of, trace_of
 from lmperf.reporting import figures, foreign, formats, measured, tables
 from lmperf.reporting.evidence import Evidence
 from lmperf.reporting.html import to_html
+from lmperf.reporting.own import SUFFIX, check
 from lmperf.reporting.published import figure
 from lmperf.reporting.results import Table
 from lmperf.reporting.rows import Rows
@@ -42,7 +43,6 @@ from lmperf.reporting.sections import Section
 from lmperf.reporting.words import FILTERS, NotMeasured
 from lmperf.workflow import TEMPLATES
 
-SUFFIX = ".md.j2"
 GENERIC = "generic"  # the template of a benchmark that has none
 COLUMNS = (
     *("number", "memory", "known", "time", "rate", "over", "over_base", "mean", "text", "status"),
@@ -67,7 +67,11 @@ class Templates(Environment):
 
 @cache
 def load_templates(own: Path | None = None) -> Templates:
-    """The Jinja environment over our templates, and before them those of a user's folder."""
+    """The Jinja environment over our templates, and before them those of a user's folder.
+
+    Raises:
+        UserError: a template of the user cannot be right; see `own.check`.
+    """
     ours = FileSystemLoader(TEMPLATES)
     folders = [FileSystemLoader(own, "utf-8-sig")] if own else []
     loader = ChoiceLoader([*folders, ours, PrefixLoader({"lmperf": ours})])
@@ -82,6 +86,11 @@ def load_templates(own: Path | None = None) -> Templates:
     env.filters |= {**FILTERS, "mean": tables.mean, "code": foreign.code, "link": foreign.link}
     env.filters["paragraph"] = paragraph
     env.globals |= {name: getattr(tables, name) for name in COLUMNS}
+    if own:
+        try:
+            check(env, own)
+        except TemplateError as error:
+            raise _located(error) from error
     return env
 
 
@@ -308,7 +317,7 @@ def tidy(text: str) -> str:
 
 def _located(error: Exception) -> UserError:
     """The error as one line with the innermost template's file and line."""
-    message = " ".join(str(error).split())
+    message = " ".join(message_of(error).split())
     if isinstance(error, TemplateNotFound):
         return UserError(f"there is no template {error.name}")
     if isinstance(error, TemplateError) and getattr(error, "lineno", None):
@@ -321,4 +330,6 @@ def _located(error: Exception) -> UserError:
         message = f"there is no {message}"
     if isinstance(error, NotMeasured):
         message = f"{message}; put it into {{% call part() %}}, which leaves it out"
+    elif not isinstance(error, UserError | TemplateError | KeyError):
+        message = f"{type(error).__name__}: {message}{kept(trace_of(error))}"
     return UserError(f"{found[-1].filename}:{found[-1].lineno}: {message}")

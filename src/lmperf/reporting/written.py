@@ -162,6 +162,7 @@ def rendering_key(project: Project) -> str:
         [str(path.relative_to(folder)), file_digest(path)]
         for folder, files in folders
         for path in sorted(folder.rglob(files))
+        if path.is_file()
     ]
     config = project.config.model_dump_json(exclude={"retry_failed"})
     return digest(json.dumps([parts, config]))

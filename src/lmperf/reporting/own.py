@@ -1,0 +1,147 @@
+"""Check the user's own templates, before anything is rendered and at the start of a run.
+
+Jinja drops what a template that extends another one has outside of blocks, and blocks that the
+other one lacks, without a word. `{% call %}` outside of blocks is written above the page.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+
+from jinja2 import Environment, TemplateNotFound, nodes
+
+from lmperf.errors import UserError, meant
+from lmperf.workflow import TEMPLATES
+
+SUFFIX = ".md.j2"
+# What a template that extends another one may have outside of blocks: it writes no text.
+_SILENT = (
+    *(nodes.Extends, nodes.Block, nodes.Macro, nodes.Assign, nodes.AssignBlock),
+    *(nodes.Import, nodes.FromImport, nodes.ExprStmt),
+)
+_REFERENCES = (nodes.Extends, nodes.Include, nodes.Import, nodes.FromImport)
+
+
+def pages_in(folder: Path) -> list[str]:
+    """The names of the templates of pages in a folder.
+
+    Hidden files are none: editors and file systems leave them there.
+    """
+    paths = folder.glob(f"*{SUFFIX}")
+    return sorted(one.name.removesuffix(SUFFIX) for one in paths if not one.name.startswith("."))
+
+
+def check(templates: Environment, own: Path) -> None:
+    """Check the pages in a user's folder, what replaces templates of ours, and what they use.
+
+    Raises:
+        UserError: a name cannot be linked, a file is not UTF-8, what it extends or includes does
+            not exist or is the template itself, or it has text or blocks that never appear.
+        TemplateSyntaxError: a template cannot be compiled.
+    """
+    pages = pages_in(own)
+    for name in pages:
+        if not re.fullmatch(r"[\w-][\w.-]*", name):
+            right = re.sub(r"[^\w.-]+", "_", name).strip("_") + SUFFIX
+            words = "links need a name of letters, digits, - and _; rename it to"
+            raise UserError(f"{own / name}{SUFFIX}: {words} {right}")
+    ours = (str(path.relative_to(TEMPLATES)) for path in TEMPLATES.rglob("*.j2"))
+    waiting = deque(dict.fromkeys([*(name + SUFFIX for name in pages), *ours]))
+    seen = set()
+    while waiting:
+        name = waiting.popleft()
+        is_users = (own / name).is_file() or name.removesuffix(SUFFIX) in pages
+        if is_users and name not in seen:
+            waiting += _checked(templates, own, name)
+        seen.add(name)
+
+
+def _checked(templates: Environment, own: Path, name: str) -> Iterator[str]:
+    """Check one template of the user, and yield the names of those that it uses."""
+    tree = _tree(templates, own, name)
+    templates.compile(tree, name, str(own / name))
+    for node in tree.find_all(_REFERENCES):
+        used = getattr(node.template, "value", None)
+        if not isinstance(used, str) or getattr(node, "ignore_missing", False):
+            continue  # known only when it is rendered
+        try:
+            templates.loader.get_source(templates, used)
+        except TemplateNotFound:
+            raise _fault(own, name, node, f"there is no template {used}") from None
+        yield used
+    _check_child(templates, own, name, tree)
+
+
+def _check_child(templates: Environment, own: Path, name: str, tree: nodes.Template) -> None:
+    """Check what a template that extends another one has beside that."""
+    parents = [*_parents(templates, own, name, tree)]
+    if not parents:
+        return
+    blocks = [block.name for one in parents for block in one.find_all(nodes.Block)]
+    for node in tree.body:
+        if isinstance(node, nodes.Block) and node.name not in blocks:
+            known = meant(node.name, blocks, "its blocks:")
+            raise _fault(own, name, node, f"there is no block {node.name} to fill; {known}")
+        for said in _spoken(node):
+            words = "text outside of blocks appears nowhere; put it into one:"
+            raise _fault(own, name, said, f"{words} {', '.join(dict.fromkeys(blocks))}")
+
+
+def _parents(
+    templates: Environment, own: Path, name: str, tree: nodes.Template
+) -> Iterator[nodes.Template]:
+    """Yield what a template extends, then what that extends, and so on.
+
+    Raises:
+        UserError: a template extends itself.
+    """
+    seen = [own / name]
+    while (extends := tree.find(nodes.Extends)) and isinstance(extends.template, nodes.Const):
+        parent = extends.template.value
+        try:
+            source, filename, _ = templates.loader.get_source(templates, parent)
+        except TemplateNotFound:
+            return  # the check of the template that names it says so
+        if Path(filename) in seen:
+            first = next(_tree(templates, own, name).find_all(nodes.Extends))
+            words = f"it extends itself; the one of lmperf is lmperf/{parent}"
+            raise _fault(own, name, first, words)
+        seen.append(Path(filename))
+        tree = templates.parse(source, parent, filename)
+        yield tree
+
+
+def _spoken(node: nodes.Node) -> Iterator[nodes.Node]:
+    """Yield the nodes outside of blocks that would write something."""
+    if isinstance(node, nodes.Output):
+        for part in node.nodes:
+            if not isinstance(part, nodes.TemplateData):
+                yield part
+            elif text := part.data.strip():
+                before = part.data.partition(text)[0]
+                yield nodes.TemplateData(text, lineno=part.lineno + before.count("\n"))
+    elif isinstance(node, nodes.If):
+        for inner in (*node.body, *node.elif_, *node.else_):
+            yield from _spoken(inner)
+    elif not isinstance(node, _SILENT):
+        yield node
+
+
+def _tree(templates: Environment, own: Path, name: str) -> nodes.Template:
+    path = own / name
+    try:
+        content = path.read_bytes()
+        text = content.decode("utf-8-sig")
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}; restore or remove it") from None
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise UserError(f"{path}:{line}: it is not in UTF-8; save it in UTF-8") from None
+    return templates.parse(text, name, str(path))
+
+
+def _fault(own: Path, name: str, node: nodes.Node, words: str) -> UserError:
+    return UserError(f"{own / name}:{node.lineno}: {words}")
