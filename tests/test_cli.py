@@ -5,11 +5,13 @@ import io
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from lmperf import cli
+from lmperf import cli, errors
 from lmperf.commands import options
+from lmperf.errors import _is_users as is_users
 
 
 @pytest.mark.process
@@ -92,6 +94,29 @@ def test_refused_file_operation_is_reported_in_one_line(monkeypatch, capfd):
     monkeypatch.setattr(options, "load_config", refused)
     assert cli.main(["list"]) == 2
     assert capfd.readouterr().err == f"lmperf: report/here: {os.strerror(errno.ENOSPC)}\n"
+
+
+def test_fault_of_lmperf_is_one_line_that_names_its_traceback(tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(options, "load_config", lambda path, overrides: Path(path).no_such_name)
+    monkeypatch.setattr(errors, "_is_users", lambda path: "tests" not in path and is_users(path))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config/config.yaml").touch()
+    assert cli.main(["list"]) == 70
+    (said,) = capfd.readouterr().err.splitlines()
+    assert said.startswith("lmperf: this is a fault of lmperf, please report it: AttributeError: ")
+    kept = Path(said.partition("; traceback: ")[2])
+    assert kept == tmp_path / ".lmperf/tracebacks.txt"
+    assert "Traceback" in kept.read_text() and "no_such_name" in kept.read_text()
+
+
+@pytest.mark.process
+def test_removed_folder_is_named(tmp_path):
+    (tmp_path / "gone").mkdir()
+    run = f"cd gone && rmdir ../gone && {sys.executable} -m lmperf.cli list"
+    done = subprocess.run(run, shell=True, cwd=tmp_path, capture_output=True, text=True)
+    words = "lmperf: the current folder was removed; change into one that exists\n"
+    assert (done.returncode, done.stderr) == (2, words)
 
 
 @pytest.mark.parametrize(("encoding", "printed"), [("latin-1", b"\xb5 ?"), ("ascii", b"? ?")])

@@ -1,11 +1,13 @@
 """Tests that every error message is one printable line, whatever text it quotes."""
 
 import importlib
+import re
+from pathlib import Path
 
 import pytest
 
 from lmperf.config import slug
-from lmperf.errors import UserError, described, meant, shown
+from lmperf.errors import UserError, described, explained, meant, shown
 
 
 def test_unprintable_characters_are_escaped():
@@ -32,6 +34,45 @@ def test_location_is_in_user_code_rather_than_in_libraries(tmp_path, monkeypatch
     with pytest.raises(UserError) as fault:
         slug("/")
     assert "test_errors.py:" in described(fault.value)
+
+
+class Strange(Exception):
+    def __str__(self):
+        raise KeyError("no words")
+
+
+def test_exception_that_cannot_be_printed_is_described():
+    words = "Strange: its message cannot be read (KeyError in __str__)"
+    assert described(Strange()) == words
+    assert explained(Strange())[0].startswith(f"this is a fault of lmperf, please report it: {words}")
+
+
+def test_line_in_a_quoted_traceback_counts_without_a_frame():
+    error = RuntimeError("a variable was changed")
+    error.add_note(f'  File "/home/me/mine.py", line 7, in f\n  File "{re.__file__}", line 9, in g')
+    assert described(error) == "RuntimeError: a variable was changed (/home/me/mine.py:7)"
+
+
+@pytest.mark.parametrize(
+    ("code", "blame", "exit_code"),
+    [
+        ("1 / 0", "ZeroDivisionError: division by zero (mine.py:1)", 2),
+        ("raise OSError(28, 'No space', 'a.csv')", "a.csv: No space", 2),
+        ("raise UserError('wrong')", "wrong", 2),
+    ],
+)
+def test_error_in_the_users_code_is_one_line_with_its_place(
+    tmp_path, monkeypatch, code, blame, exit_code
+):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(Exception) as fault:
+        exec(compile(code, tmp_path / "mine.py", "exec"), {"UserError": UserError})
+    fault.value.__traceback__ = fault.value.__traceback__.tb_next  # without this test
+    words, found = explained(fault.value)
+    line, _, file = words.partition("; traceback: ")
+    assert (line, found) == (blame, exit_code)
+    assert not file or "ZeroDivisionError" in Path(file).read_text()
+    assert bool(file) == ("/ 0" in code)
 
 
 @pytest.mark.parametrize(

@@ -99,6 +99,16 @@ def test_commit_outside_git_is_that_of_lmperf(checkout, tmp_path_factory):
     assert commit_facts(folder) == ({"commit": known, "dirty": False}, "")
 
 
+def test_variables_of_a_hook_do_not_choose_the_repository(checkout, repository, monkeypatch):
+    monkeypatch.setattr(machine, "version_of", lambda name: "1.2")
+    known, facts = machine.lmperf_version(repository), commit_facts(repository)
+    monkeypatch.setenv("GIT_DIR", str(repository / ".git"))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(repository / "no_index"))
+    monkeypatch.setenv("GIT_WORK_TREE", str(repository))
+    assert machine.lmperf_version(repository) == known != "1.2"
+    assert commit_facts(repository) == facts
+
+
 def test_version_names_the_commit_of_another_checkout(checkout, repository, monkeypatch):
     monkeypatch.setattr(machine, "version_of", lambda name: "1.2" if name == "lmperf" else None)
     assert machine.lmperf_version(checkout) == "1.2"

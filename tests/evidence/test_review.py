@@ -89,6 +89,31 @@ def test_damaged_machine_json_is_named(measure, text, words):
     assert "is missing" in str(kinds(project)["machine", "damaged"])
 
 
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ({"status": "paused"}, "status is 'paused', which this version of lmperf does not know"),
+        ({**OK, "median_ms": "fast"}, "median_ms is 'fast'; it must be a number"),
+    ],
+)
+def test_rows_of_another_version_are_named_and_not_used(measure, columns, words):
+    """Their digests are right, as of rows that a later version of lmperf wrote."""
+    project = measure(lambda *_: OK)
+    evidence = project.plan("attention").evidence
+    evidence.publish([evidence.published()[0][0] | columns, *evidence.published()[0][1:]])
+    reviewed = review(project, "here")
+    assert len(reviewed.rows["attention"]) == 3
+    cause = str(kinds(project)["attention", "damaged"])
+    assert "attention.csv: 1 row is not used: " in cause and words in cause
+
+
+def test_folder_that_no_machine_can_have_is_named(measure):
+    project = measure()
+    project.directory.rename(project.report_directory / "H200")
+    with pytest.raises(UserError, match="folder with evidence whose MACHINE is 'H200'; it must be"):
+        project.machines_with_evidence()
+
+
 def test_name_of_another_machine_is_refused(measure, tmp_path):
     facts = measure().known_facts()
     other = {**next(iter(facts["environments"].values())), "kind": "cuda", "device": "NVIDIA H200"}

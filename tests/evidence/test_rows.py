@@ -20,7 +20,7 @@ OK = {"status": "ok", "median_ms": 1.5, "max_error": float("nan")}
             {"max_error": None, "error_bound": 1},
             "status is ok, but max_error is None, and error_bound 1",
         ),
-        ({"status": "fine"}, "status is fine"),
+        ({"status": "fine"}, "status is fine, which this version of lmperf does not know"),
         ({"median_ms": None}, "status is ok, but there is no median_ms"),
         ({"status": "oom", "median_ms": None}, ""),
     ],

@@ -13,6 +13,7 @@ from lmperf.measuring.supervisor import Supervisor
 def marks(tmp_path, monkeypatch):
     """Give each test a folder for the marks of its implementations."""
     monkeypatch.setenv("TOY_MARKS", str(tmp_path))
+    monkeypatch.chdir(tmp_path)  # tracebacks are kept there
 
 
 @pytest.fixture

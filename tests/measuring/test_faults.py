@@ -1,5 +1,7 @@
 """A fault of one implementation is its row, and nothing else."""
 
+from pathlib import Path
+
 import pytest
 import toys
 
@@ -39,6 +41,29 @@ def test_python_faults_cost_one_case_each_and_no_process(measured):
         assert float(row["low_ms"]) <= float(row["median_ms"]) <= float(row["high_ms"])
         assert 6 <= len(row["rounds_ms"].split(";")) <= 20
         assert row["max_error"] == row["error_out"] == 0
+
+
+def test_whatever_a_call_raises_costs_one_case_and_no_process(measured, said, monkeypatch, marks):
+    names = ["doubles", "leaves", "interrupts", "is_strange", "forks_and_leaves"]
+    rows = measured(names, toys.Short, **SIZE)
+    reasons = {name: rows[name][0].get("reason", "ok").partition(" (")[0] for name in names}
+    assert reasons == {
+        "doubles": "ok",
+        "leaves": "SystemExit: 0",
+        "interrupts": "KeyboardInterrupt",
+        "is_strange": "Strange: its message cannot be read",
+        "forks_and_leaves": "ok",
+    }
+    assert "toys.py:" in rows["leaves"][0]["reason"]
+    assert not any("tried once more" in line or "the worker writes" in line for line in said)
+    (line,) = [line for line in said if "KeyboardInterrupt" in line]
+    assert "raise KeyboardInterrupt" in Path(line.partition("traceback: ")[2]).read_text()
+
+
+def test_error_in_a_backward_pass_names_the_line_of_the_forward(measured):
+    external = {"mine": "toys:changes_what_its_gradient_needs"}
+    (row,) = measured(["mine"], toys.Short, external, **SIZE)["mine"]
+    assert "modified by an inplace operation" in row["reason"] and "toys.py:" in row["reason"]
 
 
 def test_a_worker_that_dies_is_tried_once_more(measured, said):

@@ -3,6 +3,7 @@
 import ctypes
 import os
 import signal
+import sys
 import time
 import warnings
 from pathlib import Path
@@ -44,6 +45,39 @@ def segfaults(x):
 
 def raises(x):
     raise RuntimeError("no kernel für \ud800 \x1b[31m this\nsize")
+
+
+def leaves(x):
+    sys.exit(0)
+
+
+def interrupts(x):
+    raise KeyboardInterrupt
+
+
+class Strange(Exception):
+    def __str__(self):
+        raise RuntimeError("no words")
+
+
+def is_strange(x):
+    raise Strange
+
+
+def forks_and_leaves(x):
+    """Forks a process, which leaves by sys.exit."""
+    child = os.fork()
+    if not child:
+        sys.exit(0)
+    os.waitpid(child, 0)
+    return x * 2
+
+
+def changes_what_its_gradient_needs(x):
+    out = x.requires_grad_().exp()
+    loss = (out * out).sum()
+    out.add_(1)
+    loss.backward()
 
 
 def asks_for_a_pebibyte(x):
@@ -113,6 +147,8 @@ def warns(x):
 FUNCTIONS = (
     *(doubles, segfaults, raises, asks_for_a_pebibyte, is_wrong, is_not_finite),
     *(stops, is_killed_once, writes_where_nothing_is, prints_a_lot, warns),
+    *(stops, is_killed_once, writes_where_nothing_is, prints_a_lot),
+    *(leaves, interrupts, is_strange, forks_and_leaves),
 )
 
 

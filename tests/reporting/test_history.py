@@ -9,7 +9,8 @@ import repository
 
 from lmperf.evidence.store import write_view
 from lmperf.reporting.comparing import ANOTHER_RUN
-from lmperf.reporting.sections.history import steps
+from lmperf.reporting.evidence import Evidence
+from lmperf.reporting.sections.history import SHALLOW, History, steps
 
 pytestmark = pytest.mark.process
 MACHINE = "nvidia-h200"
@@ -91,3 +92,12 @@ def test_damaged_evidence_of_a_commit_is_not_compared(checkout):
     assert "line 2 is damaged" in edited.damaged["lrpe"] and edited.found.rows.empty
     assert "lrpe: not compared" in edited.summary[0]
     assert slower.counts == {"slower": ROWS}
+
+
+def test_shallow_clone_says_that_older_commits_are_unknown(checkout, tmp_path):
+    checkout.measure(2.0).commit("Slower")
+    for name, depth, words in (("part", ["--depth", "1"], SHALLOW), ("whole", [], "")):
+        url = f"file://{checkout.root}"
+        repository.git(tmp_path, "clone", "-q", *depth, url, str(tmp_path / name))
+        history = History(Evidence(MACHINE, {}, repository=tmp_path / name))
+        assert history.read[1] == words and len(history.read[0]) == (not words)

@@ -7,6 +7,7 @@ script can sort by the numbers.
 from __future__ import annotations
 
 import json
+import math
 import re
 import unicodedata
 from collections.abc import Callable
@@ -177,7 +178,9 @@ def _bare(value):
         return {name: _bare(of) for name, of in value.items() if not _is_empty(of)}
     if isinstance(value, list | tuple):
         return [_bare(one) for one in value]
-    return value.item() if isinstance(value, np.generic) else value
+    value = value.item() if isinstance(value, np.generic) else value
+    is_number = not isinstance(value, float) or math.isfinite(value)
+    return value if is_number else str(value)  # JSON has no inf and no nan
 
 
 def _is_empty(value) -> bool:
