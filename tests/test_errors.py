@@ -44,7 +44,6 @@ class Strange(Exception):
 def test_exception_that_cannot_be_printed_is_described():
     words = "Strange: its message cannot be read (KeyError in __str__)"
     assert described(Strange()) == words
-    assert explained(Strange())[0].startswith(f"this is a fault of lmperf, please report it: {words}")
 
 
 def test_line_in_a_quoted_traceback_counts_without_a_frame():

@@ -18,6 +18,12 @@ def attention(q, k, v, causal=False):
 def doubled(q, k, v, causal=False):
     return 2 * attention(q, k, v, causal)
 
+def in_place(q, k, v, causal=False):
+    weights = (q @ k.mT).exp()
+    out = weights @ v
+    weights += 1
+    return out
+
 def no_flag(q, k, v, mask=None):
     return v
 """

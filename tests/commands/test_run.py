@@ -8,6 +8,7 @@ from made_up import OK, pretend, rounds
 from lmperf.benchmark import Implementation
 from lmperf.benchmarks import load
 from lmperf.commands import run
+from lmperf.config import slug
 from lmperf.errors import UserError
 
 pytestmark = pytest.mark.process
@@ -114,12 +115,22 @@ def test_try_of_a_function_that_hangs_ends_after_one_limit(folder, lmperf):
     assert "PyTorch" not in out.partition("\n")[2]
 
 
+def test_error_in_a_backward_pass_names_the_users_line(folder, lmperf):
+    mine = ("--config", "implementations.flash_attention.mine=my_functions:in_place")
+    narrow = ("--implementations", "mine", "--phases", "backward")
+    code, out, _ = lmperf("run", "flash_attention", *narrow, *mine)
+    text = (folder / "my_functions.py").read_text()
+    line = 1 + text.splitlines().index("    out = weights @ v")
+    assert code == 1 and "modified by an inplace operation" in out
+    assert f"(my_functions.py:{line})" in out, out
+
+
 def test_try_needs_no_configuration(folder, lmperf, monkeypatch):
     (folder / "config/config.yaml").unlink()
     (folder / "my_model.py").write_text("def way(model):\n    return model\n")
-    monkeypatch.setattr(run, "_measured_now", lambda *_, **__: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        lmperf("try", "my_model:way", "--as", "model", "--config", "preset=cpu")
+    monkeypatch.setattr(run, "_measured_now", lambda *_, **__: slug("/"))
+    said = lmperf("try", "my_model:way", "--as", "model", "--config", "preset=cpu")[2]
+    assert said.startswith("lmperf: MACHINE is '/'")
     assert not (folder / "config/config.yaml").exists()
 
 

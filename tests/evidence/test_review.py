@@ -110,7 +110,7 @@ def test_rows_of_another_version_are_named_and_not_used(measure, columns, words)
 def test_folder_that_no_machine_can_have_is_named(measure):
     project = measure()
     project.directory.rename(project.report_directory / "H200")
-    with pytest.raises(UserError, match="folder with evidence whose MACHINE is 'H200'; it must be"):
+    with pytest.raises(UserError, match="cannot be shown: MACHINE is 'H200'; it must be a name"):
         project.machines_with_evidence()
 
 

@@ -60,12 +60,6 @@ def test_whatever_a_call_raises_costs_one_case_and_no_process(measured, said, mo
     assert "raise KeyboardInterrupt" in Path(line.partition("traceback: ")[2]).read_text()
 
 
-def test_error_in_a_backward_pass_names_the_line_of_the_forward(measured):
-    external = {"mine": "toys:changes_what_its_gradient_needs"}
-    (row,) = measured(["mine"], toys.Short, external, **SIZE)["mine"]
-    assert "modified by an inplace operation" in row["reason"] and "toys.py:" in row["reason"]
-
-
 def test_a_worker_that_dies_is_tried_once_more(measured, said):
     rows = measured(["doubles", "segfaults", "is_killed_once"], toys.Short, **SIZE)
     assert {name: of[0]["status"] for name, of in rows.items()} == {

@@ -73,13 +73,6 @@ def forks_and_leaves(x):
     return x * 2
 
 
-def changes_what_its_gradient_needs(x):
-    out = x.requires_grad_().exp()
-    loss = (out * out).sum()
-    out.add_(1)
-    loss.backward()
-
-
 def asks_for_a_pebibyte(x):
     return torch.empty(2**50, dtype=torch.uint8, device=x.device)
 
@@ -147,7 +140,6 @@ def warns(x):
 FUNCTIONS = (
     *(doubles, segfaults, raises, asks_for_a_pebibyte, is_wrong, is_not_finite),
     *(stops, is_killed_once, writes_where_nothing_is, prints_a_lot, warns),
-    *(stops, is_killed_once, writes_where_nothing_is, prints_a_lot),
     *(leaves, interrupts, is_strange, forks_and_leaves),
 )
 
