@@ -211,6 +211,17 @@ def test_bad_configuration_is_one_line(tmp_path):
     assert "config/config.yaml: preset is 'fast'" in done.stderr
 
 
+def test_broken_template_of_the_user_stops_a_run_at_its_start(tmp_path):
+    git(tmp_path, "init", "-q")
+    assert lmperf(tmp_path, "init").returncode == 0
+    (tmp_path / "templates").mkdir(exist_ok=True)
+    text = '{% extends "lmperf/attention.md.j2" %}\nMine.\n'
+    (tmp_path / "templates/attention.md.j2").write_text(text)
+    done = snakemake(tmp_path, "report/report.md")
+    assert done.returncode == 2 and "attention.md.j2:2: text outside of blocks" in done.stderr
+    assert "Traceback" not in done.stderr and not (tmp_path / EVIDENCE).exists()
+
+
 def test_damage_and_failed_rendering_are_mended_by_the_next_run(checkout):
     """A row, a page and a template are edited, and the configuration has a new cell."""
     evidence, page = checkout / EVIDENCE, checkout / "report/here/report.md"

@@ -136,6 +136,13 @@ def test_csv_and_json_have_unrounded_numbers(table):
     assert cells[0]["value"] == 10.0 and cells[0]["waits"] and "value" not in cells[2]
 
 
+def test_numbers_that_json_lacks_are_texts(here):
+    rows = pd.DataFrame([{"seq_len": 1, "error": float("inf"), "key": "k"}])
+    (table,) = made(here, rows, ["seq_len"], [number("error")])
+    (cell,) = json.loads(formats.to_json(table))["columns"][1]["cells"]
+    assert cell["value"] == "inf"
+
+
 def test_latex_and_terminal_show_the_same_words(table):
     latex, terminal = formats.latex(table), formats.terminal(table)
     assert r"\emph{10.0 (9.98-10.0)}" in latex and r"a\textbar{}b (ms)" in latex

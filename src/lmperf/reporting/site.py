@@ -86,7 +86,12 @@ def files(site: Site) -> Files:
     processes.set_forkserver_preload([__name__])
     found = files_of_assets()
     with ProcessPoolExecutor(mp_context=processes) as pool:
-        for waiting in [pool.submit(task) for task in tasks]:
+        try:
+            submitted = [pool.submit(task) for task in tasks]
+        except OSError as error:  # of a socket in the temporary folder, whose path may be too long
+            words = f"no process can be started ({error}); set TMPDIR to a folder with a short path"
+            raise UserError(words) from None
+        for waiting in submitted:
             found |= waiting.result()
     return found
 
