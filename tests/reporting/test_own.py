@@ -35,7 +35,7 @@ def checked(tmp_path):
         (CHILD + "{{ rows }}", 2, "outside of blocks"),
         (CHILD + "{% if true %}\n{{ rows }}{% endif %}", 3, "outside of blocks"),
         ("Mine.\n" + CHILD, 1, "outside of blocks"),
-        ('{% extends "attention.md.j2" %}', 1, "the one of lmperf is lmperf/attention.md.j2"),
+        ('{% extends "attention.md.j2" %}', 1, "that of lmperf is lmperf/attention.md.j2"),
         ('{% extends "no.md.j2" %}', 1, "there is no template no.md.j2"),
         (CHILD + '{% block page %}\n{% include "no" %}{% endblock %}', 3, "no template no"),
         (CHILD + "{% block page %}\n{{ 1 | nofilter }}{% endblock %}", 3, "nofilter"),

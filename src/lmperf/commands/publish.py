@@ -36,7 +36,7 @@ def publish(project: Project, anyway: str | None) -> int:
         raise UserError(f"{machine} has not been measured; run make report first")
     if not is_in_git(folder):
         link = f"a link to {folder.resolve()}, which is " if folder.is_symlink() else ""
-        raise UserError(f"{folder} is {link}in no Git repository; publish adds files to that of it")
+        raise UserError(f"{folder} is {link}in no Git repository; publish needs one")
     if anyway is not None:
         reviewed = review(project, machine)
         if reviewed.of_kinds(OF_ROWS):

@@ -107,8 +107,8 @@ def _parents(
             return  # the check of the template that names it says so
         if Path(filename) in seen:
             first = next(_tree(templates, own, name).find_all(nodes.Extends))
-            words = f"it extends itself; the one of lmperf is lmperf/{parent}"
-            raise _fault(own, name, first, words)
+            ours = f"; that of lmperf is lmperf/{parent}" if (TEMPLATES / parent).is_file() else ""
+            raise _fault(own, name, first, f"it extends itself{ours}")
         seen.append(Path(filename))
         tree = templates.parse(source, parent, filename)
         yield tree
