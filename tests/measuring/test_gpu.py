@@ -1,6 +1,5 @@
 """Faults and times on a real GPU; the rest of this folder needs none."""
 
-import os
 import subprocess
 import sys
 from statistics import median
@@ -77,8 +76,8 @@ print(least() / before)
 """
 
 
-def test_launches_are_as_fast_after_a_profiled_step():
-    environ = Job(toys.Steps(), "cuda", []).environ(os.devnull, [])
+def test_launches_are_as_fast_after_a_profiled_step(tmp_path):
+    environ = Job(toys.Steps("steps"), "cuda", []).environ(str(tmp_path), [])
     ratios = [
         float(subprocess.check_output([sys.executable, "-c", _PROFILED], env=environ))
         for _ in range(5)
