@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -100,7 +101,31 @@ def test_load_counts_others_but_neither_a_process_nor_its_children():
     child.join()
     # For the child, this process is another one.
     assert shares[1] == pytest.approx(min(1.0, shares[0] + used), abs=0.1)
-    assert sensors.Load(os.getpid()).share() == 0.0  # too short a time
+
+
+@pytest.mark.parametrize(
+    ("processors", "busy", "share"),
+    [({0, 1}, (0.5, 0.0), 0.25), ({0}, (0.5, 1.0), 0.5), ({0, 1}, None, 1.0)],
+    ids=["both", "the one that may be used", "unknown"],
+)
+def test_load_of_a_quick_call_waits_until_it_is_known(monkeypatch, processors, busy, share):
+    now = [7.0]
+
+    def times(percpu):
+        if busy is None:
+            raise FileNotFoundError("/proc/stat")
+        return [SimpleNamespace(user=one * round(now[0] - 7, 1)) for one in busy]  # in ticks
+
+    clock = SimpleNamespace(
+        monotonic=lambda: now[0], sleep=lambda s: now.__setitem__(0, now[0] + s)
+    )
+    monkeypatch.setattr(sensors, "time", clock)
+    monkeypatch.setattr(sensors.psutil, "cpu_times", times)
+    monkeypatch.setattr(sensors, "family", lambda _: [])
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: processors, raising=False)
+    others = sensors.Load(1)
+    now[0] += 0.02
+    assert others.share() == pytest.approx(share)
 
 
 def test_progress_tells_the_time_left_from_its_own_pace():
