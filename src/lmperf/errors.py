@@ -46,13 +46,13 @@ def shown(value: object) -> str:
 
 
 def described(error: BaseException) -> str:
-    """Describe an exception in one line of at most 300 characters: type, message, file and line.
+    """Describe an exception in one line of at most 700 characters: type, message, file and line.
 
     The file and line are the innermost ones of the user's code in the traceback, else of lmperf.
     """
     message = error.msg if isinstance(error, SyntaxError) else error
     text = " ".join(f"{type(error).__name__}: {message}".split()).removesuffix(":")
-    return f"{text[:200]}{_location_of(error)[:100]}"
+    return f"{text[:600]}{_location_of(error)[:100]}"
 
 
 def _location_of(error: BaseException) -> str:

@@ -34,7 +34,7 @@ def failure_row(error: Exception) -> Row:
     if isinstance(error, Unsupported | WrongResult):
         status = "unsupported" if isinstance(error, Unsupported) else "failed_check"
         return {"status": status, "reason": one_line(str(error))}
-    return {"status": "crash", "reason": one_line(described(error))}
+    return {"status": "crash", "reason": one_line(described(error), limit=800)}
 
 
 def lacks_memory(row: Mapping[str, Any]) -> bool:
