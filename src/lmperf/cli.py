@@ -72,8 +72,13 @@ def lmperf(context: click.Context, directory: Path | None, configfile: Path, ove
     """
     if directory is not None:
         os.chdir(directory)
+    try:
+        here = os.getcwd()
+    except FileNotFoundError:
+        words = "the current folder was deleted; change into another one, or name one by -C DIR"
+        raise UserError(words) from None
     # The module of a custom implementation may lie in the current directory.
-    if (here := os.getcwd()) not in sys.path:
+    if here not in sys.path:
         sys.path.insert(0, here)
     context.obj = Settings(configfile, overrides)
 
