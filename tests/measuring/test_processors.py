@@ -4,7 +4,9 @@ import os
 
 import pytest
 
+from lmperf.benchmark import Timed
 from lmperf.measuring import processors
+from lmperf.measuring.supervisor import Job
 
 MOUNTS = """\
 22 1 8:1 / / rw - ext4 /dev/a rw
@@ -39,3 +41,14 @@ def test_least_quota_of_the_groups_counts(monkeypatch, tmp_path, group, root, fi
         (tmp_path / name).write_text(text.format(group=group) + "\n" * name.startswith("cpu/"))
     assert processors.usable() == expected
     assert processors.threads() == max(1, int(expected))
+
+
+@pytest.mark.parametrize(
+    ("quota", "given", "threads"),
+    [(1.5, {}, "1"), (1.5, {"OMP_NUM_THREADS": "2"}, "2"), (9, {}, None)],
+)
+def test_workers_have_as_many_threads_as_may_run(monkeypatch, quota, given, threads):
+    monkeypatch.setattr(os, "environ", given)
+    monkeypatch.setattr(processors, "affinity", lambda: 4)
+    monkeypatch.setattr(processors, "_quotas", lambda: iter([quota]))
+    assert Job(Timed("x"), "cpu", []).environ("cache", []).get("OMP_NUM_THREADS") == threads

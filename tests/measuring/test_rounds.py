@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -12,6 +13,7 @@ from lmperf.measuring import lock, sensors
 from lmperf.measuring.lock import locked
 from lmperf.measuring.progress import Progress, duration
 from lmperf.measuring.rounds import LOOKS, Pace, in_turn, pace_of, stretches, visit
+from lmperf.measuring.supervisor import empty_cache
 
 PACE = Pace(20, 6, 0.9)
 
@@ -126,6 +128,17 @@ def test_load_of_a_quick_call_waits_until_it_is_known(monkeypatch, processors, b
     others = sensors.Load(1)
     now[0] += 0.02
     assert others.share() == pytest.approx(share)
+
+
+def test_compile_cache_is_a_new_folder_in_the_users(monkeypatch, tmp_path):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "mine" / "inductor"))
+    with empty_cache() as one, empty_cache() as other:
+        assert one != other and Path(one).parent == tmp_path / "mine" / "inductor"
+        assert not [*Path(one).iterdir()]
+    (tmp_path / "mine" / "file").touch()
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "mine" / "file"))
+    with pytest.raises(UserError, match="set TORCHINDUCTOR_CACHE_DIR or"), empty_cache():
+        pass
 
 
 def test_progress_tells_the_time_left_from_its_own_pace():
