@@ -29,29 +29,29 @@ def _quotas() -> Iterator[float]:
     """Yield the CPU quotas of this process's control groups and those above them, in processors.
 
     Version 2 has one tree of groups and the file `cpu.max`; version 1 has a tree for the controller
-    `cpu`. A container may see only a part of the tree, whose root is the third word of the mount.
+    `cpu`. A container may see only a part of the tree, whose root its mount names.
     """
     try:
         groups = [line.split(":", 2) for line in (_PROC / "cgroup").read_text().splitlines()]
         mounts = [line.split() for line in (_PROC / "mountinfo").read_text().splitlines()]
     except OSError:  # not on Linux
         return
-    for _, controllers, path in groups:
-        kind = "cgroup" if controllers else "cgroup2"
-        if controllers and "cpu" not in controllers.split(","):
-            continue
-        for _, _, _, root, mount, *_, of_kind, _, options in mounts:
-            if of_kind == kind and (not controllers or "cpu" in options.split(",")):
-                inside = path.removeprefix(root.rstrip("/")).strip("/")
-                folder = Path(mount, inside)
-                for one in (folder, *folder.parents):
-                    if one.is_relative_to(mount):
-                        yield from _quota_in(one)
+    paths = {"cgroup2" if not of else "cgroup": path for _, of, path in groups if _has_cpu(of)}
+    for _, _, _, root, mount, *_, kind, _, options in mounts:
+        if kind in paths and (kind == "cgroup2" or _has_cpu(options)):
+            folder = Path(mount, paths[kind].removeprefix(root.rstrip("/")).strip("/"))
+            for one in (folder, *folder.parents):
+                if one.is_relative_to(mount):
+                    yield from _quota_in(one)
+
+
+def _has_cpu(controllers: str) -> bool:
+    """Whether `cpu` is among the controllers of a tree; version 2, which names none, has all."""
+    return not controllers or "cpu" in controllers.split(",")
 
 
 def _quota_in(folder: Path) -> Iterator[float]:
-    names = ("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")
-    for files in names:
+    for files in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):
         try:
             quota, period = " ".join((folder / name).read_text() for name in files).split()
         except (OSError, ValueError):

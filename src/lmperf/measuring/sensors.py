@@ -64,8 +64,9 @@ class Load:
             known = psutil.cpu_times(percpu=True)
         except OSError:  # a sandbox without /proc/stat
             return None
-        allowed = getattr(os, "sched_getaffinity", lambda _: range(len(known)))(0)
-        busy = sum(getattr(known[one], kind, 0.0) for one in allowed for kind in _BUSY)
+        if processors.affinity() < len(known):
+            known = [one for n, one in enumerate(known) if n in os.sched_getaffinity(0)]
+        busy = sum(getattr(one, kind, 0.0) for one in known for kind in _BUSY)
         return time.monotonic(), busy, sum(map(_used_s, family(self._pid)))
 
 
