@@ -73,6 +73,15 @@ def test_directory_option_selects_the_checkout(tmp_path, monkeypatch, capfd):
     assert sys.path[0] == str(tmp_path)
 
 
+def test_deleted_folder_is_reported_in_one_line(tmp_path, monkeypatch, capfd):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert cli.main(["list"]) == 2
+    assert capfd.readouterr().err.startswith("lmperf: the current folder was deleted; change into")
+
+
 @pytest.mark.parametrize("before", [True, False])
 def test_config_option_works_before_and_after_the_command(tmp_path, monkeypatch, capfd, before):
     (tmp_path / "config").mkdir()

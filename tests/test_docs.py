@@ -199,6 +199,9 @@ def test_failing_example_is_withheld_as_documented(folder, capfd):
 def test_new_benchmark_is_measured_and_shown(tmp_path):
     shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("*.egg-info"))
     shutil.copytree(ROOT / "templates", tmp_path / "templates")
+    # Other tests load the machine, and no sentence rests on rows that are loaded.
+    sensors = tmp_path / "src/lmperf/measuring/sensors.py"
+    sensors.write_text(sensors.read_text().replace("MOST_LOAD = 0.1", "MOST_LOAD = 9.9"))
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "src"), "LMPERF_COMMIT": "0" * 40}
     (tmp_path / "config").mkdir()
     (tmp_path / "config/config.yaml").write_text("preset: cpu\nmachine: here\n")

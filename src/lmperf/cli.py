@@ -72,7 +72,8 @@ def lmperf(context: click.Context, directory: Path | None, configfile: Path, ove
     try:
         here = os.getcwd()
     except FileNotFoundError:
-        raise UserError("the current folder was removed; change into one that exists") from None
+        words = "the current folder was deleted; change into another one, or name one by -C DIR"
+        raise UserError(words) from None
     # The module of a custom implementation may lie in the current directory.
     if here not in sys.path:
         sys.path.insert(0, here)

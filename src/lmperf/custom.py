@@ -12,17 +12,17 @@ from pathlib import Path
 from lmperf.benchmark import Benchmark
 from lmperf.errors import UserError
 from lmperf.measuring.printable import one_line
-from lmperf.measuring.process import adopt_orphans, end_children, family
+from lmperf.measuring.process import adopt_orphans, end, end_children, family, locks_of_builds
 from lmperf.sources import find
 
-_LIMIT_S = 30.0
 _CHILD = """
 import sys
 sys.path[:] = {path!r}
 from lmperf.trial import answer
 answer({entry!r}, {takes!r}, {kind!r}, {parent})
 """
-_LONGEST = 600  # characters of a reason
+_LONGEST = 900  # characters of a reason
+TOO_LONG = "importing it takes longer than"
 
 
 def check_names(benchmark: Benchmark) -> None:
@@ -45,7 +45,7 @@ def check_names(benchmark: Benchmark) -> None:
             )
 
 
-def problem_of(entry: str, takes: str, kind: str = "") -> str:
+def problem_of(entry: str, takes: str, kind: str = "", limit_s: float = 120.0) -> str:
     """Return why a function or class cannot be used as what a benchmark takes, in one line; "" if
     it can.
 
@@ -55,6 +55,7 @@ def problem_of(entry: str, takes: str, kind: str = "") -> str:
 
     kind: the kind of strategy that is meant, as of `signatures.kind_of`; empty: any. Of no effect
         unless the benchmark takes strategies.
+    limit_s: how long import and call may take.
     """
     path = [str(folder) for folder in sys.path]
     child = _CHILD.format(path=path, entry=entry, takes=takes, kind=kind, parent=os.getpid())
@@ -67,20 +68,23 @@ def problem_of(entry: str, takes: str, kind: str = "") -> str:
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-    try:
-        status = process.wait(_LIMIT_S)
-        how = f"exit code {status}" if status >= 0 else signal.Signals(-status).name
-        end = f"importing it ends Python ({how})"
-    except subprocess.TimeoutExpired:
-        end = f"importing it takes longer than {_LIMIT_S:g} s"
-    finally:
-        process.kill()
-        process.wait()
-        end_children(but=ours)
-        adopt_orphans(False)
+    # Do not wait for the end of the pipe: a process that left the group may hold it open.
+    os.set_blocking(process.stdout.fileno(), False)
     with process.stdout as answers:
-        # Do not wait for the end of the pipe: a process that left the group may hold it open.
-        os.set_blocking(answers.fileno(), False)
-        found = answers.read()
-    problem = json.loads(found.splitlines()[-1]) if found else end
+        try:
+            status = process.wait(limit_s)
+            how = f"exit code {status}" if status >= 0 else signal.Signals(-status).name
+            problem = f"importing it ends Python ({how})"
+        except subprocess.TimeoutExpired:
+            problem = f"{TOO_LONG} {limit_s:g} s"
+        finally:
+            found = answers.read()  # not what it says of its interruption
+            end(process.pid)
+            process.wait()
+            end_children(but=ours)
+            adopt_orphans(False)
+    if found:
+        problem = json.loads(found.splitlines()[-1])
+    elif problem.startswith(TOO_LONG):
+        problem += locks_of_builds()
     return one_line(f"{entry}: {problem}", _LONGEST) if problem else ""

@@ -62,15 +62,15 @@ def shown(value: object) -> str:
 
 
 def described(error: BaseException) -> str:
-    """Describe an exception in one line of at most 300 characters: type, message, file and line.
+    """Describe an exception in one line of at most 700 characters: type, message, file and line.
 
     The file and line are the innermost ones of the user's code in the traceback, else in the
     exception's message and notes, else of lmperf in the traceback.
     """
-    text = " ".join(f"{type(error).__name__}: {message_of(error)[:2000]}".split())
+    text = " ".join(f"{type(error).__name__}: {message_of(error)[:4000]}".split())
     text = _printable(text.removesuffix(":"))
     place = user_line(error) or _innermost(_frames(error), lambda path: "-packages" not in path)
-    return f"{text[:200]}{f' ({place})'[:100] if place else ''}"
+    return f"{text[:600]}{f' ({place})'[:100] if place else ''}"
 
 
 def message_of(error: BaseException) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 
 from lmperf.benchmark import resolve
 from lmperf.errors import described
-from lmperf.measuring.process import die_with
+from lmperf.measuring.process import can_be_interrupted, die_with
 from lmperf.signatures import fault_of, is_called_with_nothing, is_step
 from lmperf.sources import find
 
@@ -30,24 +30,30 @@ _IMPORTED = {
 
 
 def answer(entry: str, takes: str, kind: str, parent: int) -> None:
-    """Import an entry and print its problem as JSON; then end the process.
+    """Import an entry and write its problem as JSON; then end the process.
 
     Runs in the child process. Output of the imported module is discarded. If there is no problem,
     a call may show one, which is a second line: the first one counts if the call ends the process.
     A timer ends one that takes longer than `_CALL_S`: it may need a GPU, or compile.
     """
     die_with(parent)
-    with os.fdopen(os.dup(1), "w") as answers:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        problem = _problem(entry, takes, kind)
-        print(json.dumps(problem), file=answers, flush=True)
-        if not problem and takes in _IMPORTED and "torch" in sys.modules:
-            for module in _IMPORTED[takes]:  # before the timer starts: slow on busy cores
-                importlib.import_module(module)
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            signal.setitimer(signal.ITIMER_REAL, _CALL_S)
-            print(json.dumps(_called(resolve(entry), takes)), file=answers, flush=True)
-        os._exit(0)  # without waiting for threads that the import started
+    can_be_interrupted()
+    answers = os.dup(1)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    problem = _problem(entry, takes, kind)
+    _write(answers, problem)
+    if not problem and takes in _IMPORTED and "torch" in sys.modules:
+        for module in _IMPORTED[takes]:  # before the timer starts: slow on busy cores
+            importlib.import_module(module)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_REAL, _CALL_S)
+        _write(answers, _called(resolve(entry), takes))
+    os._exit(0)  # without waiting for threads that the import started
+
+
+def _write(answers: int, problem: str) -> None:
+    """Write a line of JSON; without `print`, which the import may have replaced."""
+    os.write(answers, f"{json.dumps(problem)}\n".encode())
 
 
 def _problem(entry: str, takes: str, kind: str) -> str:

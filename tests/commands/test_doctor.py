@@ -1,5 +1,9 @@
 """Tests of `lmperf doctor`, which says what is installed or missing and how to install it."""
 
+import os
+from os import statvfs as os_statvfs
+from types import SimpleNamespace
+
 import pytest
 
 from lmperf.commands import doctor
@@ -22,6 +26,26 @@ def test_missing_torch_or_compiler_says_how_to_install(lmperf, monkeypatch):
     monkeypatch.setattr(doctor, "torch_version", lambda: None)
     code, out, _ = lmperf("doctor")
     assert code == 1 and "wrong   torch: measuring needs it" in out
+
+
+def test_folder_in_which_nothing_can_be_executed_is_named(lmperf, monkeypatch, tmp_path):
+    flags = SimpleNamespace(f_flag=os.ST_NOEXEC)
+    monkeypatch.setattr(os, "statvfs", lambda path: flags if path == tmp_path else os_statvfs(path))
+    assert "noexec" not in lmperf("doctor")[1]
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "not" / "yet"))
+    code, out, _ = lmperf("doctor")
+    assert code == 1 and f"wrong   {tmp_path}: compiled code cannot be executed in it" in out
+
+
+@pytest.mark.parametrize(
+    ("usable", "words"),
+    [(0.5, ": 0.5 of 4, as a CPU quota says"), (2, ": 2 of 4, as its affinity")],
+)
+def test_cores_that_may_be_used_are_told(lmperf, monkeypatch, usable, words):
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    monkeypatch.setattr(doctor.processors, "affinity", lambda: 2)
+    monkeypatch.setattr(doctor.processors, "usable", lambda: usable)
+    assert f"ok      CPU cores that this process may use{words}" in lmperf("doctor")[1]
 
 
 @pytest.mark.process

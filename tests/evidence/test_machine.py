@@ -163,6 +163,23 @@ def test_slug_of_a_machine_has_the_words_of_its_device(monkeypatch, kind, facts,
     assert found == slug and is_slug(found)
 
 
+def test_cpu_quota_is_a_fact_of_another_environment(monkeypatch):
+    def detected(usable):
+        monkeypatch.setattr(machine.processors, "usable", lambda: usable)
+        return machine.detect.__wrapped__("cpu")
+
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(machine.processors, "affinity", lambda: 2)
+    whole, half = detected(2.0), detected(0.5)
+    assert "cores_of_host" not in whole.facts and (
+        whole.facts["cores"],
+        whole.facts["threads"],
+    ) == (2, 2)
+    assert (half.facts["cores"], half.facts["cores_of_host"], half.facts["threads"]) == (0.5, 2, 1)
+    assert half.facts["settings"]["CPU quota"] == "0.5"
+    assert detected(1.5).environment not in (whole.environment, half.environment)
+
+
 @pytest.mark.parametrize(
     ("name", "flags", "shown"),
     [

@@ -35,7 +35,7 @@ def test_job_signs_its_rows_and_writes_the_view(tmp_path, monkeypatch):
 def test_rows_of_a_group_have_one_time(tmp_path, monkeypatch):
     """By it the store knows which rows of a case belong together, however many there are."""
     times = map("2026-11-27T08:00:00.{:03}+00:00".format, itertools.count())
-    monkeypatch.setattr("lmperf.evidence.record._now", lambda: next(times))
+    monkeypatch.setattr("lmperf.evidence.record.now", lambda: next(times))
     pretend(monkeypatch, lambda *_: OK)
     job(project_of(tmp_path))
     path = project_of(tmp_path).plan("attention").evidence.path

@@ -1,6 +1,7 @@
 """What `verify` finds in a machine's evidence."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from configurations import attention
@@ -11,7 +12,7 @@ from lmperf.commands.verify import print_causes
 from lmperf.errors import UserError
 from lmperf.evidence.machine import FILE, write_facts
 from lmperf.evidence.record import record
-from lmperf.evidence.review import LOADED, OOM, causes, review
+from lmperf.evidence.review import AHEAD, LOADED, OOM, causes, review
 
 
 @pytest.fixture
@@ -54,6 +55,17 @@ def test_rows_that_are_not_right_are_named(measure, columns, kind):
     project = measure(lambda case, phase: {"reason": "so", **columns})
     cause = kinds(project)["attention", kind]
     assert len(cause.names) == 4 and "seq_len=32" in cause.names[0]
+
+
+def test_times_ahead_of_the_clock_are_named_until_they_are_replaced(measure, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr("lmperf.evidence.record.now", lambda: "9999-01-02T03:04:05+00:00")
+        project = measure()
+    assert len(kinds(project)["attention", AHEAD].names) == 4
+    plan = project.plan("attention")
+    assert plan.ahead.startswith("4 rows of times up to 9999-01-02, which is ahead of this machine")
+    record(project, replace(plan, forced=True))
+    assert not kinds(project) and not project.plan("attention").ahead
 
 
 def test_rows_out_of_memory_are_only_listed(measure):

@@ -50,11 +50,25 @@ def test_row_whose_check_lacks_memory_is_unchecked(evidence):
     assert statuses == ["unchecked", "failed_check"]
 
 
-@pytest.mark.parametrize(("published", "stored", "known"), [("1", "2", "s"), ("3", "2", "v")])
-def test_later_of_two_measurements_counts(evidence, published, stored, known):
-    evidence.append([row(at=stored, text="s")])
-    evidence.publish([row(at=published, text="v")])
-    assert [one["text"] for one in evidence.known()[0]] == [known]
+AHEAD = "9999-01-01"
+
+
+@pytest.mark.parametrize(
+    ("published", "stored", "known"),
+    [
+        *(("1", ["2"], "2"), ("2", ["1"], "of Git"), (AHEAD, ["1"], "1"), ("1", [AHEAD], "of Git")),
+        *((AHEAD, [AHEAD, "1"], "1"), ("1", ["2", "1"], "1"), (AHEAD, [], "of Git")),
+    ],
+)
+def test_last_line_of_the_store_counts_unless_git_has_a_later_time(
+    evidence, published, stored, known
+):
+    for at in stored:
+        evidence.append([row(at=at, text=at)])
+    evidence.publish([row(at=published, text="of Git")])
+    last = evidence.known()[0]
+    assert [one["text"] for one in last] == [known] or last[0]["measured_at"] == known
+    assert len(last) == 1
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -102,6 +103,17 @@ def test_daemon_of_a_worker_ends_with_it(worker):
     with pytest.raises(Lost):
         received(worker("if os.fork() == 0: daemon()", "os.wait()"))
     wait_for(lambda: not is_alive(marked("daemon")))
+
+
+def test_ended_worker_may_clean_up_even_if_a_shell_ignores_interrupts(worker):
+    lines = ("try:", "    mark('began')", "    time.sleep(60)", "finally:", "    mark('cleaned')")
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as with & in a script
+    try:
+        with Process(b"", (), os.environ, worker(*lines)):
+            wait_for(lambda: (Path(os.environ["TOY_MARKS"]) / "began").exists())
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert marked("cleaned") and not is_alive(marked("worker"))
 
 
 def test_kill_9_of_a_run_ends_a_stopped_worker(worker):

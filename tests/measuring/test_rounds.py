@@ -3,6 +3,8 @@
 import multiprocessing
 import os
 import time
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,6 +13,7 @@ from lmperf.measuring import lock, sensors
 from lmperf.measuring.lock import locked
 from lmperf.measuring.progress import Progress, duration
 from lmperf.measuring.rounds import LOOKS, Pace, in_turn, pace_of, stretches, visit
+from lmperf.measuring.supervisor import empty_cache
 
 PACE = Pace(20, 6, 0.9)
 
@@ -100,7 +103,42 @@ def test_load_counts_others_but_neither_a_process_nor_its_children():
     child.join()
     # For the child, this process is another one.
     assert shares[1] == pytest.approx(min(1.0, shares[0] + used), abs=0.1)
-    assert sensors.Load(os.getpid()).share() == 0.0  # too short a time
+
+
+@pytest.mark.parametrize(
+    ("processors", "busy", "share"),
+    [({0, 1}, (0.5, 0.0), 0.25), ({0}, (0.5, 1.0), 0.5), ({0, 1}, None, 1.0)],
+    ids=["both", "the one that may be used", "unknown"],
+)
+def test_load_of_a_quick_call_waits_until_it_is_known(monkeypatch, processors, busy, share):
+    now = [7.0]
+
+    def times(percpu):
+        if busy is None:
+            raise FileNotFoundError("/proc/stat")
+        return [SimpleNamespace(user=one * round(now[0] - 7, 1)) for one in busy]  # in ticks
+
+    clock = SimpleNamespace(
+        monotonic=lambda: now[0], sleep=lambda s: now.__setitem__(0, now[0] + s)
+    )
+    monkeypatch.setattr(sensors, "time", clock)
+    monkeypatch.setattr(sensors.psutil, "cpu_times", times)
+    monkeypatch.setattr(sensors, "family", lambda _: [])
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: processors, raising=False)
+    others = sensors.Load(1)
+    now[0] += 0.02
+    assert others.share() == pytest.approx(share)
+
+
+def test_compile_cache_is_a_new_folder_in_the_users(monkeypatch, tmp_path):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "mine" / "inductor"))
+    with empty_cache() as one, empty_cache() as other:
+        assert one != other and Path(one).parent == tmp_path / "mine" / "inductor"
+        assert not [*Path(one).iterdir()]
+    (tmp_path / "mine" / "file").touch()
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "mine" / "file"))
+    with pytest.raises(UserError, match="set TORCHINDUCTOR_CACHE_DIR or"), empty_cache():
+        pass
 
 
 def test_progress_tells_the_time_left_from_its_own_pace():

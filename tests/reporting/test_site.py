@@ -3,6 +3,7 @@
 import json
 import posixpath
 import re
+from multiprocessing import process
 
 import planted
 import pytest
@@ -137,8 +138,11 @@ def test_figure_has_a_specification_and_an_image_for_each_theme(found):
 
 
 @pytest.mark.machine
-def test_build_replaces_what_it_wrote_before(made, tmp_path):
-    folder = tmp_path / "site"
+def test_build_replaces_what_it_wrote_before(made, tmp_path, monkeypatch):
+    folder, long = tmp_path / "site", tmp_path / ("t" * 200)
+    long.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(long))  # too long a path for a socket
+    monkeypatch.delitem(process.current_process()._config, "tempdir", raising=False)
     replace_files({folder: {"gone/index.html": "former", "index.html": "former"}}, "")
     (folder / "CNAME").write_text("kept")
     assert site.build(made, folder, "") == []

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 
@@ -14,6 +16,7 @@ from lmperf.custom import problem_of
 from lmperf.errors import UserError
 from lmperf.evidence.machine import torch_version, version_of
 from lmperf.evidence.project import Project
+from lmperf.measuring import processors
 
 HERE, ABSENT, WRONG = "ok", "absent", "wrong"
 # The state of a requirement, and what was found or how to install it.
@@ -43,6 +46,10 @@ def _software(project: Project) -> Iterator[Found]:
         return
     device = project.machine.facts["device"]
     yield HERE, f"torch {version} on {kind}: {device}"
+    usable, host = processors.usable(), os.cpu_count()
+    why = "a CPU quota" if usable < processors.affinity() else "its affinity"
+    less = f" of {host}, as {why} says" if usable != host else ""
+    yield HERE, f"CPU cores that this process may use: {usable:g}{less}"
     if kind != "cuda":
         yield ABSENT, "CUDA device: the preset gpu needs one, its driver and a CUDA build of torch"
     if triton := version_of("triton"):
@@ -55,6 +62,11 @@ def _software(project: Project) -> Iterator[Found]:
         yield HERE, f"C++ compiler {compiler}"
     elif kind == "cpu":
         yield ABSENT, "C++ compiler: torch.compile needs one on a CPU; install g++"
+    cache = Path(os.environ.get("TORCHINDUCTOR_CACHE_DIR") or tempfile.gettempdir()).absolute()
+    there = next(one for one in (cache, *cache.parents) if one.exists())
+    if os.statvfs(there).f_flag & getattr(os, "ST_NOEXEC", 0):
+        words = f"{there}: compiled code cannot be executed in it (mounted with noexec)"
+        yield WRONG, f"{words}; set TORCHINDUCTOR_CACHE_DIR, or TMPDIR, to another folder"
     if shutil.which("git"):
         yield HERE, "git"
     else:
@@ -85,5 +97,6 @@ def _planned(project: Project, stem: str) -> Iterator[Found]:
         return
     yield HERE, f"{stem}: {len(plan.cases)} case{'s' * (len(plan.cases) != 1)}"
     for name, one in plan.benchmark.external.items():
-        problem = problem_of(one.entry, plan.benchmark.takes)
+        of = plan.benchmark
+        problem = problem_of(one.entry, of.takes, limit_s=of.limit_s)
         yield WRONG if problem else HERE, f"{stem}, {name}: {problem or one.entry}"

@@ -38,6 +38,8 @@ def list_(project: Project, stem: str | None, due: bool):
         print(upgraded)
     for plan in plans:
         print(f"{plan.stem}: {plan.summary}")
+        if plan.ahead:
+            print(f"  {plan.ahead}")
         changes = Changes(project, plan)
         if stem or due:
             _print_cases(plan, changes, due)

@@ -25,7 +25,7 @@ from lmperf.commands.options import (
     stem_argument,
 )
 from lmperf.config import slug
-from lmperf.custom import problem_of
+from lmperf.custom import TOO_LONG, problem_of
 from lmperf.errors import UserError, meant
 from lmperf.evidence.plan import Plan, evidence_of
 from lmperf.evidence.project import Project
@@ -147,7 +147,7 @@ def run(
     default=30.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long one step may take: the first call, the check, one round.",
+    help="How long one step may take: the import, the first call, the check, one round.",
 )
 @config_option
 @click.pass_obj
@@ -180,8 +180,9 @@ def try_(
     project = settings.project(overrides, needs_file=False)
     project.require_torch()
     plan = plan_with_cases(project, stem)
-    if problem := problem_of(use, plan.benchmark.takes, kind):
-        raise UserError(problem)
+    if problem := problem_of(use, plan.benchmark.takes, kind, limit_s):
+        more = "; --limit SECONDS allows more" if TOO_LONG in problem else ""
+        raise UserError(problem + more)
     of = tried(project, plan, MINE, Wanted((), only, implementations, phases), peers, quick)
     of.plan.benchmark.limit_s = limit_s
     print(_measures(use, of), flush=True)

@@ -33,7 +33,7 @@ from lmperf.benchmark import CPU_DEVICES, Benchmark, Case, ranks_of
 from lmperf.errors import UserError
 from lmperf.evidence.store import as_written, conflict_in, write_atomically
 from lmperf.evidence.syntax import digest
-from lmperf.measuring import emulated
+from lmperf.measuring import emulated, processors
 from lmperf.measuring.gpus import visible_gpus
 
 # Environment variables that change the result of a matmul, or its speed.
@@ -263,10 +263,11 @@ def _cpu_model() -> str:
     return f"{name}, {widest}" if widest and not re.search(r"\d", name) else name
 
 
-def cores() -> int:
-    """Return the number of CPU cores that this process may use."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
+def _core_facts() -> dict[str, float]:
+    """Return how many CPU cores this process may use and, if those are not all, how many exist."""
+    usable, there = processors.usable(), os.cpu_count()
+    found = {"cores": int(usable) if usable.is_integer() else usable}
+    return found if usable == there else {**found, "cores_of_host": there}
 
 
 def git(folder: Path, *arguments: str) -> bytes:
@@ -374,9 +375,11 @@ def detect(preset: str = "auto", name: str = "auto") -> Machine:
         facts.update(_nvidia_facts())
     facts |= _software_facts()
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    facts |= {"cpu_model": _cpu_model(), "cores": cores(), "memory_gib": memory / 2**30}
-    facts["threads"] = cores() if kind == "cpu" else None
+    facts |= {"cpu_model": _cpu_model(), **_core_facts(), "memory_gib": memory / 2**30}
+    facts["threads"] = processors.threads() if kind == "cpu" else None
     facts["settings"] = _settings(facts.get("devices", 1))
+    if kind == "cpu" and facts["cores"] != processors.affinity():
+        facts["settings"]["CPU quota"] = f"{facts['cores']:g}"
     slug = {"cpu": "cpu-", "mps": "mps-", "cuda": ""}[kind] + slugify(facts["device"])
     suffix = f"-x{facts['devices']}" if facts.get("devices", 1) > 1 else ""
     # A valid name by `lmperf.config.slug`.

@@ -17,7 +17,7 @@ from lmperf.benchmark import Benchmark, Case, Timed, ranks_of
 from lmperf.evidence.keys import row_key
 from lmperf.evidence.machine import Machine, topology_of
 from lmperf.evidence.rows import is_loaded
-from lmperf.evidence.store import Evidence, Row, text_of
+from lmperf.evidence.store import Evidence, Row, is_ahead, text_of
 
 # Statuses that a retry may change, because their cause may be gone. A check may have failed because
 # it needed too much memory, because the host was woken late, or because a few right results exceed
@@ -94,6 +94,17 @@ class Plan:
     def rows(self) -> list[Row]:
         """The latest rows of the configured cases, fresh or stale: what the view holds."""
         return asked(self.benchmark, self.cases, self.known)
+
+    @property
+    def ahead(self) -> str:
+        """What to know of rows whose time is ahead of the clock; empty if there are none."""
+        times = [at for row in self.rows if is_ahead(at := row.get("measured_at", ""))]
+        if not times:
+            return ""
+        words = f"{len(times)} row{'s' * (len(times) > 1)} of times up to {max(times)[:10]}"
+        return (
+            f"{words}, which is ahead of this machine's clock: check it, and measure with --force"
+        )
 
     @cached_property
     def _by_case(self) -> dict[tuple[str, ...], list[Row]]:

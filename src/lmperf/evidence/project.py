@@ -49,8 +49,8 @@ class Project:
         preset, name = self.config.preset, self.config.machine
         if preset in GPU_PRESETS and name != "auto" and accelerator() != "cuda":
             facts, _ = read_facts(self.report_directory / name, name)
-            known = sorted(facts["environments"].values(), key=lambda of: str(of["measured_at"]))
-            return elsewhere(name, known[-1] if known else {})
+            known = [{}, *facts["environments"].values()]
+            return elsewhere(name, known[-1])
         return detect(preset, name)
 
     @property

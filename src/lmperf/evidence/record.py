@@ -22,7 +22,7 @@ from lmperf.evidence.plan import Plan
 from lmperf.evidence.project import Project
 from lmperf.evidence.repeatability import BENCHMARK, STEM, Repeats, repeated
 from lmperf.evidence.rows import fault
-from lmperf.evidence.store import COST, COST_COLUMNS, DIGEST, EVIDENCE, STORE, Evidence
+from lmperf.evidence.store import COST, COST_COLUMNS, DIGEST, EVIDENCE, STORE, Evidence, now
 from lmperf.measuring.gpus import visible_gpus
 from lmperf.measuring.lock import locked
 from lmperf.measuring.progress import Progress, saying_to
@@ -55,6 +55,8 @@ def record(
             job.note(words)
         if plan.damaged:
             plan.evidence.mend(plan.known)
+        if plan.ahead:
+            job.note(plan.ahead)
         groups = [group for group in plan.groups if only is None or not {*group}.isdisjoint(only)]
         if groups:
             changes.keep(project, plan)
@@ -147,7 +149,7 @@ class _Job:
         supervisor = Supervisor(plan.benchmark, kind, progress, self._locks, self._gpus)
 
         def save(group: Sequence[Case], rows: Rows) -> None:
-            at = _now()  # the rows of a case belong together by this time
+            at = now()  # the rows of a case belong together by this time
             signed = [self._signed(plan, row, at) for row in rows]
             append(signed)
             self._groups += 1
@@ -181,23 +183,25 @@ class _Job:
             "peers": self._project.config.peer_versions(),
             "implementations": self._project.config.custom_entries(),
             "lmperf": self._version,
-            "measured_at": _now(),
+            "measured_at": now(),
             **self._commit,
         }
 
     def _record(self, software: Mapping[str, Any]) -> None:
         """Record the environment in `machine.json`, and what the job has cost so far."""
-        project, now = self._project, datetime.now(UTC)
+        project, until = self._project, datetime.now(UTC)
         with _folder_locked(project.directory):  # jobs on other GPUs write the same files
             known = project.known_facts()
-            known["environments"][project.machine.environment] = {**self._facts(), **software}
+            environments = known["environments"]
+            environments.pop(project.machine.environment, None)  # the newest is the last
+            environments[project.machine.environment] = {**self._facts(), **software}
             write_facts(project.directory, known)
         row = {
             "stem": self._stem,
             "started_at": self._started.isoformat(timespec="milliseconds"),
-            "measured_at": now.isoformat(timespec="milliseconds"),
+            "measured_at": until.isoformat(timespec="milliseconds"),
             "groups": self._groups,
-            "wall_s": round((now - self._started).total_seconds(), 3),
+            "wall_s": round((until - self._started).total_seconds(), 3),
             "gpus": ";".join(self._gpus),
         }
         self._cost.append([row])
@@ -214,10 +218,6 @@ def _require_own(directory: Path) -> None:
             f"{there[0]} is there already, and lmperf did not write it: move it, or give this"
             " machine another name in the configuration"
         )
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 @contextmanager

@@ -30,12 +30,13 @@ from lmperf.evidence.project import Project
 from lmperf.evidence.repeatability import BENCHMARK, repeated
 from lmperf.evidence.repeatability import STEM as REPEATED
 from lmperf.evidence.rows import is_loaded, readable, row_name
-from lmperf.evidence.store import COST, COST_COLUMNS, Evidence, Row
+from lmperf.evidence.store import COST, COST_COLUMNS, Evidence, Row, is_ahead
 from lmperf.evidence.syntax import digest
 from lmperf.gate import FAILED
 from lmperf.measuring import emulated
 
 LOADED, OOM = "timed beside other load", "out of memory"
+AHEAD = "measured ahead of the clock"
 # Status of a fresh row without a valid result -> the kind of fault of that row.
 _KINDS = {
     **dict.fromkeys(FAILED, "red gate"),
@@ -43,7 +44,7 @@ _KINDS = {
     **dict.fromkeys(("oom", "unchecked"), OOM),
 }
 # Kinds for which `verify` fails, in the order in which it lists them; it lists OOM only.
-OF_ROWS = ("red gate", "failed", plausible.KIND, LOADED, "missing", "stale")
+OF_ROWS = ("red gate", "failed", plausible.KIND, LOADED, "missing", "stale", AHEAD)
 
 
 @dataclass(frozen=True)
@@ -278,6 +279,8 @@ def _review_benchmark(machine: _Machine, reviewed: Review, stem: str) -> None:
         is_fresh = machine.is_fresh(stem, row)
         kind = _KINDS.get(row["status"], LOADED if is_loaded(row) else "")
         by_kind[kind if is_fresh else "stale"].append(row)
+        if is_ahead(row.get("measured_at", "")):
+            by_kind[AHEAD].append(row)
     reviewed.stale |= {row["key"] for row in by_kind["stale"]}
     if rows or not damage:  # a damaged file has no rows, which is said
         by_kind["missing"] = _lacking(benchmark, machine.required(benchmark), published)

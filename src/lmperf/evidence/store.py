@@ -18,6 +18,7 @@ import io
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -63,20 +64,26 @@ class Evidence:
         (published, faults), (stored, damaged) = read(self.path), read(self._store)
         return self._latest(published, stored), [*faults, *damaged]
 
-    def _latest(self, *files: Sequence[Row]) -> list[Row]:
-        """The rows of the last measurement of each case; of two copies, the one with more rows."""
-        # Case -> time and number of the file -> rows
-        copies: dict[tuple[str, ...], dict[tuple[str, int], list[Row]]] = {}
-        for number, rows in enumerate(files):
+    def _latest(self, published: Sequence[Row], stored: Sequence[Row] = ()) -> list[Row]:
+        """The rows of the last measurement of each case; of two copies, the one with more rows.
+
+        In the store the last line counts, in case that a clock was ahead. The view may have a later
+        measurement, as from Git, unless its time is ahead of the clock.
+        """
+        # Case -> time -> rows, of the view and of the store
+        copies: dict[tuple[str, ...], tuple[dict[str, list[Row]], ...]] = {}
+        for number, rows in enumerate((published, stored)):
             for row in rows:
                 # An axis that was added after a row was measured is empty in that row.
                 row = dict.fromkeys(self._case_columns, "") | row
-                of = copies.setdefault(tuple(row[name] for name in self._case_columns), {})
-                of.setdefault((row.get("measured_at", ""), number), []).append(row)
+                case = tuple(row[name] for name in self._case_columns)
+                of = copies.setdefault(case, ({}, {}))[number]
+                of.setdefault(row.get("measured_at", ""), []).append(row)
         found: list[Row] = []
-        for of in copies.values():
-            (_, _), rows = max(of.items(), key=lambda copy: (copy[0][0], len(copy[1])))
-            found += rows
+        for of_view, of_store in copies.values():
+            times = [*[*of_store][-1:], *(at for at in of_view if at not in of_store)]
+            at = max(times, key=lambda at: "" if is_ahead(at) else at)
+            found += max(of_view.get(at, []), of_store.get(at, []), key=len)
         return found
 
     def append(self, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -110,6 +117,16 @@ class Evidence:
     def publish(self, rows: Iterable[Row]) -> None:
         """Make these rows the view."""
         write_view(self.path, rows)
+
+
+def now() -> str:
+    """Return the time as rows have it, in UTC."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def is_ahead(at: str) -> bool:
+    """Whether the time of a row is ahead of this machine's clock: one of two clocks is wrong."""
+    return at > now()
 
 
 def read(path: Path) -> tuple[list[Row], list[str]]:

@@ -3,7 +3,7 @@
     supervisor -> keeper -> worker -> ranks, compilers, whatever an implementation starts
 
 The keeper forks the worker before torch is imported, and adopts orphans (subreaper): a process that
-made itself a daemon stays below it. It kills all of them when the worker ends, when it is told to
+made itself a daemon stays below it. It ends all of them when the worker ends, when it is told to
 (SIGTERM), and when the supervisor dies, even by kill -9 (the kernel then sends it SIGTERM). If the
 keeper itself is killed, the kernel kills the worker. The keeper holds the lock of the device.
 """
@@ -30,7 +30,8 @@ from lmperf.measuring.printable import one_line
 
 _DEATH_SIGNAL, _SUBREAPER = 1, 36  # of prctl(2)
 _LONGEST = 2**12  # bytes kept of a line of output
-_END_LIMIT_S = 10.0
+# How long a process may clean up once it is interrupted; the keeper may take longer.
+_CLEAN_UP_S, _END_LIMIT_S = 3.0, 10.0
 
 
 class Lost(Exception):
@@ -45,6 +46,7 @@ def keep(supervisor: int, pipe: int, *held: int) -> None:
     keeper, worker, code = os.getpid(), os.fork(), 1
     if worker == 0:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        can_be_interrupted()
         die_with(keeper)
         for one in held:
             os.close(one)
@@ -55,10 +57,40 @@ def keep(supervisor: int, pipe: int, *held: int) -> None:
             pass
         code = os.waitstatus_to_exitcode(ended[1])
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(worker, signal.SIGKILL)  # children cannot be listed on every system
+    end(worker)  # children cannot be listed on every system
     end_children()
     os._exit(code if code >= 0 else 128 - code)
+
+
+def can_be_interrupted() -> None:
+    """Have SIGINT raise KeyboardInterrupt here; what a shell starts with & ignores it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def end(child: int) -> None:
+    """Interrupt a child that has not ended, so that it removes its locks; kill it if need be."""
+    until = time.monotonic() + _CLEAN_UP_S
+    with contextlib.suppress(ProcessLookupError, ChildProcessError):
+        os.kill(child, signal.SIGINT)
+        while time.monotonic() < until:
+            if os.waitpid(child, os.WNOHANG)[0]:
+                return
+            time.sleep(0.01)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def locks_of_builds() -> str:
+    """Return words on the locks of torch's extension builder, each of which makes every import of
+    its extension wait; an empty text if there are none.
+
+    A build leaves its lock behind if it is killed.
+    """
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "torch_extensions")
+    folder = Path(os.environ.get("TORCH_EXTENSIONS_DIR") or cache)
+    locks = sorted(map(str, [*folder.glob("*/lock"), *folder.glob("*/*/lock")]))
+    words = "if nothing compiles now, delete the lock of torch's extension builder:"
+    return f"; {words} {', '.join(locks)}" if locks else ""
 
 
 def end_children(but: Sequence[int] = ()) -> None:
@@ -242,6 +274,8 @@ if __name__ == "__main__":
     worker = os.getpid()
     try:
         importlib.import_module("lmperf.measuring.worker").main(pipe)
+    except KeyboardInterrupt:
+        os._exit(128 + signal.SIGINT)  # without waiting for threads
     except Exception as error:
         if os.getpid() != worker:
             raise  # a process that an implementation has forked

@@ -23,6 +23,7 @@ import torch.multiprocessing as multiprocessing
 
 from lmperf.benchmark import CPU_DEVICES, Rank
 from lmperf.gate import excess
+from lmperf.measuring import processors
 from lmperf.measuring.process import die_with
 
 _NEVER, _ALONE_S = timedelta(days=7), timedelta(seconds=5)
@@ -164,8 +165,7 @@ def _rank(number: int, owner: int, ranks: int, device: str, port: int, main: Any
         if count >= ranks:  # NCCL refuses two ranks on one device
             backend, place = "nccl", {"device_id": torch.device("cuda", number)}
     else:
-        threads = len(os.sched_getaffinity(0)) // max(ranks, CPU_DEVICES)
-        torch.set_num_threads(max(1, threads))
+        torch.set_num_threads(max(1, processors.threads() // max(ranks, CPU_DEVICES)))
     store = dist.TCPStore("127.0.0.1", port, timeout=_NEVER)
     dist.init_process_group(
         backend, store=store, rank=number, world_size=ranks, timeout=_NEVER, **place

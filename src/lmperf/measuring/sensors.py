@@ -10,17 +10,20 @@ import contextlib
 import os
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
+import psutil
+
+from lmperf.measuring import processors
 from lmperf.measuring.process import family
 
 # A row is loaded if others used more than this share of the machine's processors meanwhile.
 MOST_LOAD = 0.1
 # Linux counts CPU time in ticks of 10 ms: over less time, a load would be noise.
 _LEAST_S, _APART_S = 0.3, 0.05
-_TICK = os.sysconf("SC_CLK_TCK")
+# Kinds of CPU time of a processor that works, of which some systems have only the first.
+_BUSY = ("user", "system", "nice", "irq", "softirq", "steal")
 # NVML's reason for a low clock: nothing runs.
 _IDLE = 0x1
 # NVML's throttle reasons: power cap, slow-down, software and hardware thermal limit, power brake.
@@ -32,7 +35,7 @@ _CAPPED_CLOCK = 0.97
 
 
 class Load:
-    """The share of the machine's processors that other programs use from now on.
+    """The share of the usable processors that other programs use from now on.
 
     Args:
         pid: the process that measures; it and its descendants are not others.
@@ -43,31 +46,35 @@ class Load:
         self._began = self._times()
 
     def share(self) -> float:
-        """Return the mean share until now; 0 if unknown, or after too short a time."""
-        if self._began is None or (now := self._times()) is None:
-            return 0.0
-        seconds, machine_s, ours_s = (b - a for a, b in zip(self._began, now, strict=True))
-        if seconds < _LEAST_S:
-            return 0.0
-        return min(1.0, max(0.0, machine_s - ours_s) / seconds / (os.cpu_count() or 1))
+        """Return the mean share until now, after a sleep if it is too early to tell.
+
+        1, the most that it can be, if the system does not tell.
+        """
+        if self._began is None:
+            return 1.0
+        time.sleep(max(0.0, self._began[0] + _LEAST_S - time.monotonic()))
+        seconds, machine_s, ours_s = (
+            b - a for a, b in zip(self._began, self._times(), strict=True)
+        )
+        return min(1.0, max(0.0, machine_s - ours_s) / seconds / processors.usable())
 
     def _times(self) -> tuple[float, float, float] | None:
-        """Return the time, the CPU seconds of the machine, and those of the process's family."""
+        """Return the time, the CPU seconds of the usable processors, and those of the family."""
         try:
-            line = Path("/proc/stat").read_text().split("\n", 1)[0]
-        except OSError:
+            known = psutil.cpu_times(percpu=True)
+        except OSError:  # a sandbox without /proc/stat
             return None
-        fields = list(map(int, line.split()[1:9]))
-        busy = sum(fields) - fields[3] - fields[4]  # without idle, and waiting for files
-        return time.monotonic(), busy / _TICK, sum(map(_used_s, family(self._pid)))
+        if processors.affinity() < len(known):
+            known = [one for n, one in enumerate(known) if n in os.sched_getaffinity(0)]
+        busy = sum(getattr(one, kind, 0.0) for one in known for kind in _BUSY)
+        return time.monotonic(), busy, sum(map(_used_s, family(self._pid)))
 
 
 def _used_s(pid: int) -> float:
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:  # it has ended
+        return sum(psutil.Process(pid).cpu_times()[:4])  # with its ended children
+    except psutil.Error:  # it has ended
         return 0.0
-    return sum(map(int, fields[11:15])) / _TICK  # with its ended children
 
 
 class Gpus:

@@ -23,7 +23,8 @@ from typing import Any
 
 from lmperf.benchmark import Benchmark, Case
 from lmperf.errors import UserError, kept
-from lmperf.measuring.process import Lost, Process
+from lmperf.measuring import processors
+from lmperf.measuring.process import Lost, Process, locks_of_builds
 from lmperf.measuring.progress import Progress
 from lmperf.measuring.rounds import is_back_to_back
 from lmperf.measuring.sensors import Gpus
@@ -78,6 +79,8 @@ class Job:
             found["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
         if self.benchmark.is_check and self.device != "cuda":
             found["TRITON_INTERPRET"] = "1"
+        if processors.threads() < processors.affinity():  # libraries do not know of a quota
+            found.setdefault("OMP_NUM_THREADS", str(processors.threads()))
         return found
 
 
@@ -242,7 +245,9 @@ class Supervisor:
         if row["status"] == "oom" and len(group) > 1 and case not in self._alone:
             self._alone.add(case)
             return
-        self._timeouts[case.implementation] += row["status"] == "timeout"
+        if row["status"] == "timeout":
+            self._timeouts[case.implementation] += 1
+            row = {**row, "reason": f"{row['reason']}{locks_of_builds()}"}
         # What hangs or harms in one phase would do so in the others; what crashes need not.
         only_one = phase and row["status"] in ("crash", "oom")
         for one in [phase] if only_one else self._benchmark.phases_of(case):
@@ -297,14 +302,22 @@ def _last(groups: Iterable[list[Case]], name: str) -> list[list[Case]]:
 def empty_cache() -> Iterator[str]:
     """Yield a new folder for compiled code, so that the times of first calls can be compared.
 
+    It lies in TORCHINDUCTOR_CACHE_DIR if that is set, since programs cannot be executed everywhere.
+
     Raises:
         UserError: it cannot be created.
     """
+    within = os.environ.get("TORCHINDUCTOR_CACHE_DIR") or tempfile.gettempdir()
     try:
-        made = tempfile.TemporaryDirectory(prefix="lmperf-inductor-", ignore_cleanup_errors=True)
+        os.makedirs(within, exist_ok=True)
+        made = tempfile.TemporaryDirectory(
+            prefix="lmperf-inductor-", dir=within, ignore_cleanup_errors=True
+        )
     except OSError as error:
-        words = f"no folder can be created for the compile cache ({error.strerror})"
-        raise UserError(f"{words}; set TMPDIR to a folder with free space") from None
+        words = f"{within}: no folder can be created for the compile cache ({error.strerror})"
+        raise UserError(
+            f"{words}; set TORCHINDUCTOR_CACHE_DIR or TMPDIR to a folder with free space"
+        ) from None
     with made as folder:
         yield folder
 

@@ -153,8 +153,7 @@ class Evidence:
     @cached_property
     def environments(self) -> dict[str, dict]:
         """Name -> facts of the hardware and software that measured, the newest last."""
-        known = self.facts.get("environments") or {}
-        return dict(sorted(known.items(), key=lambda one: str(one[1].get("measured_at"))))
+        return self.facts.get("environments") or {}
 
     @property
     def environment(self) -> dict:

@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 import pandas as pd
 
-LONGEST = 300
+LONGEST = 800
 # LONG_NAMES: columns of kernel names, which are parsed in full length; NUMBERS: columns of numbers
 # joined by ";".
 LONG_NAMES, LONGEST_NAME = ("name",), 4000

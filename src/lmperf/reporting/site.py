@@ -81,17 +81,11 @@ def files(site: Site) -> Files:
     """File name below the folder of the site -> content; each machine is a process."""
     tasks = [partial(files_of_machine, site, number) for number in range(len(site.machines))]
     tasks += [partial(files_of_machines, site)] if len(site.machines) > 1 else []
-    # A fork of this process would hang where threads that draw figures run in it.
-    processes = get_context("forkserver")
-    processes.set_forkserver_preload([__name__])
     found = files_of_assets()
-    with ProcessPoolExecutor(mp_context=processes) as pool:
-        try:
-            submitted = [pool.submit(task) for task in tasks]
-        except OSError as error:  # of a socket in the temporary folder, whose path may be too long
-            words = f"no process can be started ({error}); set TMPDIR to a folder with a short path"
-            raise UserError(words) from None
-        for waiting in submitted:
+    # A fork of this process would hang where threads that draw figures run in it; a server of forks
+    # needs a socket below TMPDIR, whose path may be too long for one.
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
+        for waiting in [pool.submit(task) for task in tasks]:
             found |= waiting.result()
     return found
 

@@ -40,6 +40,14 @@ def test_dates_name_what_differs(first, last, words):
     assert report(*rows).dates == words
 
 
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [({}, "2 cores · "), ({"cores": 0.5, "cores_of_host": 2}, "0.5 cores (of 2) · ")],
+)
+def test_cores_of_a_cpu_are_those_that_may_be_used(facts, words):
+    assert words in page(ok(), facts=planted.CPU | facts).text
+
+
 def test_mfu_without_data_sheet_is_a_share_of_the_matmul():
     matmul = planted.row(
         "ceilings", 1.0, operation="matmul", dtype="bfloat16", flops=8e11, tflops=800

@@ -30,6 +30,7 @@ FACTS = {
     "power_limit_w": "power limit (W)",
     "cpu_model": "CPU",
     "cores": "cores",
+    "cores_of_host": "cores of the host",
     "threads": "threads used",
     "memory_gib": "memory (GiB)",
     "os": "operating system",
