@@ -48,10 +48,10 @@ IMPLEMENTATIONS = {
     "autocast": "bf16 autocast",
     "compiled": "compiled",
     "compiled_blocks": "compiled by block",
-    "triton": "Triton",
-    "triton_compiled": "Triton, compiled",
-    "triton_compiled_blocks": "Triton, compiled by block",
-    "triton_cached": "Triton, cached angles",
+    "triton": "ours",
+    "triton_compiled": "our attention, compiled",
+    "triton_compiled_blocks": "our attention, compiled by block",
+    "triton_cached": "ours, cached angles",
     "tiled": "tiled PyTorch",
     "sdpa": "SDPA",
     "sdpa_compiled": "SDPA, compiled",
@@ -60,11 +60,13 @@ IMPLEMENTATIONS = {
     "sdpa_flash": "SDPA flash",
     "sdpa_efficient": "SDPA efficient",
     "flex": "FlexAttention",
-    "flash_attention": "flash attention",
+    "flash_attention": "our attention",
     "fused_loss": "loss in chunks",
     "fused_blocks": "fused blocks",
     "sdpa_graph": "SDPA, compiled by block, CUDA graph",
-    "graph": "fused, CUDA graph",
+    "fused_graph": "fused, CUDA graph",
+    "sdpa_copies_graph": "SDPA, compiled by block, CUDA graph, no weight casts",
+    "graph": "fused, CUDA graph, no weight casts",
     "bf16_weights": "bf16 weights, no graph",
     "bf16_graph": "bf16 weights, CUDA graph",
     "fp8_tensorwise": "FP8, tensorwise (torchao)",
@@ -106,6 +108,8 @@ IMPLEMENTATIONS = {
     "fsdp2_checkpointed": "FSDP2, checkpointed",
     "copy": "copy",
 }
+# Implementations that have other words in a model.
+_OF_MODELS = {"eager": "eager", "triton": "our attention"}
 STATUSES = {
     "ok": "ok",
     "oom": "out of memory",
@@ -171,12 +175,11 @@ def phase_words(phase: str) -> str:
 def implementation_words(implementation: str, axes: Collection[str] = ()) -> str:
     """The words that a report shows for an implementation; an unknown name unchanged.
 
-    axes: the axes of the benchmark. If "size" is one of them, "eager" is not called "PyTorch":
-    every implementation of a model is PyTorch.
+    axes: the axes of the benchmark. If "size" is one of them, the implementation is a way to run a
+    model, every one of which is PyTorch.
     """
-    if implementation == "eager" and "size" in axes:
-        return implementation
-    return IMPLEMENTATIONS.get(implementation, implementation)
+    words = IMPLEMENTATIONS | _OF_MODELS if "size" in axes else IMPLEMENTATIONS
+    return words.get(implementation, implementation)
 
 
 def bytes_words(size: float) -> str:

@@ -40,10 +40,12 @@ _ATTENTIONS = tuple(name for name in _WAYS if name.startswith(("sdpa", "triton")
 _STEPS = (
     Implementation("fused_loss", "lmperf.transformer.steps:FUSED_LOSS", compiles=True),
     Implementation("fused_blocks", "lmperf.transformer.steps:FUSED_BLOCKS", compiles=True),
-    Implementation(
-        "sdpa_graph", "lmperf.transformer.steps:SDPA_GRAPH", compiles=True, needs_cuda=True
+    *(
+        Implementation(
+            name, f"lmperf.transformer.steps:{name.upper()}", compiles=True, needs_cuda=True
+        )
+        for name in ("sdpa_graph", "fused_graph", "sdpa_copies_graph", "graph")
     ),
-    Implementation("graph", "lmperf.transformer.steps:GRAPH", compiles=True, needs_cuda=True),
 )
 # Peers with float8 matmuls (`rungs.FLOAT8`), each with a tolerance of its own.
 _FLOAT8 = ("fp8_tensorwise", "fp8_rowwise")
@@ -53,7 +55,9 @@ _SHOWN, _LARGEST = ["0.13B", "0.97B"], "3.4B"
 _LARGER = {"0.13B": 64, "0.42B": 32, "0.97B": 16, "2.0B": 8, "3.4B": 8}
 _BF16 = "autocast_bfloat16"
 _RUNG_NAMES = [rung.name for rung in RUNGS]
-_GRAPHS = ["graph", "bf16_graph"]
+_GRAPHS = ["fused_graph", "graph", "bf16_graph"]
+# Of larger batches: ours beside SDPA.
+_BOTH = ["sdpa_copies_graph", "graph", "sdpa_compiled_blocks", "sdpa_graph"]
 _FEW = ["float32", "autocast", "fused_blocks", *_GRAPHS]
 _ON_CPU = ["float32", "autocast", "compiled_blocks", "fused_loss", "bf16_weights"]
 
@@ -85,6 +89,8 @@ _WHOLE = {
         _cells(["tiny"], [128], ["float32", _BF16], ["eager"]),
     ],
     "gpu": [
+        # First, so that the cases of a group that share a model follow each other.
+        _cells(SWEPT, [1024], [_BF16], ["sdpa_copies_graph"]),
         _cells([*_SHOWN, _LARGEST], [256], [_BF16], ["eager"]),
         _cells(_SHOWN, [256], [_BF16], ["compiled_blocks"]),
         _cells(_SHOWN, [256], ["float32"], ["eager", "compiled_blocks"]),
@@ -116,11 +122,7 @@ _STEP_GRIDS = {
         *(grid for size in _SHOWN for grid in _ladder(size, 1024, 4, _RUNG_NAMES)),
         *_ladder(_LARGEST, 1024, 4, _FEW),
         *(grid for size in SWEPT for grid in _ladder(size, 1024, 4, _GRAPHS)),
-        *(
-            grid
-            for size, batch in _LARGER.items()
-            for grid in _ladder(size, 1024, batch, ["graph"])
-        ),
+        *(_cells([size], [1024], [_BF16], _BOTH, batch) for size, batch in _LARGER.items()),
         *(
             grid
             for size in (*_SHOWN, _LARGEST)
@@ -132,7 +134,7 @@ _STEP_GRIDS = {
         *(
             grid
             for size, batch in _LARGER.items()
-            for grid in _ladder(size, 1024, batch, ["flash_attention", *_GRAPHS])
+            for grid in _ladder(size, 1024, batch, ["bf16_graph"])
         ),
     ],
 }
@@ -148,8 +150,10 @@ def _points(grids: Mapping[str, list[dict[str, list]]]) -> set[tuple]:
     }
 
 
-# The steps of the first table that do not depend on the CPU, (dtype, implementation).
+# The steps of the first table that are measured first, (dtype, implementation). In the preset
+# `quick`, those that say what each part of ours gains follow them.
 _FIRST = ((_BF16, "sdpa_graph"), (_BF16, "graph"), ("bfloat16", "graph"))
+_PARTS = ((_BF16, "fused_graph"), (_BF16, "sdpa_copies_graph"))
 # Three models with their gradients and moments of at most so many parameters fit into 80 GiB.
 _SIDE_BY_SIDE = 1e9
 _STEP_CELLS = _points(_STEP_GRIDS) - _points(_WHOLE)
@@ -195,7 +199,7 @@ class EndToEnd(Timed):
                 **{"size": ["0.13B", "0.97B"], "context_length": [1024], "batch": [4]},
                 **{"dtype": [dtype], "implementation": [name]},
             }
-            for dtype, name in _FIRST
+            for dtype, name in (*_FIRST, *_PARTS)
         ],
     }
     trials = {

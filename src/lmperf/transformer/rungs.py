@@ -1,7 +1,8 @@
 """The ladder: train steps (rungs), each of which adds one technique to a rung below it.
 
-A CUDA graph first runs the step with float32 weights, whose bf16 copies AdamW writes. bf16 weights
-stand without a graph, for devices that have none, and with one.
+A CUDA graph first runs the step with float32 weights as it is; then AdamW also writes bf16 copies of
+them, whose gradients stay bf16. bf16 weights stand without a graph, for devices that have none, and
+with one.
 
 A rung is a cell of the benchmark `end_to_end`, which times the rungs of one size, context and batch
 in turn; `ladder_loss` trains each rung on the same tokens. To add a rung, add it to `RUNGS` and its
@@ -38,6 +39,7 @@ RUNGS = (
     Rung("flash_attention", _AUTOCAST, "triton_compiled_blocks"),
     Rung("fused_loss", _AUTOCAST, "fused_loss"),
     Rung("fused_blocks", _AUTOCAST, "fused_blocks"),
+    Rung("fused_graph", _AUTOCAST, "fused_graph"),
     Rung("graph", _AUTOCAST, "graph"),
     Rung("bf16_weights", "bfloat16", "fused_blocks", below="fused_blocks"),
     Rung("bf16_graph", "bfloat16", "graph", below="graph"),
@@ -49,7 +51,10 @@ FLOAT8 = (
 )
 # Implementations of `end_to_end` that have a train step and no other phase.
 STEPS_ALONE = frozenset(
-    {"fused_loss", "fused_blocks", "sdpa_graph", "graph", *(rung.name for rung in FLOAT8)}
+    {
+        *("fused_loss", "fused_blocks", "sdpa_graph", "fused_graph", "sdpa_copies_graph", "graph"),
+        *(rung.name for rung in FLOAT8),
+    }
 )
 
 

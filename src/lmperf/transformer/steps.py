@@ -1,14 +1,14 @@
 """Train steps: the way to run the model, the optimizer for its weights, and CUDA graphs.
 
-`FUSED_LOSS`, `FUSED_BLOCKS`, `SDPA_GRAPH` and `GRAPH` are implementations of the benchmark
-`end_to_end` that have a train step and no other phase. Any other way to run the model becomes a
-train step by `StepMaker(way)`.
+The makers at the end of this module are implementations of the benchmark `end_to_end` that have a
+train step and no other phase. Any other way to run the model becomes a train step by
+`StepMaker(way)`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -132,8 +132,10 @@ def copying_adamw(model: TransformerLM, learning_rate: float) -> FusedAdamW:
 _OPTIMIZERS = {"float32": adamw, "bfloat16": bfloat16_adamw}
 FUSED_LOSS = StepMaker(flash_fused_loss, _OPTIMIZERS)
 FUSED_BLOCKS = StepMaker(flash_fused_blocks, _OPTIMIZERS)
-# A graph without kernels of ours: what the graph alone gains.
+# Graphs with and without kernels of ours, and with and without copies: what each part gains.
 SDPA_GRAPH = StepMaker(sdpa_compiled_blocks, capture=Graphed)
+SDPA_COPIES_GRAPH = replace(SDPA_GRAPH, optimizers={"autocast_bfloat16": copying_adamw})
+FUSED_GRAPH = StepMaker(flash_fused_blocks, capture=Graphed)
 GRAPH = StepMaker(
     flash_fused_blocks, {**_OPTIMIZERS, "autocast_bfloat16": copying_adamw}, capture=Graphed
 )
