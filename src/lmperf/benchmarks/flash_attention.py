@@ -35,8 +35,10 @@ _FLOAT32_KERNELS = ["triton", "sdpa_efficient"]
 
 # Shapes (batch, heads, seq_len, d_head): a course's public leaderboard, and wider heads.
 LEADERBOARD = (1, 16, 16384, 64)
-OTHER_SHAPES = (LEADERBOARD, (4, 25, 4096, 80), (4, 21, 4096, 96), (1, 16, 8192, 256))
+OTHER_SHAPES = (LEADERBOARD, (4, 21, 4096, 96), (1, 16, 8192, 256))
 
+# The widths of the models' heads, and the context of the ladder.
+MODEL_WIDTHS, MODEL_LENGTH = (64, 80), 1024
 _LENGTHS = [2**power for power in range(7, 17)]
 _FEW_LENGTHS = [128, 1024, 4096, 16384, 65536]
 
@@ -54,7 +56,7 @@ def _other(shape: tuple[int, int, int, int]) -> dict[str, list]:
 
 
 def _filled(seq_len: int, d_head: int, dtypes: list[str], names: list[str]) -> dict[str, list]:
-    """A grid of cells that fill a GPU: batch x seq_len is 16,384, heads x d_head is 2048."""
+    """A grid of cells that fill a GPU: batch x seq_len is 16,384, heads x d_head nearly 2048."""
     return grid(
         batch=16384 // seq_len,
         heads=2048 // d_head,
@@ -68,10 +70,10 @@ def _filled(seq_len: int, d_head: int, dtypes: list[str], names: list[str]) -> d
 
 
 def _filled_grids(
-    lengths: Iterable[int], dtypes: list[str], names: list[str]
+    lengths: Iterable[int], dtypes: list[str], names: list[str], widths: Iterable[int] = (64, 128)
 ) -> list[dict[str, list]]:
-    """The grids of `_filled` at both widths of a head."""
-    return [_filled(seq_len, d_head, dtypes, names) for seq_len in lengths for d_head in (64, 128)]
+    """The grids of `_filled` at some lengths and widths of a head."""
+    return [_filled(seq_len, d_head, dtypes, names) for seq_len in lengths for d_head in widths]
 
 
 def _part(seq_len: int, d_head: int) -> dict[str, list]:
@@ -112,7 +114,11 @@ class FlashAttention(Timed):
         Implementation("sdpa_efficient", _SDPA, options={"backend": "EFFICIENT_ATTENTION"}),
         Implementation("flex", "lmperf.attention.library:flex", compiles=True),
     )
-    stated = {"leaderboard": LEADERBOARD, "other_shapes": OTHER_SHAPES}
+    stated = {
+        "leaderboard": LEADERBOARD,
+        "other_shapes": OTHER_SHAPES,
+        "of_models": {"d_head": MODEL_WIDTHS, "seq_len": (MODEL_LENGTH,)},
+    }
     grids = {
         "cpu": [
             _one_head(
@@ -126,7 +132,12 @@ class FlashAttention(Timed):
             _F1(seq_len=_FEW_LENGTHS, d_head=[64, 128], dtype="bfloat16"),
             _F1(seq_len=_FEW_LENGTHS, d_head=64, dtype="float32"),
             _graphs(seq_len=[128, 512], d_head=64),
-            *_filled_grids((1024, 4096, 16384), ["bfloat16"], ["eager", *_KERNELS, "flex"]),
+            *_filled_grids(
+                (1024, 4096, 16384),
+                ["bfloat16"],
+                ["eager", *_KERNELS, "flex"],
+                (*MODEL_WIDTHS, 128),
+            ),
             *_filled_grids((4096,), ["float32", "tf32"], _FLOAT32_KERNELS),
             *map(_other, OTHER_SHAPES),
         ],
@@ -139,15 +150,15 @@ class FlashAttention(Timed):
 
     head = {
         "cpu": [{"seq_len": [512]}],
-        "gpu": [_part(4096, 128)],
+        "gpu": [*(_part(MODEL_LENGTH, width) for width in MODEL_WIDTHS), _part(4096, 128)],
     }
     trials = {
         "cpu": Trial(beside=("sdpa",)),
-        # The context and width of the models, too. Both passes in one call would take long.
+        # Longer and wider than the models' heads, too. Both passes in one call would take long.
         "gpu": Trial(
             beside=("sdpa_cudnn", "sdpa_flash", "triton"),
             phases=("forward", "backward"),
-            more=(_part(1024, 64),),
+            more=(_part(4096, 128),),
         ),
     }
 

@@ -37,7 +37,7 @@ BASE = [
     *("state", "waits", "holds", "signs", "noise_kind", "key", "gpus", "environment", "together"),
     *("ms", "n", "compile_s", "peak_gib"),
 ]
-OF_STEPS = ["device_ms"]  # in addition, of a benchmark that has it
+OF_STEPS = ["device_ms", "launches"]  # in addition, of a benchmark that has them
 PRECISE = 0.10  # an unresolved speed-up known to this much takes part in a mean
 
 

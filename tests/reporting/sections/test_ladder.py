@@ -2,10 +2,10 @@
 
 import planted
 import pytest
-from planted_steps import rung
+from planted_steps import AUTOCAST, rung, step
 
 from lmperf.reporting.sections import section
-from lmperf.reporting.sections.ladder import HIDDEN, WORKING
+from lmperf.reporting.sections.ladder import MIXED, WORKING
 from lmperf.transformer.rungs import RUNGS
 
 TF32 = RUNGS[1]
@@ -17,6 +17,10 @@ def ladder(*rows):
     return section(planted.evidence(*rows), "ladder")
 
 
+def page(*rows):
+    return planted.page("report", planted.evidence(*rows))
+
+
 def both(ms, **values):
     return ladder(rung("float32", 100.0), rung("tf32", ms, **values))
 
@@ -25,12 +29,26 @@ def both(ms, **values):
     ("ms", "verdict"),
     [(50.0, "faster"), (200.0, "slower"), (104.0, "same"), (104.95, "unresolved")],
 )
-def test_verdict_of_rung_follows_times(ms, verdict):
-    assert both(ms).verdict(TF32) == verdict
+def test_verdict_without_a_gpu_follows_times(ms, verdict):
+    rows = rung("float32", 100.0, device_ms=None), rung("tf32", ms, device_ms=None)
+    assert ladder(*rows).verdict(TF32) == verdict
 
 
-def test_rung_that_waits_is_hidden():
-    assert both(50.0, waits=True).verdict(TF32) == HIDDEN
+@pytest.mark.parametrize("waits", [True, False])
+@pytest.mark.parametrize(
+    ("device_ms", "verdict"),
+    [
+        ((98.8, 98.9), "faster"),
+        ((101.0, 130.0), "slower"),
+        ((99.8, 101.0), "same"),
+        ((90.0, 101.0), MIXED),
+    ],
+)
+def test_verdict_on_a_gpu_is_that_of_its_time_at_all_sizes(device_ms, verdict, waits):
+    rows = [rung("float32", 100.0, size) for size in (SMALL, LARGE)]
+    for size, ms in zip((SMALL, LARGE), device_ms, strict=True):
+        rows.append(rung("tf32", 105.0, size, waits=waits, device_ms=ms))
+    assert ladder(*rows).verdict(TF32) == verdict
 
 
 @pytest.mark.parametrize(
@@ -38,10 +56,11 @@ def test_rung_that_waits_is_hidden():
     [
         (
             {SMALL: 6.0, LARGE: 7.0},
-            "memory, but the CPU launches it more slowly (GPU time -40.0 to",
+            "computed, but the CPU launches it more slowly (GPU time -40.0 to",
         ),
         ({SMALL: 10.0, LARGE: 10.1}, "no gain, and the CPU launches it more slowly (GPU time"),
         ({SMALL: 6.0, LARGE: 10.1}, "| GPU time -40.0 to +1.0 %"),
+        ({SMALL: 9.88, LARGE: 9.89}, "more slowly (GPU time -1.2 to -1.1 %)"),
     ],
 )
 def test_rung_that_waits_is_judged_by_the_time_of_the_gpu(device_ms, said):
@@ -61,11 +80,21 @@ def test_longer_wait_than_below_is_seen(ms, longer):
     assert not ladder(below, rung("tf32", ms)).takes_longer_to_launch(TF32)
 
 
+def test_more_kernels_to_launch_are_said():
+    rows = [rung("fused_loss", 20.0, device_ms=10.0, launches=90)]
+    for launches, said in ((91, "launches more kernels"), (90, "launches it more slowly")):
+        more = rung("fused_blocks", 30.0, waits=True, device_ms=9.0, launches=launches)
+        assert said in planted.page("report", planted.evidence(*rows, more)).text
+
+
 def test_verdict_needs_most_resolved_comparisons():
-    rows = [rung("float32", 100.0, size) for size in ("0.13B", "0.42B", "0.97B")]
-    rows += [rung("tf32", 50.0, "0.13B"), rung("tf32", 100.0, "0.42B")]
+    def tf32(ms, size):
+        return rung("tf32", ms, size, device_ms=None)
+
+    rows = [rung("float32", 100.0, size, device_ms=None) for size in (SMALL, "0.42B", LARGE)]
+    rows += [tf32(50.0, SMALL), tf32(100.0, "0.42B")]
     assert ladder(*rows).verdict(TF32) == "same"
-    assert ladder(*rows, rung("tf32", 50.0, "0.97B")).verdict(TF32) == "faster"
+    assert ladder(*rows, tf32(50.0, LARGE)).verdict(TF32) == "faster"
 
 
 def test_gain_is_of_the_whole_ladder():
@@ -85,13 +114,35 @@ def test_graphs_of_the_first_tables_alone_are_no_ladder():
 # The figure.
 
 
-def test_bars_are_relative_to_float32():
-    bars = both(50.0).bars(WORDS)
-    assert [(bar["line"], bar["name"], bar["y"]) for bar in bars] == [
-        ("float32", WORKING, 1.0),
-        ("tf32", WORKING, 0.5),
+def test_bars_on_a_gpu_are_in_ms_without_float32_and_beside_sdpa():
+    rows = [rung("float32", 100.0), rung("tf32", 50.0), rung("graph", 10.0)]
+    rows += [rung("float32", 30.0, SMALL), rung("tf32", 20.0, SMALL)]
+    bars = ladder(*rows, step(LARGE, AUTOCAST, "sdpa_graph", 12.0)).bars(WORDS | {"sdpa_graph": "S"})
+    assert [(bar["panel"], bar["line"], bar["name"], bar["y"]) for bar in bars] == [
+        ("large", "tf32", WORKING, 50.0),
+        ("large", "graph", WORKING, 10.0),
+        ("large", "S", WORKING, 12.0),
     ]
-    assert bars[1]["end"] == "50.0 ms"
+    assert bars[1]["end"] == "10.0 ms"
+
+
+def test_first_sentence_and_title_are_over_sdpa_in_a_graph():
+    rows = [rung("float32", 100.0), rung("bf16_graph", 10.0, peak_mib=1024)]
+    said = "10.0 times as fast as float32 without TF32 at large."
+    assert "one above it; the fastest makes a step 10.0 times as fast at large.**" in page(*rows).text
+    made = page(*rows, step(LARGE, AUTOCAST, "sdpa_graph", 12.0, peak_mib=2048))
+    over = "1.20 times as fast as SDPA, compiled, in a graph with float32 weights"
+    assert f"the last is {over}, in 50.0 % of its memory.** It is {said}" in made.text
+    assert over in " ".join(made.figures["end_to_end"]["title"]["text"])
+
+
+def test_copies_have_a_line_of_their_own_where_the_graph_without_them_was_measured():
+    rows = [rung("fused_blocks", 20.0, waits=True), rung("graph", 10.0, device_ms=9.0)]
+    assert "| + graph, bf16 copies | 10.0 | one launch: the GPU no longer waits" in page(*rows).text
+    text = page(*rows, rung("fused_graph", 12.0, device_ms=10.0)).text
+    assert "| + graph | 12.0 | one launch: the GPU no longer waits for the CPU |" in text
+    assert "| + bf16 copies | 10.0 | AdamW (ours) writes bf16 copies" in text
+    assert "are not cast (GPU time -10.0 %) |" in text
 
 
 def test_size_whose_ends_ran_on_two_gpus_is_named():

@@ -80,7 +80,9 @@ def test_throttled_step_is_slow_at_the_power_limit(watts, mhz, throttled):
     row = rung("bf16_graph", 100.0, power_w=watts, clock_mhz=mhz)
     made = report(row, facts=planted.H200 | {"clock_sm_mhz": 1980})
     if throttled:
-        assert made.throttled["size"] == "large"
+        assert made.throttled["size"].to_list() == ["large"]
+        said = "(700 W), 1 of 1 CUDA graph run below the usual clock, at 1,500 MHz."
+        assert said in page(row, facts=planted.H200 | {"clock_sm_mhz": 1980}).text
         return
     with pytest.raises(NotMeasured):
         _ = made.throttled

@@ -11,6 +11,7 @@ from lmperf.reporting.sections.steps import GRAPH, SDPA
 from lmperf.transformer.sizes import ModelSize
 
 SMALL = "0.13B"
+GRAPHS = ("sdpa_graph", "fused_graph", "sdpa_copies_graph", "graph")
 
 
 def run(*rows, **more):
@@ -58,20 +59,46 @@ def test_size_of_a_single_way_decides_nothing():
 def test_first_table_of_a_quick_run_has_graphs_alone():
     graphs = step(SMALL, AUTOCAST, "sdpa_graph", 12.5), rung("graph", 10.0, SMALL)
     made = page(*graphs).text
-    assert "| size | SDPA, compiled, CUDA graph (ms) | fused, CUDA graph (ms) |" in made
-    assert "the fused one is 1.25 times as fast" in made and "waits for the CPU" not in made
+    assert "| size | SDPA, compiled, graph (ms) | fused, graph, bf16 copies (ms) |" in made
+    assert "copies, a graph is 1.25 times as fast as with SDPA" in made
+    assert "waits for the CPU" not in made and "same numerics" not in made
     made = page(*graphs, sdpa(20.0, SMALL)).text
-    assert "| size | SDPA, compiled (ms) | the same, CUDA graph (ms) |" in made
+    assert "| size | SDPA, compiled (ms) | SDPA, compiled, graph (ms) |" in made
 
 
-def test_graph_that_is_no_faster_gains_nothing_from_copies():
-    graphs = (
-        step(SMALL, AUTOCAST, "sdpa_graph", 9.0, device_ms=8.9),
-        rung("graph", 9.0, SMALL, device_ms=8.89),
-    )
-    made = page(*graphs, rung("fused_blocks", 30.0, SMALL, device_ms=8.895, waits=True)).text
-    assert "neither is faster" in made and "is busy for" not in made
-    assert "larger batches" not in made  # none was measured
+@pytest.mark.parametrize("waits", [True, False])
+def test_first_table_shows_the_time_of_the_gpu_beside_one_that_waits(waits):
+    rows = sdpa(20.0, SMALL, waits=waits, device_ms=9.0), sdpa(90.0, device_ms=80.0)
+    made = page(*rows).text
+    assert ("| its GPU time (ms) |" in made and "*20.0 (20.0-20.0)* | 9.00 |" in made) is waits
+    assert "80.0" not in made
+
+
+# What each part gains.
+
+
+def of_parts(sdpa_ms, fused_ms, sdpa_copies_ms, copies_ms, **values):
+    """The four graphs that differ in kernels or in copies."""
+    times = zip(GRAPHS, (sdpa_ms, fused_ms, sdpa_copies_ms, copies_ms), strict=True)
+    return [step(SMALL, AUTOCAST, name, ms, **values) for name, ms in times if ms]
+
+
+def test_kernels_and_copies_are_compared_in_equal_numerics():
+    made = page(*of_parts(13.2, 12.0, 12.5, 10.0)).text
+    said = "in the same numerics, our kernels are 1.10 times as fast as SDPA, 1.25 times as fast with"
+    assert said in made
+    assert "The copies make the fused graph 1.20 times as fast, that of SDPA 1.06 times" in made
+    assert "With our kernels and copies, a graph is 1.32 times as fast as with SDPA." in made
+    made = page(*of_parts(12.0, 12.0, None, 10.0)).text
+    assert "our kernels are as fast as SDPA. The copies make the fused graph 1.20" in made
+
+
+@pytest.mark.parametrize(("fused_ms", "way"), [(49.0, "SDPA, compiled"), (19.0, "fused blocks")])
+def test_step_without_a_graph_is_the_faster_of_two(fused_ms, way):
+    made = page(sdpa(30.0, SMALL, waits=True), rung("fused_blocks", fused_ms, SMALL, waits=True))
+    said = f"run {way}: at small SDPA takes 30.0 ms, fused blocks {fused_ms}."
+    assert said in made.text
+    assert "cannot use a graph" not in page(sdpa(30.0, SMALL)).text
 
 
 # A machine without a GPU.
@@ -116,8 +143,8 @@ def on_this_machine(text):
 
 @pytest.mark.parametrize(
     "row",
-    [rung("graph", 1.0, SMALL), sdpa(1.0, SMALL), step(SMALL, AUTOCAST, "sdpa_graph", 1.0)],
-    ids=["graph", "sdpa", "sdpa_graph"],
+    [sdpa(1.0, SMALL), *(step(SMALL, AUTOCAST, name, 1.0) for name in GRAPHS)],
+    ids=["sdpa", *GRAPHS],
 )
 def test_code_makes_a_step(row, monkeypatch):
     pytest.importorskip("torch")
@@ -145,20 +172,18 @@ def test_larger_batch_without_a_time_did_not_run():
     assert "| OOM |" in said and "Larger batches ran" not in said
 
 
-@pytest.mark.parametrize("waits", [True, False])
-def test_larger_batch_that_needs_no_graph_is_said(waits):
-    rows = []
-    for size in ("0.13B", "0.97B"):
-        rows += [rung("graph", 10.0, size), rung("flash_attention", 20.0, size, waits=True)]
-        alone = rung("flash_attention", 42.0, size, batch=16, waits=waits and size == "0.13B")
-        rows += [rung("graph", 40.0, size, batch=16), alone]
-    said = "do not wait for the CPU without a graph, either; the fused graph is 1.05 times as fast."
-    assert (said in page(*rows).text) is not waits
+def test_larger_batches_are_beside_sdpa():
+    rows = [*of_parts(11.0, 10.5, 10.2, 10.0), *of_parts(44.0, None, 42.0, 40.0, batch=16)]
+    assert "At larger batches" not in page(*rows).text
+    made = page(*rows, sdpa(48.0, SMALL, batch=16)).text
+    said = "At larger batches the fused graph is 1.20 times as fast as SDPA, compiled, 1.10 times"
+    assert said in made
+    assert "as fast as SDPA in a graph, 1.05 times as fast with bf16 copies there, too." in made
 
 
 def test_loaded_steps_are_not_compared():
     rows = rung("graph", 10.0), step("0.97B", AUTOCAST, "sdpa_graph", 20.0, marks="loaded")
-    assert "the fused one is" not in page(*rows).text
+    assert "as with SDPA" not in page(*rows).text
 
 
 def test_page_without_float32_weights_at_the_usual_batch():

@@ -21,6 +21,8 @@ from lmperf.reporting.sections.steps import (
     CELL,
     EAGER,
     FLOAT32,
+    GRAPH_NARROW,
+    NARROW,
     STEM,
     STEP,
     WHOLE,
@@ -46,6 +48,14 @@ class EndToEnd(Section):
     @cached_property
     def every(self) -> Rows:
         return self.rows(STEM)
+
+    @property
+    def lines(self) -> Rows:
+        """All rows; the graph with bf16 weights, which has no bf16 copies, by its name as a rung."""
+        rows = self.every.frame
+        is_rung = (rows["dtype"] == NARROW) & (rows["implementation"] == GRAPH_NARROW.implementation)
+        names = rows["implementation"].mask(is_rung, "bf16_graph")
+        return self.every.kept(rows.assign(implementation=names))
 
     @cached_property
     def ours(self) -> pd.DataFrame:

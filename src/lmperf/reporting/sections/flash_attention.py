@@ -17,7 +17,7 @@ from lmperf.reporting.gains import Gain
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.tables import Quantity, number, over, rate, text
-from lmperf.reporting.words import TENSORS, NotMeasured, Range, error
+from lmperf.reporting.words import TENSORS, NotMeasured, Range, error, whole
 from lmperf.statistics import UNRESOLVED
 
 STEM, CHECK, PROFILES = "flash_attention", "flash_attention_check", "profiles"
@@ -39,7 +39,8 @@ class FlashAttention(Section):
     """Our kernel beside its peers: on one head, on a filled grid, in other shapes.
 
     The write-up shows the filled grid, or one head where no grid was measured, in one dtype:
-    `shown`. Of these rows it shows the longest causal ones of the widest head first: `longest`.
+    `shown`. Of these rows it shows some causal ones first: those of the models' heads at their
+    length (`of_models`), and the longest ones of the widest head (`longest`).
     """
 
     peers, phases, fastest = PEERS, PHASES, FASTEST
@@ -63,8 +64,8 @@ class FlashAttention(Section):
 
     @property
     def rates(self) -> list[Quantity]:
-        """The rates of our kernel and its peers."""
-        return [rate(self.ours), *map(rate, PEERS)]
+        """The rates of our kernel, its peers and plain PyTorch."""
+        return [rate(name) for name in (self.ours, *PEERS, PLAIN)]
 
     @property
     def over_peers(self) -> list[Quantity]:
@@ -114,6 +115,12 @@ class FlashAttention(Section):
         return causal.where(d_head=widest["d_head"].iloc[0], seq_len=widest["seq_len"].max())
 
     @cached_property
+    def of_models(self) -> Rows:
+        """The causal rows of the filled grid with the models' heads at their length."""
+        of = {axis: [*values] for axis, values in load(STEM).stated["of_models"].items()}
+        return self.every.where(kind="grid", dtype=self.dtype, mask="causal", **of)
+
+    @cached_property
     def peer(self) -> str:
         """The best peer that ran."""
         there = self.shown.valid.frame["implementation"].values
@@ -122,9 +129,10 @@ class FlashAttention(Section):
             raise NotMeasured("no peer of our kernel ran")
         return found
 
-    def gain(self, phase: str) -> Gain:
-        """The speed-up of our kernel over the best peer in the longest rows of a phase."""
-        return self.longest.where(implementation=self.ours, phase=phase).over(self.peer)
+    def gain(self, phase: str, rows: Rows | None = None) -> Gain:
+        """The speed-up of our kernel over the best peer in a phase of some rows, the longest."""
+        rows = self.longest if rows is None else rows
+        return rows.where(implementation=self.ours, phase=phase).over(self.peer)
 
     @property
     def gains(self) -> list[Gain]:
@@ -152,16 +160,20 @@ class FlashAttention(Section):
 
     @cached_property
     def contestants(self) -> Rows:
-        """The rows of the first page's table: of `longest`, ours first, plain PyTorch last.
+        """The rows of the first page's table: ours first, plain PyTorch last.
 
-        The others are between them, the fastest first.
+        The others are between them, the fastest at the longest rows first. `shape`: width and
+        length in words; those of the models come first.
         """
-        rows = self.longest.frame
+        longest = self.longest.frame
+        rows = pd.concat([self.of_models.frame, longest])
+        rows = rows[~rows.index.duplicated()]
         rows = rows[rows["implementation"] != "sdpa_efficient"]  # the slowest of three backends
-        both = having(rows, phase="forward_backward").set_index("implementation")["ms"]
+        both = having(longest, phase="forward_backward").set_index("implementation")["ms"]
         place = rows["implementation"].map(both).mask(rows["implementation"] == PLAIN, np.inf)
         place = place.mask(rows["implementation"] == self.ours, 0)
-        return self.rows("", rows.iloc[place.argsort(kind="stable")])
+        words = "d_head " + rows["d_head"].astype(str) + ", length " + rows["seq_len"].map(whole)
+        return self.rows("", rows.assign(shape=words).iloc[place.argsort(kind="stable")])
 
     @cached_property
     def uses_gluon(self) -> bool:
@@ -306,6 +318,8 @@ class FlashAttention(Section):
         rows = self.shown.where(phase=list(PHASES[:2])).valid.frame
         low, high = (rows["flops"] / rows[f"{end}_ms"] / 1e9 for end in ("high", "low"))
         rows = rows.assign(tflops_low=low, tflops_high=high)
+        several = rows.groupby(["phase", "d_head", "mask"])["seq_len"].transform("nunique") > 1
+        rows = rows[several]  # a single length makes no curve
         return sorted_for_reading(rows, ("phase", "d_head", "mask", "implementation", "seq_len"))
 
     @cached_property

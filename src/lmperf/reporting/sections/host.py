@@ -36,6 +36,13 @@ class Host(Section):
         return sorted_for_reading(some(rows, "no compiled step waits"), ["size"])
 
     @property
+    def again(self) -> pd.DataFrame:
+        """Those that were measured again by another process, which took `ms_again`."""
+        why = "no compiled step was measured again"
+        found = having(some(self.evidence.twice, why), key=[*self.busy["key"]])
+        return sorted_for_reading(some(found, why), ["size"])
+
+    @property
     def launching(self) -> pd.DataFrame:
         """The steps of the first size of `busy` that wait, by `us`: microseconds for a kernel."""
         rows = having(self.run.valid, size=self.busy["size"].iloc[0], waits=True, holds=True)

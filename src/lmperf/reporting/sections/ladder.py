@@ -17,6 +17,7 @@ from lmperf.reporting.sections.kernels import COPY, class_of
 from lmperf.reporting.sections.steps import (
     AUTOCAST,
     CELL,
+    SDPA_GRAPH,
     STEM,
     STEP,
     WAYS,
@@ -30,11 +31,13 @@ from lmperf.reporting.words import NotMeasured, Range, absent, sig
 from lmperf.statistics import FASTER, SAME, SLOWER, UNRESOLVED
 from lmperf.transformer.rungs import FLOAT8, RUNGS, STEPS_ALONE, Rung, rung_below
 
-HIDDEN = "hidden"
+MIXED = "mixed"
+# The GPU's time of a step has changed or is the same, beyond or within these fractions.
+CHANGED, UNCHANGED = 0.005, 0.02
 # Parts of a bar: time in which the device works, and in which it waits for the CPU.
 WORKING, WAITING = "busy", "waiting for the CPU"
 # Rungs whose times stand in the tables of what to run.
-IN_FIRST_TABLES = {"graph", "bf16_graph"}
+IN_FIRST_TABLES = {"fused_graph", "graph", "bf16_graph"}
 ALONE = [rung.name for rung in RUNGS if rung.implementation in STEPS_ALONE]
 
 
@@ -113,8 +116,10 @@ class Ladder(Section):
 
     @property
     def gain(self) -> Range:
-        """How many times as fast as the lowest rung the fastest one is, over the sizes."""
-        return Range.of(1 / pd.DataFrame(self._relative()).groupby("size")["relative"].min())
+        """How many times as fast as the lowest rung the fastest one is, over `gained`."""
+        rows = having(self.frame[self.frame["state"].isna()], size=self.gained)
+        lowest = having(rows, rung=RUNGS[0].name).groupby("size")["ms"].min()
+        return Range.of(lowest / rows.groupby("size")["ms"].min())
 
     @cached_property
     def gained(self) -> list[str]:
@@ -145,14 +150,18 @@ class Ladder(Section):
         return having(found, context_length=[*self.frame["context_length"].unique()])
 
     def verdict(self, rung: Rung) -> str:
-        """faster, slower or same: of most resolved comparisons; HIDDEN: all of its steps wait.
+        """faster, slower, same or MIXED: of the GPU's time, which no host changes, at all sizes.
 
-        Larger batches count, too. Raises NotMeasured without a comparison.
+        Without a GPU that of most resolved comparisons. Larger batches count, too. Raises
+        NotMeasured without a comparison.
         """
         found = self.over_below(rung)
         found = some(found, f"{rung.name} was not measured beside the rung below it")
-        if found["waits"].all():
-            return HIDDEN
+        if self.evidence.is_cuda and found["device_ms"].notna().any():
+            low, _, high = self.busy_over_below(rung)
+            if low > CHANGED or high < -CHANGED:
+                return SLOWER if low > 0 else FASTER
+            return SAME if max(-low, high) < UNCHANGED else MIXED
         counts = found["verdict"].value_counts()
         resolved = sum(counts.get(one, 0) for one in (FASTER, SLOWER, SAME))
         most = next((one for one in (FASTER, SLOWER) if 2 * counts.get(one, 0) > resolved), SAME)
@@ -173,6 +182,11 @@ class Ladder(Section):
         longer = found["device_ms"] > 1.02 * found["device_ms_base"]
         by_launches = (found["ratio"] < 1) & ~longer
         return bool(by_launches.all() and (found["ratio"] < 1 / (1 + found["floor"])).any())
+
+    def adds_launches(self, rung: Rung) -> bool:
+        """Whether every step has more kernels to launch than the rung below."""
+        found = self.over_below(rung)
+        return bool((found["launches"] > found["launches_base"]).all())
 
     def ends_waiting(self, rung: Rung) -> bool:
         """Whether the rung below a graph waits somewhere, but the graph nowhere."""
@@ -199,17 +213,21 @@ class Ladder(Section):
     # The figure.
 
     def bars(self, words: dict[str, str]) -> list[dict]:
-        """Bars relative to float32, in panels of a size.
+        """Bars in ms, in panels of a size; on a GPU without float32, and with SDPA in a graph.
 
-        words: name of a rung -> name of its bar.
+        A size of a single rung has no panel.
+        words: name of a rung, or of SDPA in a graph -> name of its bar.
         """
-        return [record for row in self._relative() for record in _bar(row, words[row["rung"]])]
-
-    def _relative(self) -> Iterator[dict]:
-        for size in self.gained:
-            rows = having(self.frame[self.frame["state"].isna()], size=size)
-            base = having(rows, rung=RUNGS[0].name)["ms"].iloc[0]
-            yield from rows.assign(relative=rows["ms"] / base).to_dict("records")
+        rows = self.frame[self.frame["state"].isna()]
+        if self.evidence.is_cuda:
+            rows = rows[rows["rung"] != RUNGS[0].name]
+        rows = rows[rows.groupby("size")["rung"].transform("nunique") > 1]
+        if self.evidence.is_cuda:
+            peer = having(usual(self.evidence), way=[SDPA_GRAPH], size=[*rows["size"].unique()])
+            peer = peer[peer["state"].isna()]
+            rows = pd.concat([rows, peer.assign(rung=peer["implementation"])])
+        rows = sorted_for_reading(rows, ["size"])
+        return [bar for row in rows.to_dict("records") for bar in _bar(row, words[row["rung"]])]
 
 
 def _bases(cell: tuple[tuple, pd.DataFrame]) -> pd.Series:
@@ -229,8 +247,7 @@ def _bar(row: dict, line: str) -> Iterator[dict]:
     lengths = {WORKING: min(share, 1.0), WAITING: max(1 - share, 0.0)}
     drawn = [name for name, length in lengths.items() if length > 0]
     for name in drawn:
-        length = lengths[name] * row["relative"]
+        length = lengths[name] * row["ms"]
         end = f"{sig(row['ms'])} ms" if name == drawn[-1] else ""
-        value = f"{sig(lengths[name] * row['ms'])} ms"
         bar = {"panel": row["size"], "line": line, "name": name}
-        yield {**bar, "y": length, "value": value, "end": end}
+        yield {**bar, "y": length, "value": f"{sig(length)} ms", "end": end}

@@ -12,7 +12,7 @@ import pandas as pd
 from lmperf.benchmarks import load, stems
 from lmperf.reporting.evidence import WITHHELD, some
 from lmperf.reporting.sections import Section
-from lmperf.reporting.sections.steps import GRAPH, GRAPH_NARROW, usual
+from lmperf.reporting.sections.steps import steps
 from lmperf.reporting.words import Count, NotMeasured, listed
 
 # The instructions of a processor, by the last words of its name, that it does not have.
@@ -131,12 +131,16 @@ class Report(Section):
         return max(1, *gpus)
 
     @cached_property
-    def throttled(self) -> pd.Series:
-        """The largest graph that draws the power limit back to back, below its usual clock."""
-        rows = usual(self.evidence)
-        rows = rows[rows["state"].isna() & rows["way"].isin([GRAPH, GRAPH_NARROW])]
-        rows = rows[self.evidence.throttled(rows)]
-        return some(rows, "no graph runs below its usual clock at the power limit").iloc[-1]
+    def throttled(self) -> pd.DataFrame:
+        """The graphs that draw the power limit back to back, below their usual clock."""
+        rows = self.graphs[self.evidence.throttled(self.graphs)]
+        return some(rows, "no graph runs below its usual clock at the power limit")
+
+    @cached_property
+    def graphs(self) -> pd.DataFrame:
+        """The train steps that ran as a CUDA graph."""
+        rows = steps(self.evidence)
+        return rows[rows["state"].isna() & rows["implementation"].str.contains("graph")]
 
     def signed(self, sign: str) -> Count:
         """How many rows have a sign."""

@@ -34,6 +34,8 @@ class Way(NamedTuple):
     @property
     def words(self) -> str:
         """The way for a reader: ``eager TF32``; ``bf16 autocast, compiled by block``."""
+        if self.dtype == NARROW and self in _RUNGS:  # they need no bf16 copies
+            return implementation_words(_RUNGS[self])
         numerics = dtype_words(self.dtype, CELL)
         if self.implementation == EAGER:
             return f"{EAGER} {numerics}"
@@ -43,6 +45,8 @@ class Way(NamedTuple):
 GRAPH, GRAPH_NARROW = Way("graph", AUTOCAST), Way("graph", NARROW)
 FUSED, FUSED_NARROW = Way("fused_blocks", AUTOCAST), Way("fused_blocks", NARROW)
 SDPA, SDPA_GRAPH = Way("sdpa_compiled_blocks", AUTOCAST), Way("sdpa_graph", AUTOCAST)
+# The graphs that differ from another one in kernels alone, or in bf16 copies alone.
+FUSED_GRAPH, SDPA_COPIES = Way("fused_graph", AUTOCAST), Way("sdpa_copies_graph", AUTOCAST)
 WAYS = {rung.name: Way(rung.implementation, rung.dtype) for rung in (*RUNGS, *FLOAT8)}
 _RUNGS = {way: name for name, way in WAYS.items()}
 

@@ -12,13 +12,15 @@ from lmperf.reporting.evidence import having, matching, some, sorted_for_reading
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.sections.steps import (
+    AUTOCAST,
     FUSED,
+    FUSED_GRAPH,
     GRAPH,
     GRAPH_NARROW,
     NARROW,
     SDPA,
+    SDPA_COPIES,
     SDPA_GRAPH,
-    WAYS,
     Way,
     beside,
     compared,
@@ -35,9 +37,9 @@ SIMPLEST = (
     *("eager", "compiled", "compiled_blocks"),
     *("sdpa", "sdpa_compiled", "sdpa_compiled_blocks"),
     *("triton", "triton_compiled", "triton_compiled_blocks"),
-    *("fused_loss", "fused_blocks", "sdpa_graph", "graph"),
+    *("fused_loss", "fused_blocks", "sdpa_graph", "fused_graph", "sdpa_copies_graph", "graph"),
 )
-COLUMNS = (SDPA, SDPA_GRAPH, GRAPH)  # of the times on a GPU
+COLUMNS = (SDPA, SDPA_GRAPH, FUSED_GRAPH, SDPA_COPIES, GRAPH)  # of the times on a GPU
 CLOSE = 0.02  # a recipe that takes at most this much longer is as good as the fastest
 
 
@@ -184,10 +186,11 @@ class WhatToRun(Section):
 
     @cached_property
     def lines(self) -> Rows:
-        """The steps with float32 weights; `fastest`, `held` and `larger` are those of a line.
+        """The steps with float32 weights; `fastest`, `held`, `busy`, `larger` are those of a line.
 
-        `held` is the step whose peak is shown, which does not depend on the CPU; `larger` has the
-        best larger batch. `shown` is the way in words.
+        `held` is the step whose peak is shown, which does not depend on the CPU; `busy` is SDPA,
+        compiled, whose device_ms is known if it waits; `larger` has the best larger batch. `shown`
+        is the way in words.
         """
         shown, failed = self.shown, self.steps[self.steps["state"].notna()]
         parts = [
@@ -197,6 +200,10 @@ class WhatToRun(Section):
         ]
         if self.evidence.is_cuda:
             parts.append(failed[failed["way"].isin(COLUMNS)])
+            busy = having(shown, way=[SDPA])
+            device_ms = busy["device_ms"].where(busy["waits"])
+            busy = busy.assign(implementation="busy", device_ms=device_ms, waits=False)
+            parts.append(busy)
             parts.append(self.best_larger.assign(implementation="larger", of_peak=np.nan))
         return self.rows("", in_reading_order(parts))
 
@@ -208,25 +215,26 @@ class WhatToRun(Section):
         known = self.wide[self.wide["peak_gib"].notna()]
         return known.sort_values("ms", kind="stable").drop_duplicates("size")
 
-    @cached_property
-    def fused_over_sdpa(self) -> pd.DataFrame:
-        """The fused graph beside SDPA, compiled, in a graph, where neither waits for the CPU."""
-        found = beside(self.evidence, GRAPH, SDPA_GRAPH)
-        return some(found[~found["waits"]], "no size has both graphs")
+    def over(self, base: str, ours: str = "graph", larger: bool = False) -> pd.DataFrame:
+        """The steps of an implementation beside those of another one, if neither waits for the CPU.
+
+        Both have float32 weights under autocast. larger: of larger batches than the table's.
+        """
+        rows = self.larger if larger else self.valid
+        found = compared(self.evidence, Way(ours, AUTOCAST), Way(base, AUTOCAST))
+        found = found[found.index.isin(rows.index) & ~found["waits"]]
+        return some(found, f"{ours} was not measured beside {base}, or one of them waits")
 
     @property
-    def copies(self) -> pd.Series:
-        """The largest size at which the fused graph is faster, with times of the GPU.
+    def without_graph(self) -> pd.DataFrame:
+        """SDPA, compiled, beside fused blocks, both without a graph, where it is as most often.
 
-        sdpa_ms: of SDPA in a graph. fused_ms: fused without a graph, whose AdamW writes no bf16
-        copies.
+        fused_is_faster: whether fused blocks take less time at most sizes.
         """
-        found = having(self.fused_over_sdpa, verdict=[FASTER])
-        fused = having(self.valid, way=[FUSED])
-        fused = matching(found, fused, ["size", "gpus"])["device_ms"]
-        found = found.assign(sdpa_ms=found["device_ms_base"], fused_ms=fused)
-        found = found[["size", "sdpa_ms", "fused_ms", "device_ms"]].dropna()
-        return some(found, "no size has all three, on one GPU").iloc[-1]
+        found = some(beside(self.evidence, SDPA, FUSED), "SDPA and fused blocks were not compared")
+        is_faster = found["ratio"] < 1
+        most = 2 * is_faster.sum() > len(found)
+        return found[is_faster == most].assign(fused_is_faster=most)
 
     @cached_property
     def larger(self) -> pd.DataFrame:
@@ -238,17 +246,6 @@ class WhatToRun(Section):
         rows = steps(self.evidence)
         here = matching(rows, self.valid, ["size", "context_length"])["batch"]
         return rows[rows["batch"] > here]
-
-    @property
-    def larger_alone(self) -> pd.DataFrame:
-        """The fused graph of larger batches beside compiled blocks with our attention, none of
-        which waits for the CPU without a graph."""
-        way, larger = WAYS["flash_attention"], self.larger
-        found = compared(self.evidence, GRAPH, way)
-        found = found[found.index.isin(larger.index)]
-        if larger.loc[larger["way"] == way, "waits"].any():
-            raise NotMeasured("a larger batch waits for the CPU without a graph")
-        return some(found, "no larger batch was measured with and without a graph")
 
     @property
     def timed_larger(self) -> pd.DataFrame:
