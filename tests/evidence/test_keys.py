@@ -203,13 +203,13 @@ def test_edited_code_makes_only_its_callers_stale(before, tree):
         *("end_to_end", "profiles"),
         names=[
             *("triton", "triton_compiled", "triton_compiled_blocks"),
-            *("fused_loss", "fused_blocks", "graph"),
+            *("fused_loss", "fused_blocks", "fused_graph", "graph"),
         ],
     ) | rows_of("flash_attention_check") | rows_of(
         "ladder_loss",
         names=[
             *("flash_attention", "fused_loss", "fused_blocks"),
-            *("graph", "bf16_weights", "bf16_graph"),
+            *("fused_graph", "graph", "bf16_weights", "bf16_graph"),
         ],
     ) | rows_of("leaderboard", "distributed_leaderboard", "lrpe", "lrpe_check")
 

@@ -23,7 +23,7 @@ def words(evidence, over=None):
 
 def test_implementations_are_compared_with_each_other():
     found = words(rows(("eager", 2.0), ("triton", 1.0)))
-    assert found["implementation"] == ["PyTorch", "Triton"]
+    assert found["implementation"] == ["PyTorch", "ours"]
     assert found["over.eager"] == ["–", "2.00x (2.00-2.00) faster"]
     assert found["over.triton"] == ["0.50x (0.50-0.50) slower", "–"]
 
@@ -76,5 +76,5 @@ def test_failed_check_has_its_reason_and_no_time():
     ]
     assert (
         failures(evidence.rows(STEM))
-        == "- gate failed, withheld, Triton (1 row): error 1.0e+00, bound 1.0e-01"
+        == "- gate failed, withheld, ours (1 row): error 1.0e+00, bound 1.0e-01"
     )

@@ -18,11 +18,18 @@ from lmperf.transformer.copied_linear import CopiedLinear, with_copies
 from lmperf.transformer.fused_adamw import FusedAdamW
 from lmperf.transformer.implementations import hidden_by_block
 from lmperf.transformer.model import TransformerLM, twin_of
-from lmperf.transformer.steps import FUSED_BLOCKS, GRAPH, step_maker
+from lmperf.transformer.steps import (
+    FUSED_BLOCKS,
+    FUSED_GRAPH,
+    GRAPH,
+    SDPA_COPIES_GRAPH,
+    SDPA_GRAPH,
+    step_maker,
+)
 from lmperf.transformer.training import adamw, autocast, loss_of
 
 AUTOCAST = "autocast_bfloat16"
-UNCAPTURED = replace(GRAPH, capture=None)
+UNCAPTURED, SDPA = (replace(maker, capture=None) for maker in (GRAPH, SDPA_COPIES_GRAPH))
 
 
 @pytest.fixture(autouse=True)
@@ -68,9 +75,10 @@ def gradients(model, way):
     return {"loss": loss.detach(), **{name: p.grad for name, p in model.named_parameters()}}
 
 
-def test_loss_and_gradients_are_those_of_autocast_to_the_bit():
+@pytest.mark.parametrize("maker", [UNCAPTURED, SDPA], ids=["fused", "sdpa"])
+def test_loss_and_gradients_are_those_of_autocast_to_the_bit(maker):
     plain, ours = model_of(), with_copies_of(model_of())
-    expected, found = gradients(plain, UNCAPTURED.way), gradients(ours, UNCAPTURED.way)
+    expected, found = gradients(plain, maker.way), gradients(ours, maker.way)
     for name, value in expected.items():
         is_copied = "blocks" in name and "norm" not in name
         assert found[name].dtype == (torch.bfloat16 if is_copied else torch.float32)
@@ -132,11 +140,12 @@ def test_compiled_blocks_cast_neither_and_have_the_same_gradients(monkeypatch):
     assert casts.shapes and not casts.shapes & shapes_of_copied(model)
 
 
-def test_three_steps_are_those_of_adamw_and_keep_copies_current(device="cpu"):
+@pytest.mark.parametrize("maker", [UNCAPTURED, SDPA], ids=["fused", "sdpa"])
+def test_three_steps_are_those_of_adamw_and_keep_copies_current(maker, device="cpu"):
     model, other = model_of(device), model_of(device)
-    optimizer, theirs = UNCAPTURED.prepare(AUTOCAST)(model, 1e-2), adamw(other, 1e-2)
+    optimizer, theirs = maker.prepare(AUTOCAST)(model, 1e-2), adamw(other, 1e-2)
     assert_copies_are_current(model)
-    step = UNCAPTURED.step(twin_of(model), optimizer, *tokens_of(device), AUTOCAST)
+    step = maker.step(twin_of(model), optimizer, *tokens_of(device), AUTOCAST)
     for _ in range(3):
         before = model.blocks[0].attention.qkv.copy.detach().clone()  # no node of autograd
         step()
@@ -172,7 +181,10 @@ def test_second_preparation_copies_the_weights_of_today():
     assert_copies_are_current(model)
 
 
-@pytest.mark.parametrize("maker, dtype", [(GRAPH, "tf32"), (FUSED_BLOCKS, AUTOCAST)])
+@pytest.mark.parametrize(
+    "maker, dtype",
+    [(GRAPH, "tf32"), *((maker, AUTOCAST) for maker in (FUSED_BLOCKS, FUSED_GRAPH, SDPA_GRAPH))],
+)
 def test_other_steps_leave_the_layers_of_a_model(maker, dtype):
     model = model_of()
     assert not isinstance(maker.prepare(dtype)(model, 0.0), FusedAdamW)
@@ -222,10 +234,11 @@ def test_cases_of_one_model_follow_each_other():
 
 
 @pytest.mark.gpu
-def test_replays_of_a_graph_keep_copies_current():
+@pytest.mark.parametrize("maker", [GRAPH, SDPA_COPIES_GRAPH], ids=["fused", "sdpa"])
+def test_replays_of_a_graph_keep_copies_current(maker):
     model = model_of("cuda")
-    optimizer = GRAPH.prepare(AUTOCAST)(model, 1e-2)
-    step = GRAPH.step(twin_of(model), optimizer, *tokens_of("cuda"), AUTOCAST)
+    optimizer = maker.prepare(AUTOCAST)(model, 1e-2)
+    step = maker.step(twin_of(model), optimizer, *tokens_of("cuda"), AUTOCAST)
     for _ in range(3):
         before = model.blocks[0].attention.qkv.copy.detach().clone()  # no node of autograd
         step()
@@ -235,5 +248,6 @@ def test_replays_of_a_graph_keep_copies_current():
 
 
 @pytest.mark.gpu
-def test_compiled_steps_on_a_gpu_are_those_of_adamw():
-    test_three_steps_are_those_of_adamw_and_keep_copies_current("cuda")
+@pytest.mark.parametrize("maker", [UNCAPTURED, SDPA], ids=["fused", "sdpa"])
+def test_compiled_steps_on_a_gpu_are_those_of_adamw(maker):
+    test_three_steps_are_those_of_adamw_and_keep_copies_current(maker, "cuda")

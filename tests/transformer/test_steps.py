@@ -19,7 +19,14 @@ from lmperf.transformer.graphed import Graphed, first_cause
 from lmperf.transformer.model import cross_entropy, twin_of
 from lmperf.transformer.problem import ModelProblem
 from lmperf.transformer.rungs import RUNGS, Rung
-from lmperf.transformer.steps import GRAPH, SDPA_GRAPH, StepMaker, step_maker
+from lmperf.transformer.steps import (
+    FUSED_GRAPH,
+    GRAPH,
+    SDPA_COPIES_GRAPH,
+    SDPA_GRAPH,
+    StepMaker,
+    step_maker,
+)
 from lmperf.transformer.training_loss import losses, token_stream
 
 
@@ -61,6 +68,26 @@ def test_ladder_cells_have_a_train_step_alone():
     assert benchmark.phases_of(eager) == benchmark.phases
     benchmark.phases = ("forward",)
     assert {benchmark.phases_of(case) for case in alone} == {()}
+
+
+@pytest.mark.parametrize("implementation", ["fused_graph", "sdpa_copies_graph"])
+def test_graph_of_equal_numerics_passes_the_gate_of_its_peer(implementation):
+    """Without a capture, which needs a GPU: fused blocks are there only, too."""
+    maker = replace(load("end_to_end").callable_of(implementation), capture=None)
+    dtype = "autocast_bfloat16"
+    problem = ModelProblem("for tests", 32, 2, "cpu", 0, prepare=maker.prepare(dtype))
+    inputs = problem.optimizer, problem.tokens, problem.targets, dtype
+    step = maker.step(twin_of(problem.model), *inputs)
+    assert problem.gate_run(step, dtype).passed
+
+
+def test_larger_batches_have_the_same_numerics_for_sdpa_and_ours():
+    cases = load("end_to_end").cases("gpu")
+    both = {"sdpa_compiled_blocks", "sdpa_graph", "sdpa_copies_graph", "graph"}
+    for batch, size in ((64, "0.13B"), (8, "3.4B")):
+        cell = {"size": size, "batch": batch, "dtype": "autocast_bfloat16"}
+        found = {case.implementation for case in cases if cell.items() <= case.axes.items()}
+        assert found == both
 
 
 def test_bf16_weights_need_a_step_implementation():
@@ -323,7 +350,7 @@ def test_steps_before_a_capture_leave_no_trace(monkeypatch):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", ["graph", "bf16_graph"])
+@pytest.mark.parametrize("name", ["fused_graph", "graph", "bf16_graph"])
 def test_graph_reads_new_tokens_and_counts_its_steps(name):
     problem, dtype = problem_of(name, "cuda"), rung_of(name).dtype
     step = step_of(name, problem)
@@ -344,7 +371,9 @@ def test_graph_reads_new_tokens_and_counts_its_steps(name):
     [
         (GRAPH, "autocast_bfloat16"),
         (GRAPH, "bfloat16"),
+        (FUSED_GRAPH, "autocast_bfloat16"),
         (SDPA_GRAPH, "autocast_bfloat16"),
+        (SDPA_COPIES_GRAPH, "autocast_bfloat16"),
     ],
 )
 def test_graph_trains_from_its_first_replay_on(maker, dtype):
