@@ -1,8 +1,8 @@
 """The ladder: train steps (rungs), each of which adds one technique to a rung below it.
 
-A CUDA graph first runs the step with float32 weights as it is; then AdamW also writes bf16 copies of
-them, whose gradients stay bf16. bf16 weights stand without a graph, for devices that have none, and
-with one.
+A CUDA graph first runs the step with float32 weights as it is; then AdamW also writes bf16 copies
+of them, whose gradients stay bf16. bf16 weights stand without a graph, for devices that have none,
+and with one.
 
 A rung is a cell of the benchmark `end_to_end`, which times the rungs of one size, context and batch
 in turn; `ladder_loss` trains each rung on the same tokens. To add a rung, add it to `RUNGS` and its

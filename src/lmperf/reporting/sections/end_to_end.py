@@ -21,7 +21,6 @@ from lmperf.reporting.sections.steps import (
     CELL,
     EAGER,
     FLOAT32,
-    GRAPH_NARROW,
     NARROW,
     STEM,
     STEP,
@@ -51,10 +50,10 @@ class EndToEnd(Section):
 
     @property
     def lines(self) -> Rows:
-        """All rows; the graph with bf16 weights, which has no bf16 copies, by its name as a rung."""
+        """All rows; the graph with bf16 weights, which needs no copies, by its name as a rung."""
         rows = self.every.frame
-        is_rung = (rows["dtype"] == NARROW) & (rows["implementation"] == GRAPH_NARROW.implementation)
-        names = rows["implementation"].mask(is_rung, "bf16_graph")
+        is_graph = (rows["dtype"] == NARROW) & (rows["implementation"] == "graph")
+        names = rows["implementation"].mask(is_graph, "bf16_graph")
         return self.every.kept(rows.assign(implementation=names))
 
     @cached_property

@@ -163,12 +163,13 @@ class FlashAttention(Section):
         """The rows of the first page's table: ours first, plain PyTorch last.
 
         The others are between them, the fastest at the longest rows first. `shape`: width and
-        length in words; those of the models come first.
+        length in words, the shortest first: those of the models.
         """
         longest = self.longest.frame
         rows = pd.concat([self.of_models.frame, longest])
         rows = rows[~rows.index.duplicated()]
         rows = rows[rows["implementation"] != "sdpa_efficient"]  # the slowest of three backends
+        rows = sorted_for_reading(rows, ["seq_len", "d_head"])
         both = having(longest, phase="forward_backward").set_index("implementation")["ms"]
         place = rows["implementation"].map(both).mask(rows["implementation"] == PLAIN, np.inf)
         place = place.mask(rows["implementation"] == self.ours, 0)
