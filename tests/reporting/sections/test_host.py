@@ -41,3 +41,14 @@ def test_sentences_on_waiting_rest_on_no_loaded_step():
     )
     assert "At small, a step takes 150 µs a kernel (bf16 autocast, SDPA, compiled by" in said
     assert "of 20.0" not in said and "With bf16 weights a CUDA graph" not in said
+
+
+@pytest.mark.parametrize(("gpu", "where"), [("GPU-1", " took"), ("GPU-2", " on another GPU took")])
+def test_what_a_second_process_took_is_said_beside_the_wait(gpu, where):
+    first = sdpa(20.0, "0.13B", waits=True, device_ms=9.0)
+    again = first | {"rounds_ms": "15.0;15.0", "median_ms": "15.0", "gpus": gpu}
+    of = planted.evidence(first, again={"end_to_end": [again]})
+    said = planted.page("report", of).text
+    assert "what the first table shows beyond the GPU's time is this host's." in said
+    assert f"A second process{where} 15.0 instead of 20.0 ms at small." in said
+    assert "A second process" not in text(first)
