@@ -129,10 +129,9 @@ class FlashAttention(Section):
             raise NotMeasured("no peer of our kernel ran")
         return found
 
-    def gain(self, phase: str, rows: Rows | None = None) -> Gain:
-        """The speed-up of our kernel over the best peer in a phase of some rows, the longest."""
-        rows = self.longest if rows is None else rows
-        return rows.where(implementation=self.ours, phase=phase).over(self.peer)
+    def gain(self, phase: str) -> Gain:
+        """The speed-up of our kernel over the best peer in the longest rows of a phase."""
+        return self.longest.where(implementation=self.ours, phase=phase).over(self.peer)
 
     @property
     def gains(self) -> list[Gain]:
