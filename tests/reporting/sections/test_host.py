@@ -2,7 +2,7 @@
 
 import planted
 import pytest
-from planted_steps import AUTOCAST, rung, sdpa, step
+from planted_steps import rung, sdpa
 
 from lmperf.reporting.sections import section
 
@@ -13,19 +13,6 @@ def host(*rows):
 
 def text(*rows):
     return planted.page("report", planted.evidence(*rows)).text
-
-
-@pytest.mark.parametrize(
-    ("ms", "waits", "gains"), [(18.0, True, 1), (18.5, True, 0), (10.0, False, 0)]
-)
-def test_graph_gains_beyond_ten_percent_where_a_step_waits(ms, waits, gains):
-    assert len(host(rung("bf16_weights", 20.0, waits=waits), rung("bf16_graph", ms)).gains) == gains
-
-
-def test_graph_of_the_largest_size_is_beside_sdpa():
-    graph = step("0.97B", AUTOCAST, "sdpa_graph", 19.8)
-    said = "the GPU is the limit: 19.8 ms in a graph, 20.0 without (SDPA, compiled)."
-    assert said in text(sdpa(15.0, "0.13B", waits=True), sdpa(20.0), graph)
 
 
 def test_no_step_waits_where_all_are_graphs():
@@ -40,7 +27,7 @@ def test_sentences_on_waiting_rest_on_no_loaded_step():
         *rows, rung("bf16_weights", 20.0, waits=True, marks="loaded"), rung("bf16_graph", 5)
     )
     assert "At small, a step takes 150 µs a kernel (bf16 autocast, SDPA, compiled by" in said
-    assert "of 20.0" not in said and "With bf16 weights a CUDA graph" not in said
+    assert "of SDPA, compiled, at small, what" in said
 
 
 @pytest.mark.parametrize(("gpu", "where"), [("GPU-1", " took"), ("GPU-2", " on another GPU took")])

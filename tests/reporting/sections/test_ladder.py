@@ -87,16 +87,6 @@ def test_more_kernels_to_launch_are_said():
         assert said in planted.page("report", planted.evidence(*rows, more)).text
 
 
-def test_verdict_needs_most_resolved_comparisons():
-    def tf32(ms, size):
-        return rung("tf32", ms, size, device_ms=None)
-
-    rows = [rung("float32", 100.0, size, device_ms=None) for size in (SMALL, "0.42B", LARGE)]
-    rows += [tf32(50.0, SMALL), tf32(100.0, "0.42B")]
-    assert ladder(*rows).verdict(TF32) == "same"
-    assert ladder(*rows, tf32(50.0, LARGE)).verdict(TF32) == "faster"
-
-
 def test_gain_is_of_the_whole_ladder():
     rows = [rung("float32", 100.0, size) for size in ("0.13B", "0.97B")]
     made = ladder(*rows, rung("bf16_graph", 10.0, "0.13B"), rung("bf16_graph", 8.0, "0.97B"))
@@ -146,15 +136,10 @@ def test_copies_have_a_line_of_their_own_where_the_graph_without_them_was_measur
     assert "are not cast (GPU time -10.0 %) |" in text
 
 
-def test_size_whose_ends_ran_on_two_gpus_is_named():
+def test_gain_is_of_sizes_whose_ends_ran_on_one_gpu():
     rows = [rung("float32", 100.0), rung("bf16_graph", 10.0), rung("float32", 10.0, SMALL)]
-    page = planted.page(
-        "report", planted.evidence(*rows, rung("bf16_graph", 1.0, SMALL, gpus="2", together="two"))
-    )
-    assert (
-        "10.0 times as fast at large.** No GPU ran the first and the last step of small."
-        in page.text
-    )
+    rows.append(rung("bf16_graph", 1.0, SMALL, gpus="2", together="two"))
+    assert "10.0 times as fast at large.**" in page(*rows).text
 
 
 # Table E6.

@@ -81,7 +81,7 @@ def test_throttled_step_is_slow_at_the_power_limit(watts, mhz, throttled):
     made = report(row, facts=planted.H200 | {"clock_sm_mhz": 1980})
     if throttled:
         assert made.throttled["size"].to_list() == ["large"]
-        said = "(700 W), 1 of 1 CUDA graph run below the usual clock, at 1,500 MHz."
+        said = "At the power limit (700 W) the clock of 1 CUDA graph falls to 1,500 MHz."
         assert said in page(row, facts=planted.H200 | {"clock_sm_mhz": 1980}).text
         return
     with pytest.raises(NotMeasured):

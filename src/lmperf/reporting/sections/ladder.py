@@ -28,7 +28,7 @@ from lmperf.reporting.sections.steps import (
     usual,
 )
 from lmperf.reporting.words import NotMeasured, Range, absent, sig
-from lmperf.statistics import FASTER, SAME, SLOWER, UNRESOLVED
+from lmperf.statistics import FASTER, SAME, SLOWER
 from lmperf.transformer.rungs import FLOAT8, RUNGS, STEPS_ALONE, Rung, rung_below
 
 MIXED = "mixed"
@@ -130,15 +130,6 @@ class Ladder(Section):
             raise NotMeasured("no size has both ends of the ladder")
         return in_order("size", whole["size"])
 
-    @property
-    def without_common_gpu(self) -> list[str]:
-        """The sizes that are not compared because no GPU ran the lowest and the fastest rung."""
-        ends = [self.rungs[0].name, self.rungs[-1].name]
-        rows = having(self.frame[self.frame["holds"]], rung=ends)
-        gpus = rows.groupby("size")["gpus"].nunique()
-        found = {*gpus.index[gpus > 1]} - {*self.gained}
-        return in_order("size", some(found, "all sizes are compared"))
-
     # What a rung gains over the one below it.
 
     def over_below(self, rung: Rung) -> pd.DataFrame:
@@ -152,8 +143,8 @@ class Ladder(Section):
     def verdict(self, rung: Rung) -> str:
         """faster, slower, same or MIXED: of the GPU's time, which no host changes, at all sizes.
 
-        Without a GPU that of most resolved comparisons. Larger batches count, too. Raises
-        NotMeasured without a comparison.
+        Without a GPU that of the step's time. Larger batches count, too. Raises NotMeasured without
+        a comparison.
         """
         found = self.over_below(rung)
         found = some(found, f"{rung.name} was not measured beside the rung below it")
@@ -162,10 +153,7 @@ class Ladder(Section):
             if low > CHANGED or high < -CHANGED:
                 return SLOWER if low > 0 else FASTER
             return SAME if max(-low, high) < UNCHANGED else MIXED
-        counts = found["verdict"].value_counts()
-        resolved = sum(counts.get(one, 0) for one in (FASTER, SLOWER, SAME))
-        most = next((one for one in (FASTER, SLOWER) if 2 * counts.get(one, 0) > resolved), SAME)
-        return most if resolved else UNRESOLVED
+        return Gain(found).verdict
 
     def busy_over_below(self, rung: Rung) -> Range:
         """The change of the GPU's busy time from the rung below, as a fraction."""
@@ -222,10 +210,9 @@ class Ladder(Section):
         if self.evidence.is_cuda:
             rows = rows[rows["rung"] != RUNGS[0].name]
         rows = rows[rows.groupby("size")["rung"].transform("nunique") > 1]
-        if self.evidence.is_cuda:
-            peer = having(usual(self.evidence), way=[SDPA_GRAPH], size=[*rows["size"].unique()])
-            peer = peer[peer["state"].isna()]
-            rows = pd.concat([rows, peer.assign(rung=peer["implementation"])])
+        peer = having(usual(self.evidence), way=[SDPA_GRAPH], size=[*rows["size"].unique()])
+        peer = peer[peer["state"].isna()]
+        rows = pd.concat([rows, peer.assign(rung=peer["implementation"])])
         rows = sorted_for_reading(rows, ["size"])
         return [bar for row in rows.to_dict("records") for bar in _bar(row, words[row["rung"]])]
 

@@ -133,14 +133,10 @@ class Report(Section):
     @cached_property
     def throttled(self) -> pd.DataFrame:
         """The graphs that draw the power limit back to back, below their usual clock."""
-        rows = self.graphs[self.evidence.throttled(self.graphs)]
-        return some(rows, "no graph runs below its usual clock at the power limit")
-
-    @cached_property
-    def graphs(self) -> pd.DataFrame:
-        """The train steps that ran as a CUDA graph."""
         rows = steps(self.evidence)
-        return rows[rows["state"].isna() & rows["implementation"].str.contains("graph")]
+        rows = rows[rows["state"].isna() & rows["implementation"].str.contains("graph")]
+        rows = rows[self.evidence.throttled(rows)]
+        return some(rows, "no graph runs below its usual clock at the power limit")
 
     def signed(self, sign: str) -> Count:
         """How many rows have a sign."""
