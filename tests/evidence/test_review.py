@@ -130,15 +130,18 @@ def test_name_of_another_machine_is_refused(measure, tmp_path):
 def test_reason_to_publish_holds_for_these_rows_only(measure, tmp_path):
     project = measure(lambda *_: {"status": "crash", "reason": "so"})
     reviewed = review(project, "here")
-    assert reviewed.anyway == ""
+    assert reviewed.tally == ["failed: 4 (attention 4)"] and not reviewed.reason
     with pytest.raises(UserError, match="--anyway"):
         reviewed.allow(project.directory, " ")
     reviewed.allow(project.directory, " a known fault ")
-    assert review(project, "here").anyway == "failed 4; a known fault"
+    allowed = review(project, "here")
+    assert allowed.is_allowed and allowed.reason == "a known fault"
     assert json.loads((project.directory / FILE).read_text())["anyway"]["reason"] == "a known fault"
-    assert review(project_of(tmp_path, attention(32, 64, 96)), "here").anyway == ""
+    further = review(project_of(tmp_path, attention(32, 64, 96)), "here")
+    assert not further.is_allowed and further.reason == "a known fault"
+    assert further.tally == ["failed: 4 (attention 4)", "missing: 2 (attention 2)"]
     record(project, project.plan("attention"))
-    assert review(project_of(tmp_path, attention(32, 64)), "here").anyway
+    assert review(project_of(tmp_path, attention(32, 64)), "here").is_allowed
 
 
 def test_other_machine_needs_its_own_benchmarks(tmp_path):

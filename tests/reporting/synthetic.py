@@ -159,7 +159,8 @@ def machine() -> Evidence:
     other = planted.evidence(*ceilings(), *steps(), machine="other", facts=planted.CPU)
     stale = frozenset(row["key"] for row in rows[::25])
     more = {"again": again, "others": [other], "stale": stale, "damaged": {"host": "cut off"}}
-    return planted.evidence(*rows, anyway="a rented host", facts=ranks.TWO_H200, **more)
+    more |= {"faults": ["stale: 4 (attention 4)"], "anyway": "a rented host"}
+    return planted.evidence(*rows, facts=ranks.TWO_H200, **more)
 
 
 def rendered() -> dict[str, str]:

@@ -89,10 +89,18 @@ def test_step_waits_if_the_host_takes_its_time(values, waits):
     assert frame(step).iloc[0]["waits"] == waits
 
 
-def test_signs_are_capped_loaded_and_stale():
-    marks = row("end_to_end", 10.0, marks="settings;loaded;capped", key="k")
-    one = frame(marks, stale=frozenset(["k"])).iloc[0]
-    assert one["signs"] == ("capped", "loaded", "stale") and not one["holds"]
+@pytest.mark.parametrize(
+    ("marks", "stale", "signs"),
+    [
+        ("settings;capped", "", ("capped",)),
+        ("loaded", "", ("loaded",)),
+        ("", "k", ("stale",)),
+        ("settings;loaded;capped", "k", ("capped", "loaded", "stale")),
+    ],
+)
+def test_loaded_and_stale_rows_do_not_hold(marks, stale, signs):
+    one = frame(row("end_to_end", 10.0, marks=marks, key="k"), stale=frozenset([stale])).iloc[0]
+    assert one["signs"] == signs and one["holds"] == (signs == ("capped",))
 
 
 @pytest.mark.parametrize(("pairs", "floor"), [(3, 0.12), (2, ASSUMED_FLOORS[KERNEL])])

@@ -40,7 +40,9 @@ def hostile(text: str, machine: str) -> Evidence:
             row |= {"implementation": text} if row["implementation"] == "compiled" else {}
             row |= {"status": "crash"} if number % 7 == 0 else {}
             row |= {"name": row["name"] + text} if stem == "profiles" else {}
-    return Evidence(machine, facts | {text: text}, raw, damaged={"memory": text}, anyway=text)
+    return Evidence(
+        machine, facts | {text: text}, raw, {"memory": text}, faults=[text], anyway=text
+    )
 
 
 @pytest.fixture(scope="module")

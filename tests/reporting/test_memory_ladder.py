@@ -62,6 +62,12 @@ def test_table_needs_two_peaks(rungs_shown, says):
     assert ('alt="Memory of a train step"' in page) == says and 'alt=""' not in page
 
 
+def test_figure_has_one_size():
+    small = rungs(SAVING | {"float32": 1000}, size="0.13B")
+    found = ladder(*small, *rungs(SAVING), *rungs({"autocast": 9000, "graph": 9000}, size="8.1B"))
+    assert {bar["end"] for bar in found.bars if "end" in bar} == {"9.77", "6.84", "4.88"}
+
+
 def test_cell_has_two_peaks_of_the_table():
     rest = rungs(dict.fromkeys(("graph", "bf16_graph", "fused_blocks"), 1024))
     two = rungs(dict.fromkeys(("float32", "autocast"), 1024), context_length=512)

@@ -124,6 +124,15 @@ def test_labels_of_lines_do_not_overlap(last, label):
     assert [one["label"] for one in values if one["end"]] == [last - 1, label]
 
 
+def test_line_of_one_length_is_no_figure(tmp_path):
+    text = 'Times: {{ line_chart("T", rows("attention").frame, "seq_len", "ms", ("n", "ms")) }}.'
+    (tmp_path / "our_question.md.j2").write_text(text)
+    rows = [row("attention", 1.0, seq_len=n, phase="forward") for n in (256, 512)]
+    for some, figures_ in ((rows[:1], 0), (rows, 1)):
+        made = page("our_question", evidence(*some), own=tmp_path)
+        assert len(made.figures) == figures_ and made.text.startswith("Times: ")
+
+
 def test_figure_has_the_same_bytes_after_another_one():
     frame = pd.DataFrame({"implementation": "eager", "x": [1, 2], "y": [1.0, 2.0]})
     spec = figures.line_chart("A title", frame, "x", "y", ("x", "y"))

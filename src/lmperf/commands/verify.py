@@ -38,7 +38,7 @@ def verify(project: Project, machines: tuple[str, ...], every: bool, verbose: bo
 def print_causes(project: Project, machines: Sequence[str], verbose: bool = False) -> int:
     """Print why machines fail `verify`, what else is worth knowing, and the verdict.
 
-    Rows that are not right are no cause where they are published all the same (`Review.anyway`).
+    Rows that are not right are no cause where they are published all the same (`is_allowed`).
     Returns the number of causes.
     """
     from lmperf.evidence.review import OF_ROWS, OOM, causes, review
@@ -56,7 +56,7 @@ def print_causes(project: Project, machines: Sequence[str], verbose: bool = Fals
         for cause in reviewed.of_kinds([OOM]):
             for line in cause.lines if verbose else [str(cause)]:
                 print(f"verify: {line}")  # no fault
-        if reviewed.anyway:
+        if reviewed.is_allowed:
             allowed = True
             found = [cause for cause in found if cause.kind not in OF_ROWS]
         lines += [line for cause in found for line in (cause.lines if verbose else [str(cause)])]

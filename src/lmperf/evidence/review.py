@@ -5,7 +5,7 @@ Imports no torch, so that a machine without torch can render and verify a report
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -101,16 +101,19 @@ class Review:
         return [cause for kind in kinds for cause in self.faults if cause.kind == kind]
 
     @property
-    def anyway(self) -> str:
-        """What is wrong with rows that are published all the same, and why; empty if neither."""
-        known = self.facts.get("anyway")
-        if not known or known.get("of") != self._digest:
-            return ""
-        numbers: Counter[str] = Counter()
-        for cause in self.of_kinds(OF_ROWS):
-            numbers[cause.kind] += len(cause.names)
-        words = ", ".join(f"{kind} {n:,}" for kind, n in numbers.items())
-        return f"{words}; {known['reason']}"
+    def reason(self) -> str:
+        """Why rows are published although they are not right; empty if nobody gave a reason."""
+        return (self.facts.get("anyway") or {}).get("reason", "") if self.tally else ""
+
+    @property
+    def is_allowed(self) -> bool:
+        """Whether the reason was given for exactly the rows that are not right."""
+        return bool(self.reason) and self.facts["anyway"].get("of") == self._digest
+
+    @property
+    def tally(self) -> list[str]:
+        """One line per kind of fault of the rows, which the write-up shows."""
+        return tally(self.of_kinds(OF_ROWS))
 
     @property
     def _digest(self) -> str:
@@ -119,7 +122,7 @@ class Review:
     def allow(self, directory: Path, reason: str) -> None:
         """Record in `machine.json` why rows are published although they are not right.
 
-        It holds for exactly the rows that are not right now.
+        `verify` accepts it for exactly the rows that are not right now.
 
         Raises:
             UserError: the reason is empty.

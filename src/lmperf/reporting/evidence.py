@@ -7,12 +7,12 @@ sections nor templates know these rules:
     words        the state in words
     signs        names of the signs behind a number: capped, loaded, stale
     waits        whether a step on a GPU waited for the CPU: its time is that of the host
-    holds        whether a sentence may rest on the row
+    holds        whether a sentence may rest on the row: it is neither loaded nor stale
     noise_kind   kernel, step, or step that waits for the CPU
     ms           the median time: of calls in turn, or of a train step back to back
     low_ms, high_ms   the interval of `ms`; of steps the least and greatest of ten stretches
     mean_ms, std_ms   of its rounds or stretches
-    tflops, share (of the matmul ceiling), mfu (share of the data sheet), tokens_s, peak_gib
+    tflops, share (of the matmul ceiling), mfu (share of the data sheet in bf16), tokens_s, peak_gib
     mask         causal or full
 """
 
@@ -92,7 +92,8 @@ class Evidence:
         damaged: stem, `machine` or `cost` -> why the report does not use that file.
         again: stem -> rows that were measured a second time (R1).
         cost_rows: one row for each job that measured.
-        anyway: what is wrong with rows that are published all the same, and why, in words.
+        faults: what `lmperf verify` finds wrong with the rows, a line for each kind of fault.
+        anyway: why they are published all the same, if somebody gave a reason.
         selftest: a row for each case of the self-test; None if it was not run.
         others: the evidence of the other machines in `report/`, the one with most rows first.
         traces: names of the published traces of the profiler, which pages link to.
@@ -108,6 +109,7 @@ class Evidence:
     damaged: Mapping[str, str] = field(default_factory=dict)
     again: Mapping[str, Sequence[Row]] = field(default_factory=dict)
     cost_rows: Sequence[Row] = ()
+    faults: Sequence[str] = ()
     anyway: str = ""
     selftest: pd.DataFrame | None = None
     others: Sequence[Evidence] = field(default=(), repr=False)
@@ -119,6 +121,7 @@ class Evidence:
         self.machine = foreign.taken(self.machine)
         self.facts = foreign.deep(foreign.taken, self.facts)
         self.damaged = foreign.deep(foreign.taken, dict(self.damaged))
+        self.faults = foreign.deep(foreign.taken, list(self.faults))
         self.anyway = foreign.taken(self.anyway)
 
     @classmethod
@@ -132,7 +135,8 @@ class Evidence:
             review.damaged,
             review.repeats,
             review.cost,
-            review.anyway,
+            review.tally,
+            review.reason,
             **more,
         )
 
@@ -257,10 +261,9 @@ class Evidence:
         frame = of_one_call(frame) if stem == "ceilings" else frame
         dtypes = frame.get("dtype", pd.Series(dtype=object)).dropna()
         rates = {dtype: self.peak(dtype) for dtype in dtypes.unique()}
-        sheets = {dtype: self.sheet_tflops(dtype) for dtype in dtypes.unique()}
         gpus = frame.get("ranks", pd.Series(1.0, frame.index)).fillna(1)
         frame["share"] = frame["tflops"] / dtypes.map(rates).astype(float) / gpus
-        frame["mfu"] = frame["tflops"] / dtypes.map(sheets).astype(float) / gpus
+        frame["mfu"] = frame["tflops"] / self.sheet_tflops("bfloat16") / gpus
         # The copy joins columns of one dtype, which makes every later selection of rows faster.
         return sorted_for_reading(frame, benchmark.identity).reset_index(drop=True).copy()
 
@@ -374,7 +377,7 @@ def judged(
         signs=signs,
         waits=waits,
         noise_kind=kind,
-        holds=state.isna() & ~loaded,
+        holds=state.isna() & ~loaded & ~rows["key"].isin(stale),
         ms=ms,
         mean_ms=of_row.mean(axis=1),
         std_ms=of_row.std(axis=1),

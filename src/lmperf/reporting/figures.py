@@ -20,7 +20,7 @@ import vl_convert
 
 from lmperf.names import implementation_words, in_order
 from lmperf.reporting.foreign import deep, plain
-from lmperf.reporting.words import absent, sig
+from lmperf.reporting.words import NotMeasured, absent, sig
 
 Spec = dict[str, Any]
 # vl-convert brings the first font along and lays out by it; the others are as wide.
@@ -73,7 +73,6 @@ def line_chart(
     levels: Mapping[str, float] | None = None,
     columns: int = 2,
     size: tuple[int, int] = (270, 190),
-    log: bool = False,
 ) -> Spec:
     """Lines over a logarithmic axis of lengths, in panels, and horizontal levels.
 
@@ -82,7 +81,9 @@ def line_chart(
         axes: titles of the two axes.
         panel: the name of the panel of a row.
         levels: name -> value of a dashed line in every panel.
-        log: whether the y axis is logarithmic.
+
+    Raises:
+        NotMeasured: there is a single length, which is no line.
     """
     names = in_order("implementation", rows["implementation"])
     looks = dict(zip((n for n in names if n not in LOOKS), cycle(SPARE), strict=False)) | LOOKS
@@ -103,22 +104,23 @@ def line_chart(
         for row in rows.to_dict("records")
     ]
     ticks = sorted({record["x"] for record in records})
-    known = {} if len(ticks) < 2 else levels or {}
-    known = {f"{name}: {sig(of)}": of for name, of in known.items() if not absent(of)}
+    if len(ticks) < 2:
+        raise NotMeasured(f"a line needs two values of {axes[0]}")
+    known = {f"{name}: {sig(of)}": of for name, of in (levels or {}).items() if not absent(of)}
     records += [
         {"panel": of, "name": name, "x": at, "level": value}
         for of in dict.fromkeys(record["panel"] for record in records)
         for name, value in known.items()
         for at in (ticks[0], ticks[-1])
     ]
-    _space_labels(records, log)
+    _space_labels(records)
     colours = {name: colour for name, (colour, _) in looks.items()} | dict.fromkeys(known, "grey")
     shapes = [shape for _, shape in looks.values()]
     ranges = [*shapes, *["stroke"] * len(known)]
     shape = {"field": "name", "scale": {"domain": [*colours], "range": ranges}, "legend": LEGEND}
     base = {"x": _lengths(ticks, axes[0]), "color": _colour(colours), "opacity": _chosen()}
-    scale = {"type": "log"} if log else {"zero": True}
-    axis = {"type": "quantitative", "title": axes[1], "scale": scale, "axis": {"tickCount": 5}}
+    axis = {"type": "quantitative", "title": axes[1], "scale": {"zero": True}}
+    axis |= {"axis": {"tickCount": 5}}
 
     def layer(mark: Spec, field: str, **more) -> Spec:
         return {"mark": mark, "encoding": {**base, "y": {**axis, "field": field}, **more}}
@@ -248,13 +250,6 @@ def area_chart(
     return _in_panels(title, made, {"layer": layers}, columns, size, shared)
 
 
-def stacked(title: str, *specs: Spec) -> Spec:
-    """Several charts below one another, as one figure with one title."""
-    inner = [{k: v for k, v in spec.items() if k != "title"} for spec in specs]
-    resolve = {"scale": {"color": "independent", "shape": "independent"}}
-    return {"title": _title(title), "vconcat": inner, "resolve": resolve, "spacing": 24}
-
-
 def svgs(spec: Spec) -> dict[str, str]:
     """Theme -> the figure as SVG.
 
@@ -320,12 +315,12 @@ def _in_panels(
     return {**made, "facet": facet, "columns": columns, "spec": spec, **resolve}
 
 
-def _space_labels(records: Sequence[dict], log: bool) -> None:
+def _space_labels(records: Sequence[dict]) -> None:
     """Set `label`, the height of the text behind the last point of a line, so that none overlap."""
     top = max((record.get("level", record.get("y", 0)) for record in records), default=0)
     last: dict[str, float] = {}
     for record in sorted((of for of in records if of.get("end")), key=lambda of: of["y"]):
-        lowest = last.get(record["panel"], -math.inf) + (0 if log else LABEL * top)
+        lowest = last.get(record["panel"], -math.inf) + LABEL * top
         record["label"] = last[record["panel"]] = max(record["y"], lowest)
 
 

@@ -6,7 +6,7 @@
     {{ table("F3. Title", rows, ...) }}     tables, in the format of the page
     {{ ready(table) }}                      a table that a calculation has made
     {{ every_row("softmax") }}              tables with all rows of a benchmark
-    {{ line_chart(title, rows, ...) }}      a figure; also bar and area charts, stacked
+    {{ line_chart(title, rows, ...) }}      a figure; also bar and area charts
     {% call finding() %}                    a sentence in a list; left out if its rows are missing
     {% call finding("name") %}              one that the course questions repeat:
     {{ said("lrpe", "name") }}              what findings of another page say
@@ -48,7 +48,7 @@ COLUMNS = (
     *("number", "memory", "known", "time", "rate", "over", "over_base", "mean", "text", "status"),
     *("beside", "across"),
 )
-CHARTS = ("line_chart", "bar_chart", "area_chart", "stacked")
+CHARTS = ("line_chart", "bar_chart", "area_chart")
 
 
 class Templates(Environment):
@@ -203,7 +203,7 @@ class Page:
     def _chart(self, kind: str):
         def draw(*args, name: str = "", **options) -> str:
             args = [one.drawn if isinstance(one, Rows) else one for one in args]
-            return self._figure(getattr(figures, kind)(*args, **options), name)
+            return self.part(lambda: self._figure(getattr(figures, kind)(*args, **options), name))
 
         return draw
 
@@ -213,7 +213,7 @@ class Page:
         self.figures[name] = spec
         alt = foreign.taken(" ".join(spec["title"]["text"]))
         path = f"{self.root}figures/{name}"
-        image = f'<img alt="{alt}" src="{path}-light.svg" width="100%">'
+        image = f'<img alt="{alt}" src="{path}-light.svg">'
         dark = f'<source media="(prefers-color-scheme: dark)" srcset="{path}-dark.svg">'
         picture = f"<picture>{dark}{image}</picture>"
         # An empty line ends the element, so that a caption below it is Markdown again.

@@ -78,3 +78,22 @@ def test_passes_of_two_models_are_not_compared():
     forward, backward = (step(10, phase=phase) for phase in ("forward", "backward"))
     assert "takes" in sentence(page_of(forward, backward), "Where the GPU is the limit")
     assert sentence(page_of(forward, backward | {"batch": "8"}), "Where the GPU") is None
+
+
+def test_phase_without_a_base_keeps_its_time():
+    forward = step(30, phase="forward")
+    page = page_of(step(100, dtype="float32"), step(50), forward)
+    [table] = [table for table in page.tables if table.id == "E4"]
+    shown = {cell.row for column in table.columns for cell in column.cells}
+    assert forward["key"] in shown
+
+
+def test_mfu_is_of_the_bf16_peak_on_every_line():
+    rows = section_of(step(100, dtype="float32"), step(100)).steps.frame
+    assert rows["mfu"].tolist() == [pytest.approx(10 / 989.5)] * 2
+
+
+def test_steps_that_wait_pay_nothing_back():
+    rows = [step(100), step(50, "compiled_blocks", compile_s=5, bound="host")]
+    with pytest.raises(NotMeasured):
+        section_of(*rows).pay_back  # noqa: B018

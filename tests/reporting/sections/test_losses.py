@@ -54,7 +54,15 @@ def test_graph_with_bf16_gradients_is_no_part_of_the_range():
     assert "At large, the loss of the graph with float32 weights" in text and "4.8 % above" in text
     ways = [rung(name, 10.0, LARGE) for name in ("graph", "bf16_graph")]
     text = planted.page("report", planted.evidence(*rows, *ways)).text
-    assert "the graph above, whose gradients are bf16, ends 4.8 % above it at large. So few" in text
+    assert "the graph above ends 4.8 % above it at large. So few" in text
+
+
+@pytest.mark.parametrize("is_measured", [True, False])
+def test_advice_names_a_loss_that_was_measured(is_measured):
+    ways = [rung("graph", 10.0), rung("bf16_graph", 8.0)]
+    text = planted.page("report", planted.evidence(*ways, *(runs(2.05, 2.05) * is_measured))).text
+    assert (", if your loss allows it." in text) is is_measured
+    assert ("the loss was not measured here." in text) is not is_measured
 
 
 def test_steps_trained_several_times_are_compared_by_their_means():

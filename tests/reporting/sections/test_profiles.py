@@ -98,3 +98,18 @@ def test_gpu_time_is_held_against_the_step(timer, said):
     profiles = of(case(matmul=100), [step] if timer else [])
     found = " ".join(planted.page("report/time", profiles.evidence).said)
     assert (said in found) if said else "fill" not in found
+
+
+def test_stale_profiles_are_shown_and_conclude_nothing():
+    rows = [*case(matmul=200, copy=50), *case(AUTOCAST, matmul=20, copy=40)]
+    for stale in (frozenset(), frozenset(row["key"] for row in rows)):
+        page = planted.page("report/time", planted.evidence(*rows, stale=stale))
+        assert page.tables and page.figures
+        assert bool(page.said) == ("**" in page.text) == (not stale)
+
+
+def test_float32_is_no_bar_beside_tf32():
+    profiles = of(case(matmul=600), case("tf32", matmul=200), case(AUTOCAST, matmul=50))
+    assert profiles.drawn["dtype"].tolist() == ["tf32", AUTOCAST]
+    profiles = of(case(matmul=600), case(AUTOCAST, matmul=50))
+    assert profiles.drawn["dtype"].tolist() == [SINGLE, AUTOCAST]

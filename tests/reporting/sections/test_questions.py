@@ -19,21 +19,44 @@ def of(*rows):
     return section(planted.evidence(*rows), "questions")
 
 
+def profile(**values):
+    kernel = {"table": "kernel", "name": "nvjet_tst", "instances": 145, "wall_ms": 33}
+    return planted.row("profiles", total_ms=33, **STEP | kernel | values)
+
+
 @pytest.mark.parametrize(("bound", "waits"), [("host", True), ("device", False)])
 def test_phase_waits_if_it_did_when_it_was_timed(bound, waits):
-    kernel = {"table": "kernel", "name": "nvjet_tst", "instances": 145, "wall_ms": 33}
-    profiled = planted.row("profiles", total_ms=33, **STEP | kernel)
+    profiled = profile()
     timed = planted.row("end_to_end", 30, bound=bound, **STEP)
     assert of(timed, profiled).confirmed.frame["waits"].all() == waits
 
 
-@pytest.mark.parametrize(("least_ms", "is_said"), [(39, True), (29, False)])
-def test_autocast_is_slower_beyond_the_interval_alone(least_ms, is_said):
+@pytest.mark.parametrize(("least_ms", "is_said"), [(40, True), (38, False)])
+def test_autocast_is_slower_beyond_interval_and_noise_floor(least_ms, is_said):
     half = STEP | {"dtype": "autocast_bfloat16", "bound": "host"}
-    half |= {"rounds_ms": ";".join([str(least_ms)] * 2 + ["40"] * 6)}
-    rows = planted.row("end_to_end", 30, **STEP), planted.row("end_to_end", 40, **half)
-    said = "a step takes *40.0* instead of 30.0 ms. It then waits for the CPU"
+    half |= {"rounds_ms": ";".join([str(least_ms)] * 2 + ["50"] * 6)}
+    rows = planted.row("end_to_end", 30, **STEP), planted.row("end_to_end", 50, **half)
+    said = "a step takes *50.0* instead of 30.0 ms. It then waits for the CPU"
     assert (said in planted.page("questions", planted.evidence(*rows)).text) is is_said
+
+
+def test_times_of_every_width_grow_with_the_length():
+    cell = {"batch": 8, "phase": "forward", "implementation": "eager", "dtype": "float32"}
+    times = {(64, 256): 1, (64, 1024): 15, (16, 256): 1, (16, 1024): 12}
+    rows = [
+        planted.row("attention", ms, d_head=d_head, seq_len=length, **cell)
+        for (d_head, length), ms in times.items()
+    ]
+    said = "12.0 to 15.0 times for 4 times the length (256 to 1,024, any d_head)"
+    assert said in planted.page("questions", planted.evidence(*rows)).text
+
+
+@pytest.mark.parametrize("stale", [False, True])
+def test_stale_profile_answers_nothing(stale):
+    forward = profile(phase="forward")
+    of = planted.evidence(forward, stale=frozenset([forward["key"]] if stale else ()))
+    said = "takes most time in the forward"
+    assert (said in planted.page("questions", of).text) is not stale
 
 
 def test_links_lead_to_the_headings_of_tables():

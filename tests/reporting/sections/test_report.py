@@ -56,7 +56,24 @@ def test_mfu_without_data_sheet_is_a_share_of_the_matmul():
     assert "share of 800 TFLOP/s, the fastest bf16 matmul measured here" in made.text
 
 
+def test_checks_name_what_results_were_compared_with():
+    checked = {"max_error": 0.1, "error_bound": 0.2}
+    alone = page(ok(**checked)).text
+    assert "All 1 checks passed: results against float64, within rounding." in alone
+    ranks = planted.row("distributed", 10.0, ranks=2, **checked)
+    assert "; steps of several processes against one." in page(ok(**checked), ranks).text
+
+
 # How far to trust this.
+
+
+def test_faults_are_those_of_verify_with_the_reason():
+    faults = ["missing: 12 (ceilings 12)", "stale: 26 (profiles 26)"]
+    said = "as `lmperf verify` lists it: missing: 12 (ceilings 12); stale: 26 (profiles 26)."
+    text = page(ok(), faults=faults, anyway="a rented host").text
+    assert f"{said} Published all the same: a rented host." in text
+    assert said in (text := page(ok(), faults=faults).text) and "all the same" not in text
+    assert "lmperf verify" not in page(ok()).text
 
 
 def test_jobs_that_overlap_on_other_gpus_ran_at_once():

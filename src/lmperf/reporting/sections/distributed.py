@@ -23,6 +23,7 @@ HOOKS, DDP, SHARDED, STATE = "overlapped", "ddp", "fully_sharded", "sharded_opti
 HEAD = (ONE, HOOKS, DDP, SHARDED, "fsdp2")
 FROM_LEDGER = ["communication_ms", "hidden_share", "hidden_share_low", "hidden_share_high"]
 FROM_LEDGER += ["longer", "calls"]
+WAITS = "idle, or waiting for others"  # the part of a step that neither computes nor communicates
 GROWS = 1.1  # a larger batch pays from so many times as many tokens a second on
 
 
@@ -42,7 +43,7 @@ class Distributed(Section):
     hooks, ddp, sharded, state = HOOKS, DDP, SHARDED, STATE
     # Parts of a profiled step in the figure, and their colours.
     parts = {"computation alone": "blue", "both": "green", "communication alone": "orange"}
-    parts |= {"neither": "grey"}
+    parts |= {WAITS: "grey"}
 
     @cached_property
     def steps(self) -> Rows:
@@ -166,6 +167,13 @@ class Distributed(Section):
         """The rows of the first table, at its smallest and its largest batch."""
         return self.strategies(*self.words)
 
+    @property
+    def elsewhere(self) -> Rows:
+        """The steps of the sizes that the first table leaves out, the fastest first."""
+        rows = self.steps.valid.frame
+        rows = rows[(rows["size"] != self.cell["size"]) & rows["ranks"].isin([1, self.ranks])]
+        return self.steps.kept(rows.sort_values("ms", kind="stable"))
+
     @cached_property
     def drawn(self) -> Rows:
         """The ledger of the strategies of the first table, of steps that hold, at the largest
@@ -182,11 +190,11 @@ class Distributed(Section):
                 "computation alone": row["compute_ms"] - row["hidden_ms"],
                 "both": row["hidden_ms"],
                 "communication alone": row["exposed_ms"],
-                "neither": row["idle"] * row["step_ms"],
+                WAITS: row["idle"] * row["step_ms"],
             }
             line = self.words[row["implementation"]]
             for name, ms in parts.items():
-                end = f"{sig(row['step_ms'])} ms" if name == "neither" else ""
+                end = f"{sig(row['step_ms'])} ms" if name == WAITS else ""
                 bar = {"panel": f"batch {row['batch']:g}", "line": line, "end": end}
                 made.append({**bar, "name": name, "y": max(0.0, ms), "value": f"{sig(ms)} ms"})
         return made
@@ -267,12 +275,14 @@ class Distributed(Section):
     def idlest(self) -> pd.Series:
         """The step of the first table that waits for the largest share of its time.
 
-        idle: the share that is left even if communication never runs beside computation.
+        compute_ms, communication_ms: of the profiled step. idle: the share of the timed step that
+        is left even if communication never runs beside computation.
         """
         rows = self.head.sound
         rows = rows[rows["waits"]]
-        profiled = matched(self.ledger.sound, rows)["communication_ms"].astype(float)
-        idle = 1 - (rows["device_ms"] + profiled) / rows["ms"]
+        profiled = matched(self.ledger.sound, rows)[["compute_ms", "communication_ms"]]
+        rows = rows.assign(**profiled.astype(float))
+        idle = 1 - (rows["compute_ms"] + rows["communication_ms"]) / rows["ms"]
         rows = some(rows.assign(idle=idle)[idle.notna()], "no step that waits was profiled")
         return rows.loc[rows["idle"].idxmax()]
 

@@ -28,6 +28,7 @@ from lmperf.reporting.sections.steps import (
     of_steps,
 )
 from lmperf.reporting.words import NotMeasured, Range
+from lmperf.statistics import FASTER
 
 COMPARED = ("forward", "backward", STEP)
 # How a model is run -> plain attention, SDPA and Triton in a model that is run so.
@@ -67,10 +68,10 @@ class EndToEnd(Section):
         return self.every.kept(having(self.ours, phase=STEP))
 
     def beside(self, axis: str, base: str, *others: str) -> Rows:
-        """The rows with a base and other values of an axis, in the cells and phases of both."""
+        """The rows with a base and other values of an axis, in the cells of both."""
         rows = having(self.ours, phase=list(COMPARED), **{axis: [base, *others]})
         rows = rows[rows["state"] != "unsupported"]
-        cell = [rows[name] for name in load(STEM).identity if name != axis]
+        cell = [rows[name] for name in load(STEM).identity if name not in (axis, "phase")]
         is_base = (rows[axis] == base).groupby(cell).transform("nunique")
         return self.every.kept(rows[is_base > 1])
 
@@ -119,12 +120,9 @@ class EndToEnd(Section):
 
     @cached_property
     def repaid(self) -> pd.DataFrame:
-        """Compiled steps beside eager ones, where the interval of the ratio lies above 1.
-
-        Also steps that wait for the CPU, which have no verdict.
-        """
+        """Compiled steps beside eager ones that are slower."""
         found = self._run_as(self.compiling, EAGER)
-        return found[found["low"] > 1]
+        return found[found["verdict"] == FASTER]
 
     @property
     def pay_back(self) -> Range:

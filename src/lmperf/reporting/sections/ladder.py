@@ -59,8 +59,7 @@ class Ladder(Section):
         is_alone = rows["rung"].isin(ALONE).groupby([rows[axis] for axis in CELL])
         rows = rows[is_alone.transform("any")]
         bases = pd.concat([pd.Series(dtype=object), *map(_bases, parts(rows, *CELL))])
-        sheet = self.evidence.sheet_tflops(AUTOCAST)
-        rows = rows.assign(implementation=rows["rung"], mfu=rows["tflops"] / sheet, base=bases)
+        rows = rows.assign(implementation=rows["rung"], base=bases)
         losses = self.of("losses").every.frame
         loss = matching(rows, losses, ["size", "implementation"])["loss"]
         return self.rows(STEM).kept(rows.assign(loss=loss))

@@ -92,7 +92,7 @@ class Memory(Section):
 
     def autocast(self, context: int) -> Autocast:
         """What bf16 autocast changes at a context."""
-        steps = having(self.steps.valid.frame, context_length=context)
+        steps = having(self.steps.sound, context_length=context)
         change = Range.of(steps["over_float32"])
         # At the end of a backward, where some steps peak, no copies are left.
         half = steps[steps["over_float32"].notna()]
@@ -111,7 +111,7 @@ class Memory(Section):
     def _shares(self) -> pd.DataFrame:
         """Shares of the peak of each size and batch, a column for each part and context."""
         parts = ["state_share", "activations_share"]
-        rows = self.steps.valid.where(dtype=SINGLE).frame.dropna(subset=parts)
+        rows = self.steps.where(dtype=SINGLE).sound.dropna(subset=parts)
         wide = rows.pivot_table(parts, ["size", "batch"], "context_length")
         if wide.empty or wide["state_share"].shape[1] < 2:
             raise NotMeasured("train steps of fewer than two contexts")
@@ -139,7 +139,7 @@ class Memory(Section):
 
         beyond: the part of the prediction by which the excess exceeds a cuBLAS workspace.
         """
-        rows = self.ours.valid.query("difference.notna()").frame
+        rows = self.ours.query("difference.notna()").sound
         if len(rows) < 2:
             raise NotMeasured("fewer than two predicted peaks")
         excess = rows["peak_mib"] - rows["predicted_mib"]
@@ -160,7 +160,8 @@ def with_changes(rows: pd.DataFrame) -> pd.DataFrame:
     is_ours = rows["implementation"] == OURS
     state = rows[[f"{name}_mib" for name in STATE]].sum(axis=1)
     return rows.assign(
-        holds=rows["state"].isna(),
+        # Load does not change a size.
+        holds=rows["state"].isna() & ~rows["signs"].map(lambda signs: "stale" in signs),
         difference=rows["peak_mib"] / rows["predicted_mib"] - 1,
         over_float32=(rows["peak_mib"] / single - 1).where(is_ours & (rows["dtype"] == HALF)),
         over_ours=(rows["peak_mib"] / beside - 1).where(~is_ours),

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from functools import cached_property
 
 import pandas as pd
 
 from lmperf.dtypes import dtype_of
 from lmperf.names import implementation_words, in_order
-from lmperf.reporting import figures
 from lmperf.reporting.evidence import having, some, sorted_for_reading
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
 from lmperf.reporting.sections.steps import STEM, steps
 from lmperf.reporting.tables import Quantity, memory
-from lmperf.reporting.words import GIB, NotMeasured, sig
+from lmperf.reporting.words import GIB, sig
 
 # AdamW keeps two moments of each weight, in the dtype of the weight. bf16 copies of weights count
 # as added, whether autocast makes them or AdamW.
@@ -35,6 +33,8 @@ SAVES = 0.10
 
 class MemoryLadder(Section):
     """Rungs at one context and batch, whose names stand in the column `implementation`."""
+
+    colours = {KEPT: "grey", ADDED: "violet"}
 
     @cached_property
     def every(self) -> Rows:
@@ -89,30 +89,19 @@ class MemoryLadder(Section):
         return known.index[-1], known.iloc[-1].dropna().to_dict()
 
     @property
-    def charts(self) -> list[figures.Spec]:
-        """Tensors over a train step and, below, the peaks of the rungs; what was measured of it."""
-        timeline = self.of("memory_timeline")
-        found = []
-        for made in (lambda: timeline.chart, lambda: self.chart):
-            with suppress(NotMeasured):
-                found.append(made())
-        return found
-
-    @cached_property
-    def chart(self) -> figures.Spec:
-        """A bar for each rung, a panel for each size."""
+    def bars(self) -> list[dict]:
+        """The parts of the bars of the figure: a bar for each rung, of one size."""
         rows = self.every.valid.frame.dropna(subset=["peak_gib", "kept_gib"])
-        records = []
-        for row in sorted_for_reading(rows, ["size", "implementation"]).to_dict("records"):
-            line = implementation_words(row["implementation"])
-            bar = {"panel": f"{row['size']}, context {row['context_length']:g}", "line": line}
+        rows = some(rows, "no peak is known")
+        single = having(rows, implementation="float32")
+        size = in_order("size", (single if len(single) else rows)["size"])[-1]
+        rows, made = sorted_for_reading(having(rows, size=size), ["implementation"]), []
+        for row in rows.to_dict("records"):
             parts = {KEPT: row["kept_gib"], ADDED: row["peak_gib"] - row["kept_gib"]}
-            records += [
+            bar = {"panel": "", "line": implementation_words(row["implementation"])}
+            made += [
                 {**bar, "name": name, "y": size, "value": f"{sig(size)} GiB"}
                 for name, size in parts.items()
             ]
-            records[-1]["end"] = sig(row["peak_gib"])
-        colours = {KEPT: "grey", ADDED: "violet"}
-        made = figures.bar_chart("", records, colours, "peak (GiB)", columns=3, width=150, step=18)
-        # The names of the rungs once, on the left; each size has its own axis of GiB.
-        return {**made, "resolve": {"scale": {"x": "independent"}}} if "facet" in made else made
+            made[-1]["end"] = sig(row["peak_gib"])
+        return made

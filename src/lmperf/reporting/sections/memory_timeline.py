@@ -10,7 +10,6 @@ import pandas as pd
 
 from lmperf.dtypes import dtype_of
 from lmperf.names import dtype_words, in_order
-from lmperf.reporting import figures
 from lmperf.reporting.evidence import having, some, sorted_for_reading
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
@@ -154,8 +153,11 @@ class MemoryTimeline(Section):
         ]
 
     @cached_property
-    def chart(self) -> figures.Spec:
-        """Tensors by owner over the train step of the largest size, a panel for each dtype."""
+    def areas(self) -> tuple[list[dict], dict[str, str], list[dict]]:
+        """Points, colours and rules of the figure (`figures.area_chart`).
+
+        Tensors by owner over the train step of the largest size, a panel for each dtype.
+        """
         steps = some(having(self.kind("curve"), phase=STEP), "no train step was recorded")
         steps = having(steps, size=in_order("size", steps["size"])[-1])
         dtypes = in_order("dtype", steps["dtype"])
@@ -183,8 +185,7 @@ class MemoryTimeline(Section):
                 for name, begin, end in parts
                 if end > begin
             ]
-        axes = ("allocations and releases (not time)", "tensors (GiB)")
-        return figures.area_chart("", records, colours, axes, rules, 2, (300, 190), shared=True)
+        return records, colours, rules
 
 
 def levels(curve: pd.DataFrame) -> pd.DataFrame:

@@ -22,7 +22,7 @@ from lmperf.reporting.sections.kernels import (
     class_of,
     shortened,
 )
-from lmperf.reporting.sections.steps import NARROW
+from lmperf.reporting.sections.steps import NARROW, TF32
 from lmperf.reporting.tables import Quantity, number
 from lmperf.reporting.words import NotMeasured, Range, count, percent, sig
 from lmperf.transformer.sizes import SHORT
@@ -129,11 +129,6 @@ class Profiles(Section):
             words = shown["phase"].map(phase_words)
         return self.usual.kept(shown.assign(step=pd.Categorical(words, [*dict.fromkeys(words)])))
 
-    @property
-    def has_panels(self) -> bool:
-        """Whether float32 and bf16 are shown side by side."""
-        return self.lines.frame["dtype"].nunique() > 1
-
     def step(self, **where) -> pd.Series:
         """The only case of the usual size with these values."""
         return self.usual.where(**where).one
@@ -152,7 +147,8 @@ class Profiles(Section):
     def last(self) -> pd.Series:
         """The train step with the most techniques, if possible one whose phases were profiled."""
         steps = self.usual.where(phase=STEP)
-        return (steps.where(implementation=PHASED) or steps).sound.iloc[-1]
+        steps = (steps.where(implementation=PHASED) or steps).valid.frame
+        return some(steps, "no train step was profiled").iloc[-1]
 
     @property
     def last_forward(self) -> pd.Series:
@@ -212,12 +208,15 @@ class Profiles(Section):
         )
 
     @property
-    def bars(self) -> list[dict]:
-        """The parts of the bars of the figure: a bar for each line of the first page."""
+    def drawn(self) -> pd.DataFrame:
+        """The lines that the figure shows; beside TF32 not float32, which makes others short."""
         lines = self.lines.frame
-        if self.has_panels:  # which have the dtype
-            lines = lines.assign(step=lines["implementation"].map(short_words))
-        return [part for _, line in lines.iterrows() for part in bar(line)]
+        return lines[lines["dtype"] != SINGLE] if TF32 in lines["dtype"].values else lines
+
+    @property
+    def bars(self) -> list[dict]:
+        """The parts of the bars of the figure."""
+        return [part for _, line in self.drawn.iterrows() for part in bar(line)]
 
 
 def by_class(rows: pd.DataFrame, kernels: pd.DataFrame) -> pd.DataFrame:
@@ -259,12 +258,12 @@ def short_words(implementation: str) -> str:
 
 
 def bar(line: pd.Series) -> list[dict]:
-    """The parts of the bar of a step; behind the last one its sum and the time of the step."""
+    """The parts of the bar of a step; behind the last one their sum, of the time of the step."""
     least = LEAST_DRAWN * line["busy"]
     known = {CLASSES[name].words: line[name] for name in CLASSES if line[name] > least}
-    end = f"{sig(line['busy'])} ms busy"
-    end += f", {sig(line['timer'])} ms step" if line["timer"] > line["busy"] else ""
-    shared = {"panel": dtype_words(line["dtype"]), "line": line["step"]}
+    end = f"{sig(line['busy'])} ms"
+    end += f" of {sig(line['timer'])}" if line["timer"] > line["busy"] else ""
+    shared = {"panel": "", "line": line["step"]}
     made = [
         shared | {"name": name, "y": ms, "value": f"{sig(ms)} ms, {percent(ms / line['busy'])}"}
         for name, ms in known.items()

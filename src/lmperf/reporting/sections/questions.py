@@ -80,10 +80,13 @@ class Questions(Section):
 
     @cached_property
     def slowed(self) -> pd.Series:
-        """The smallest step that waits and that autocast makes longer than float32 (`ms_base`)."""
+        """The smallest step that waits and that autocast makes longer than float32 (`ms_base`).
+
+        By more than the noise floor of such steps.
+        """
         waiting = self.of(STEM).steps.where(implementation=EAGER, dtype=AUTOCAST).query("waits")
         found = waiting.pairs(dtype=FLOAT32)
-        found = found[found["holds"] & (found["high"] < 1)]
+        found = found[found["holds"] & (found["high"] * (1 + found["floor"]) < 1)]
         return some(found, "autocast makes no step longer that waits").iloc[0]
 
     @property
@@ -153,7 +156,7 @@ class Questions(Section):
     @property
     def softmax(self) -> list[pd.Series]:
         """Softmax inside attention by dtype, of the usual size and its longest context."""
-        rows = self.of("profiles").attention.frame
+        rows = self.of("profiles").attention.sound
         rows = having(rows, name="softmax", size=usual_size(rows))
         rows = having(rows, context_length=rows["context_length"].max())
         return [row for _, row in rows.iterrows()]
@@ -169,7 +172,7 @@ class Questions(Section):
         """The float32 rows of the largest size whose allocations were recorded."""
         ours = self.of("memory").ours
         size = self.of("memory_timeline").peak.size
-        rows = some(having(ours.valid.frame, dtype=FLOAT32, size=size), "no peak of that size")
+        rows = some(having(ours.sound, dtype=FLOAT32, size=size), "no peak of that size")
         return ours.kept(having(rows, batch=rows["batch"].max()))
 
     def peaks(self, phase: str) -> pd.Series:
@@ -202,7 +205,7 @@ class Questions(Section):
     @cached_property
     def plain(self) -> pd.DataFrame:
         """Length -> ms of plain attention's forward and backward, of the usual rows."""
-        rows = self.of("attention").usual.where(implementation=EAGER).valid.frame
+        rows = self.of("attention").usual.where(implementation=EAGER).sound
         return rows.pivot_table("ms", "seq_len", "phase").reindex(columns=[*PASSES])
 
     @property
@@ -212,11 +215,18 @@ class Questions(Section):
 
     @cached_property
     def growths(self) -> list[tuple[int, int, Range]]:
-        """(length, FURTHER times as long, how many times as long both phases take), by length."""
-        times = self.plain.dropna()
+        """(length, FURTHER times as long, how many times as long both phases take), by length.
+
+        Of every width, in the other values of the usual rows.
+        """
+        plain = self.of("attention")
+        same = {name: plain.cell[name] for name in ("dtype", "batch", "causal")}
+        rows = having(plain.eager.sound, phase=[*PASSES], **same)
+        times = rows.pivot_table("ms", "seq_len", ["phase", "d_head"])
         pairs = [(n, FURTHER * n) for n in times.index if FURTHER * n in times.index]
         pairs = some(pairs, "no length that is four times another")
-        return [(a, b, Range.of(times.loc[b] / times.loc[a])) for a, b in pairs]
+        grown = {(a, b): (times.loc[b] / times.loc[a]).dropna() for a, b in pairs}
+        return [(a, b, Range.of(of)) for (a, b), of in grown.items() if len(of)]
 
     @cached_property
     def slower(self) -> Rows:
@@ -250,7 +260,7 @@ class Questions(Section):
         """The rows of the largest shape for each value; of axes and extra tokens the other one is
         least."""
         lrpe = self.of("lrpe")
-        rows = lrpe.shown.valid.frame
+        rows = lrpe.shown.sound
         for other in {"axes", "extra_tokens"} - {axis}:
             rows = rows[rows[other] == rows[other].min()]
         rows = rows[rows["positions"] == rows.groupby(axis)["positions"].transform("max")]
@@ -267,7 +277,7 @@ class Questions(Section):
     @property
     def lrpe_peaks(self) -> pd.DataFrame:
         """Implementation -> MiB by phase, in the first page's rows."""
-        rows = self.of("lrpe").largest.valid.frame
+        rows = self.of("lrpe").largest.sound
         rows = rows[rows["implementation"] != COPY]
         wide = rows.pivot_table("peak_mib", "implementation", "phase", sort=False)
         return wide.reindex(columns=[*PASSES]).dropna()
@@ -275,7 +285,7 @@ class Questions(Section):
     @property
     def larger_peaks(self) -> list[pd.Series]:
         """The rows of as many positions, but more axes, that need more memory."""
-        rows = self.of("lrpe").shown.valid.frame
+        rows = self.of("lrpe").shown.sound
         rows = having(rows, extra_tokens=rows["extra_tokens"].min())
         rows = having(rows, positions=rows["positions"].max()).sort_values("axes", kind="stable")
         first = rows.groupby(["implementation", "phase"])["peak_mib"].transform("first")

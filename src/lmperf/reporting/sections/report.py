@@ -82,7 +82,7 @@ class Report(Section):
     @cached_property
     def _rows(self) -> pd.DataFrame:
         """What all rows have in common."""
-        names = ["state", "signs", "gpus", "measured_at", "implementation"]
+        names = ["state", "gpus", "measured_at", "implementation"]
         names += ["max_error", "error_bound"]
         found = [
             self.evidence.rows(stem)[names].assign(stem=stem)
@@ -137,8 +137,3 @@ class Report(Section):
         rows = rows[rows["state"].isna() & rows["implementation"].str.contains("graph")]
         rows = rows[self.evidence.throttled(rows)]
         return some(rows, "no graph runs below its usual clock at the power limit")
-
-    def signed(self, sign: str) -> Count:
-        """How many rows have a sign."""
-        has = self._rows["signs"].map(lambda signs: sign in signs)
-        return Count(int(has.sum()), len(self._rows))
