@@ -205,6 +205,21 @@ class EndToEnd(Timed):
         ),
     }
 
+    # The graphs of all sizes; SDPA, compiled, where it waits for the CPU and where it does not.
+    repeated = {
+        "cpu": [{"size": ["tiny"], "context_length": [256], "dtype": ["float32", _BF16]}],
+        "gpu": [
+            {
+                **{"context_length": [1024], "batch": [4], "dtype": [_BF16, "bfloat16"]},
+                "implementation": ["graph"],
+            },
+            {
+                **{"size": ["0.13B", _LARGEST], "context_length": [1024], "batch": [4]},
+                "implementation": ["sdpa_compiled_blocks"],
+            },
+        ],
+    }
+
     def not_applicable(self, axes: Mapping[str, Value], implementation: str) -> bool:
         """Float8 matmuls are timed with bf16 weights, which need a step of the ladder."""
         if dtype_of(axes["dtype"]).storage == "float32":

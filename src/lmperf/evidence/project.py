@@ -134,17 +134,26 @@ class Project:
         check_names(benchmark)
         grid = self.config.grid_of(stem)
         cases = benchmark.cases(self.preset, grid)
-        head, devices = benchmark.head_cases(self.preset, grid), self.machine.devices
+        devices = self.machine.devices
         if grid and not cases and benchmark.cases(self.preset):
             raise UserError(f"config: grid.{stem} leaves no cell that can be measured; change it")
         emulates = self.emulates_bf16 and "dtype" not in grid
+        cases, head, repeated = (
+            measurable(benchmark, some, devices, emulates)
+            for some in (
+                cases,
+                benchmark.head_cases(self.preset, grid),
+                benchmark.repeated_cases(self.preset, grid),
+            )
+        )
         return Plan(
             benchmark,
-            tuple(measurable(benchmark, cases, devices, emulates)),
+            tuple(cases),
             evidence_of(benchmark, self.directory),
             self.machine,
-            frozenset(measurable(benchmark, head, devices, emulates)),
+            frozenset(head),
             self.is_quick,
+            frozenset(repeated),
             FAILURES if self.config.retry_failed else frozenset(),
         )
 

@@ -189,21 +189,21 @@ class Evidence:
         """The rows with results of two processes (R1): those of `rows`, `stem`, and the columns of
         the second time with the suffix `_again`.
 
-        cell: the name of the row. apart: how far the second time is from the first, a fraction. A
-        step that waits for the CPU in either process waits, and is of the kind WAITING.
+        cell: the name of the row. apart: how far the second time is from the first, a fraction.
+        The first time decides of which kind a pair is: one that waited by chance the second time
+        shows how far such rows are apart. A second time that is older than its first is none.
         """
-        known = ["noise_kind", "ms", "ms_again", "apart", "gpus", "gpus_again", "power_w_again"]
+        known = ["noise_kind", "ms", "ms_again", "apart", "gpus", "gpus_again", "waits_again"]
         found = [pd.DataFrame(columns=known)]
         for stem in self.again:
             first, second = self.rows(stem).drop_duplicates("key"), self.rows_again(stem)
             both = first.merge(second, on="key", suffixes=("", "_again"))
             both = both[both["state"].isna() & both["state_again"].isna()]
-            kind = both["noise_kind"].mask(both["noise_kind_again"] == WAITING, WAITING)
+            both = both[both["measured_at_again"] >= both["measured_at"]]
             # Before the rows of all benchmarks are joined, which makes whole numbers floats.
             names = [row_name(load(stem), row) for row in both.to_dict("records")]
             apart = (both["ms_again"] / both["ms"] - 1).abs()
-            more = {"noise_kind": kind, "waits": kind == WAITING, "apart": apart}
-            found.append(both.assign(stem=stem, cell=names, **more))
+            found.append(both.assign(stem=stem, cell=names, apart=apart))
         found = [one for one in found if len(one)] or found[:1]
         return pd.concat(found, ignore_index=True).copy()  # faster, as in `_judged`
 
@@ -211,15 +211,23 @@ class Evidence:
     def floors(self) -> dict[str, float]:
         """Kind of row -> its noise floor: how far apart two processes time such a row, a fraction.
 
-        Assumed where R1 has fewer than LEAST_PAIRS rows of a kind.
+        Not below the assumed one until R1 has LEAST_PAIRS pairs of a kind.
         """
         apart = (self.twice["ms_again"] / self.twice["ms"]).astype(float)
         of_kind = self.twice["noise_kind"]
-        pairs = {kind: apart[of_kind == kind].to_numpy() for kind in ASSUMED_FLOORS}
-        return {
-            kind: noise_floor(pairs[kind]) if len(pairs[kind]) >= LEAST_PAIRS else assumed
-            for kind, assumed in ASSUMED_FLOORS.items()
-        }
+        found = {}
+        for kind, assumed in ASSUMED_FLOORS.items():
+            pairs = apart[of_kind == kind].to_numpy()
+            least = assumed if len(pairs) < LEAST_PAIRS else 0.0
+            found[kind] = float(np.fmax(noise_floor(pairs), least))
+        return found
+
+    @cached_property
+    def assumed(self) -> frozenset[str]:
+        """The kinds of rows whose noise floor is assumed."""
+        few = self.twice["noise_kind"].value_counts().reindex([*ASSUMED_FLOORS]).fillna(0)
+        few = few[few < LEAST_PAIRS]
+        return frozenset(kind for kind in few.index if self.floors[kind] == ASSUMED_FLOORS[kind])
 
     def floors_of(self, kinds: pd.Series) -> pd.Series:
         """The noise floor of each of some kinds."""
