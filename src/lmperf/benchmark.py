@@ -100,7 +100,7 @@ COMMON_COLUMNS = (
     *texts("implementation", "phase", "status", "reason", "marks", "rounds_ms"),
     *texts("bound", "together"),
     *numbers("requested_bytes", "free_bytes", "median_ms", "low_ms", "high_ms", "n"),
-    *numbers("host_ms", "eager_ms", "compile_s"),
+    *numbers("host_ms", "eager_ms", "compile_s", "vector_bits"),
     *numbers("flops", "full_flops", "bytes", "tflops"),
     *numbers("bandwidth_gbps", "max_error", "error_bound", "pytorch_error"),
     *numbers("resident_mib", "saved_mib", "peak_mib", "clock_mhz", "power_w"),
@@ -222,6 +222,11 @@ class Implementation:
     origin: str = "project"
     version: str = ""
     only: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
+
+    @property
+    def may_compile(self) -> bool:
+        """Whether its calls compile, or may, as code that is not the project's."""
+        return self.compiles or self.origin != "project"
 
     @property
     def module(self) -> str:

@@ -189,7 +189,7 @@ class EndToEnd(Timed):
     )
     grids = {preset: [*_WHOLE[preset], *_STEP_GRIDS[preset]] for preset in _WHOLE}
     head = {
-        "cpu": [{"size": ["tiny"], "context_length": [128]}],
+        "cpu": [{"size": ["tiny"], "context_length": [256]}],
         "gpu": [
             {
                 **{"size": ["0.13B", "0.97B"], "context_length": [1024], "batch": [4]},
