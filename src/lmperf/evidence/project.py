@@ -134,26 +134,18 @@ class Project:
         check_names(benchmark)
         grid = self.config.grid_of(stem)
         cases = benchmark.cases(self.preset, grid)
-        devices = self.machine.devices
         if grid and not cases and benchmark.cases(self.preset):
             raise UserError(f"config: grid.{stem} leaves no cell that can be measured; change it")
         emulates = self.emulates_bf16 and "dtype" not in grid
-        cases, head, repeated = (
-            measurable(benchmark, some, devices, emulates)
-            for some in (
-                cases,
-                benchmark.head_cases(self.preset, grid),
-                benchmark.repeated_cases(self.preset, grid),
-            )
-        )
+        cases = measurable(benchmark, cases, self.machine.devices, emulates)
         return Plan(
             benchmark,
             tuple(cases),
             evidence_of(benchmark, self.directory),
             self.machine,
-            frozenset(head),
+            frozenset(cases).intersection(benchmark.head_cases(self.preset, grid)),
             self.is_quick,
-            frozenset(repeated),
+            frozenset(cases).intersection(benchmark.repeated_cases(self.preset, grid)),
             FAILURES if self.config.retry_failed else frozenset(),
         )
 

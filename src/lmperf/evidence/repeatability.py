@@ -91,12 +91,8 @@ class Repeats:
 
     @property
     def summary(self) -> str:
-        """How many rows a run measures a second time."""
+        """How much a run measures a second time."""
         if any(plan.due for plan in self.plans):
-            number = sum(
-                len(plan.benchmark.phases_of(case))
-                for plan in self.plans
-                for case in self._cases(plan)
-            )
-            return f"{number} rows a second time, after all first times"
+            number = sum(map(len, map(self._cases, self.plans)))
+            return f"{number} cases a second time, after all first times"
         return f"{len(self.due)} of {len(self._first)} rows to measure a second time"

@@ -6,10 +6,9 @@ were timed in turn are compared by the ratios of each round.
 
 A difference counts if it exceeds the noise floor (how far two processes of the same code are apart:
 the larger one that the pairs of either result tell, else the assumed one) and the least difference
-that was asked for. False discovery is controlled over all
-rows. A row that was measured beside other load, or waited for the CPU, is compared but unresolved.
-So is a train step that one result has back to back and the other, of an earlier method, in single
-calls.
+that was asked for. False discovery is controlled over all rows. A row that was measured beside
+other load, or waited for the CPU, is compared but unresolved. So is a train step that one result
+has back to back and the other, of an earlier method, in single calls.
 
 On a GPU a difference in time must also be one in cycles (time x SM clock). If the cycles differ too
 little, the verdict is `clock`: the clock changed, not the code.
@@ -53,10 +52,9 @@ CHANGED = (BROKEN, SLOWER, CLOCK, FASTER, MENDED)
 SIDES = ("old", "new")
 ONLY_IN = ("only in the old", "only in the new")
 _OF_SIDE = (
-    *("row", "key", "ms", "state", "words", "reason", "marks", "signs", "waits"),
-    *("floor", "assumed"),
+    *("row", "key", "ms", "state", "words", "reason", "marks", "signs", "waits", "floor"),
     *("environment", "commit", "gpus", "measured_at", "rounds_ms"),
-    *("n", "clock_mhz"),
+    *("n", "clock_mhz", "assumed"),
 )
 # Facts of an environment that may change a time, and their words.
 FACTS = {

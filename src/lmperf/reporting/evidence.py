@@ -33,7 +33,7 @@ from lmperf.devices import DataSheet, sheet_of
 from lmperf.dtypes import DTYPES, dtype_of
 from lmperf.evidence import plausible
 from lmperf.evidence.review import Review
-from lmperf.evidence.rows import WIDE, row_name
+from lmperf.evidence.rows import row_name
 from lmperf.evidence.store import Row
 from lmperf.gate import FAILED
 from lmperf.names import STATUSES, in_order, size_words
@@ -45,6 +45,7 @@ from lmperf.statistics import LEAST_PAIRS, median_interval, noise_floor
 # Kinds of rows, of which two processes differ by more and more.
 KERNEL, STEP, WAITING = "kernel", "step or phase", "step or phase that waits for the CPU"
 ASSUMED_FLOORS = {KERNEL: 0.03, STEP: 0.05, WAITING: 0.30}
+WIDE = 0.05  # a step whose interval goes further from its time may have waited
 HOST_BOUND = 0.9  # a step of which the host needs more than this share waits for it
 AT_LIMIT, SLOW_CLOCK = 0.95, 0.95  # of the power limit, and of the usual clock
 # Columns of a row that tables and figures name, and what they are of a line without them.
@@ -225,9 +226,9 @@ class Evidence:
     @cached_property
     def assumed(self) -> frozenset[str]:
         """The kinds of rows whose noise floor is assumed."""
-        few = self.twice["noise_kind"].value_counts().reindex([*ASSUMED_FLOORS]).fillna(0)
-        few = few[few < LEAST_PAIRS]
-        return frozenset(kind for kind in few.index if self.floors[kind] == ASSUMED_FLOORS[kind])
+        pairs = self.twice["noise_kind"].value_counts()
+        few = [kind for kind in ASSUMED_FLOORS if pairs.get(kind, 0) < LEAST_PAIRS]
+        return frozenset(kind for kind in few if self.floors[kind] == ASSUMED_FLOORS[kind])
 
     def floors_of(self, kinds: pd.Series) -> pd.Series:
         """The noise floor of each of some kinds."""

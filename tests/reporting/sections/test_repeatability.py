@@ -66,7 +66,7 @@ def test_first_page_says_how_far_two_gpus_are_apart():
             again[first["stem"]].append(second | {"gpus": gpu})
         of = planted.evidence(*(first for first, _ in pairs), again=again)
         text = planted.page("report", of).text
-        words = "the same step differs by up to 1.5 % and the same kernel differs by up to 0.8 %"
+        words = "the same kernel differs by up to 0.8 % and the same step by up to 1.5 %"
         assert (words in text) is said
 
 

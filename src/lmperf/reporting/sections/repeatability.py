@@ -53,11 +53,7 @@ class Repeatability(Section):
     @property
     def between_gpus(self) -> dict[str, float]:
         """A step, a kernel -> how far two GPUs time the same one apart, at most; neither waited."""
-        rows = self.moved[~self.moved["waits_again"].astype(bool)]
-        far = rows.groupby("noise_kind")["apart"].max()
-        found = {
-            what: far[kind]
-            for what, kind in {"step": STEP, "kernel": KERNEL}.items()
-            if kind in far
-        }
-        return some(found, "nothing was measured on two GPUs")
+        rows = self.moved[self.moved["noise_kind"] != WAITING]
+        rows = rows[~rows["waits_again"].astype(bool)]
+        far = rows.groupby(rows["noise_kind"].map({STEP: "step", KERNEL: "kernel"}))["apart"].max()
+        return some(far.to_dict(), "nothing was measured on two GPUs")
