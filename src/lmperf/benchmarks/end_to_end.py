@@ -109,6 +109,8 @@ _WHOLE = {
 _STEP_GRIDS = {
     "cpu": [
         *_ladder("tiny", 256, 4, _ON_CPU),
+        # A CPU without instructions for bf16 measures no other compiled step.
+        _cells(["tiny"], [256], ["float32"], ["compiled_blocks"]),
         # The smallest model of the courses: batch 4 would take a minute.
         _cells(["0.13B"], [128], ["float32"], ["eager"], batch=1),
     ],
