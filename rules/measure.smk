@@ -35,7 +35,7 @@ for place, stem in enumerate(PLANS):
 if project.repeats_rows:
 
     rule repeatability:
-        """Rows of every benchmark a second time, in a new process, after all first times."""
+        """What the first page recommends a second time, in a new process, after all first times."""
         input:
             [ancient(csv_of(stem)) for stem in PLANS],
             due=due("repeatability" in DUE_JOBS),

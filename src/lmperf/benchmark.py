@@ -30,6 +30,8 @@ from lmperf.gate import Gate
 from lmperf.signatures import fault_of
 
 Value = int | str | bool
+# A part of a grid: axis, or `implementation` -> values.
+Part = Mapping[str, Sequence[Value]]
 # The preset whose grids are those of `gpu` and further ones: the whole tables.
 FULL = "full"
 # A CPU counts as so many devices: as many processes share its cores.
@@ -98,7 +100,7 @@ COMMON_COLUMNS = (
     *texts("implementation", "phase", "status", "reason", "marks", "rounds_ms"),
     *texts("bound", "together"),
     *numbers("requested_bytes", "free_bytes", "median_ms", "low_ms", "high_ms", "n"),
-    *numbers("host_ms", "eager_ms", "compile_s"),
+    *numbers("host_ms", "eager_ms", "compile_s", "vector_bits"),
     *numbers("flops", "full_flops", "bytes", "tflops"),
     *numbers("bandwidth_gbps", "max_error", "error_bound", "pytorch_error"),
     *numbers("resident_mib", "saved_mib", "peak_mib", "clock_mhz", "power_w"),
@@ -222,6 +224,11 @@ class Implementation:
     only: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
 
     @property
+    def may_compile(self) -> bool:
+        """Whether its calls compile, or may, as code that is not the project's."""
+        return self.compiles or self.origin != "project"
+
+    @property
     def module(self) -> str:
         """The module part of the entry."""
         return self.entry.partition(":")[0]
@@ -278,6 +285,8 @@ class Benchmark:
             `implementation` if the benchmark times nothing; it has all cases of the grid with
             these. It splits no group, since a group is measured as a whole.
         trials: preset `cpu` or `gpu` -> how `lmperf try` times a custom implementation.
+        repeated: preset -> the parts of its grid whose rows a full run measures a second time, in
+            the form of `head`: what the first page recommends, and its peers.
         implementations: the project's own implementations.
         takes: the kind of custom implementation that is accepted, a key of `signatures.TAKES`;
             None: no custom implementation is accepted.
@@ -296,8 +305,9 @@ class Benchmark:
     title: str
     axes: tuple[Axis, ...]
     grids: Mapping[str, list[dict[str, list]]]
-    head: Mapping[str, Sequence[Mapping[str, Sequence[Value]]]] = MappingProxyType({})
     trials: Mapping[str, Trial] = MappingProxyType({})
+    head: Mapping[str, Sequence[Part]] = MappingProxyType({})
+    repeated: Mapping[str, Sequence[Part]] = MappingProxyType({})
     implementations: tuple[Implementation, ...] = ()
     takes: str | None = None
     together: tuple[str, ...] = ()
@@ -371,14 +381,29 @@ class Benchmark:
         return list(found)
 
     def head_cases(self, preset: str, overrides: Mapping[str, list] | None = None) -> list[Case]:
-        """Return the cases of a preset's grid that belong to its head; arguments as for `cases`.
+        """Return the cases of a preset's grid that belong to its head; arguments as for `cases`."""
+        return self._in_parts(self.head, preset, overrides)
 
-        Values that the configuration sets for an axis replace those of the head.
+    def repeated_cases(
+        self, preset: str, overrides: Mapping[str, list] | None = None
+    ) -> list[Case]:
+        """Return the cases that a full run measures a second time; arguments as for `cases`."""
+        return self._in_parts(self.repeated, preset, overrides)
+
+    def _in_parts(
+        self,
+        parts_of: Mapping[str, Sequence[Part]],
+        preset: str,
+        overrides: Mapping[str, list] | None,
+    ) -> list[Case]:
+        """The cases of a preset's grid that belong to one of some parts.
+
+        Values that the configuration sets for an axis replace those of the parts.
         """
         replaced = overrides or {}
         parts = [
             [(axis, values) for axis, values in part.items() if axis not in replaced]
-            for part in self.head.get("gpu" if preset == FULL else preset, ())
+            for part in parts_of.get("gpu" if preset == FULL else preset, ())
         ]
         return [
             case

@@ -46,7 +46,7 @@ LEAST_FLOOR = 0.01
 # would say nothing, so it needs an interval within LEAST_FLOOR of 1.
 UNKNOWN_FLOOR = 0.10
 # With fewer pairs of processes, their FLOOR_QUANTILE quantile says little.
-LEAST_PAIRS = 3
+LEAST_PAIRS = 10
 FASTER, SLOWER, SAME, UNRESOLVED = "faster", "slower", "same", "unresolved"
 _RESAMPLES = 999
 _BATCH = 64

@@ -1,27 +1,34 @@
-"""The rows that are measured a second time: which are drawn, when they are due, what is stored."""
+"""The rows that are measured a second time: which they are, when they are due, what is stored."""
 
 from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
-from made_up import OK, pretend, project_of
+from made_up import OK, UNSUPPORTED, pretend, project_of
 
 from lmperf import cli
+from lmperf.benchmark import Timed
+from lmperf.benchmarks import load, stems
 from lmperf.evidence.record import record, repeat
-from lmperf.evidence.repeatability import ROWS, STEM
+from lmperf.evidence.repeatability import STEM
 from lmperf.evidence.review import causes, review
 from lmperf.evidence.store import read
+from lmperf.transformer.sizes import SWEPT
+
+AUTOCAST = "autocast_bfloat16"
 
 CONFIG = """
 preset: cpu
 machine: here
-benchmarks: [attention, end_to_end]
+benchmarks: [lrpe, end_to_end]
 grid:
-  attention: {batch: [1], d_head: [16], seq_len: [32, 48, 64, 96], dtype: [float32],
-    implementation: [eager, compiled]}
-  end_to_end: {size: [tiny], context_length: [32, 64], batch: [1], dtype: [float32],
-    implementation: [eager]}
+  lrpe: {batch: [1], shape: ["32", "64"], d_head: [16], dtype: [float32],
+    implementation: [copy, eager, compiled]}
+  end_to_end: {size: [tiny], context_length: [32], batch: [1], dtype: [float32],
+    implementation: [eager, compiled_blocks]}
 """
+# Two shapes of three implementations in two phases; the phases of two models.
+ROWS = 12 + 8
 
 
 @pytest.fixture
@@ -34,26 +41,41 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_draw_has_as_many_rows_of_each_kind(folder):
-    drawn = project_of(folder).repeats.drawn
-    assert len(drawn) == ROWS == 12
-    assert [plan.benchmark.clock for plan, _, _ in drawn].count("kernel") == 6
-    assert not any(case.implementation == "compiled" for _, case, _ in drawn)
+@pytest.mark.parametrize("preset", ["cpu", "gpu"])
+@pytest.mark.parametrize("stem", [stem for stem in stems() if load(stem).repeated])
+def test_every_part_to_repeat_is_in_the_grid(stem, preset):
+    benchmark = load(stem)
+    assert isinstance(benchmark, Timed)
+    for part in benchmark.repeated[preset]:
+        for axis, value in ((axis, value) for axis, values in part.items() for value in values):
+            one = load(stem)
+            one.repeated = {preset: [{**part, axis: [value]}]}
+            assert one.repeated_cases(preset), (axis, value)
 
 
-def test_kinds_of_steps_are_those_that_host_and_device_bound(folder, monkeypatch):
-    def row(case, phase):
-        bound = "host" if case.axes.get("context_length") == 32 else "device"
-        return {**OK, "bound": bound, "gpus": "GPU-1"}
+def test_graphs_of_every_size_are_repeated():
+    cases = load("end_to_end").repeated_cases("gpu")
+    graphs = {(c.axes["size"], c.axes["dtype"]) for c in cases if c.implementation == "graph"}
+    assert graphs == {(size, dtype) for size in SWEPT for dtype in (AUTOCAST, "bfloat16")}
+    assert {c.axes["size"] for c in cases if c.implementation == "sdpa_compiled_blocks"} == {
+        "0.13B",
+        "3.4B",
+    }
+    kernels = load("flash_attention").repeated_cases("gpu")
+    assert {(c.axes["d_head"], c.implementation) for c in kernels} == {
+        (width, name) for width in (64, 128) for name in ("triton", "sdpa_cudnn")
+    }
 
-    pretend(monkeypatch, row)
-    config = CONFIG.replace("32, 64]", "32, 64, 128]")
-    project = project_of(folder, config, retry_failed=True)
-    plan = project.plans["end_to_end"]
-    record(project, replace(plan, forced=True))
-    drawn = project_of(folder).repeats.drawn
-    found = [row.get("bound") if plan.stem == "end_to_end" else "" for plan, _, row in drawn]
-    assert {kind: found.count(kind) for kind in found} == {"": 4, "host": 4, "device": 4}
+
+def test_only_fresh_rows_with_a_result_are_repeated(folder, monkeypatch):
+    assert len(project_of(folder).repeats.due) == ROWS
+    pretend(monkeypatch, lambda case, _: OK if case.implementation == "copy" else UNSUPPORTED)
+    plan = project_of(folder).plans["lrpe"]
+    record(project_of(folder), replace(plan, forced=True))
+    left = [
+        case.implementation for by, case, _ in project_of(folder).repeats.due if by.stem == "lrpe"
+    ]
+    assert left == 4 * ["copy"]
 
 
 def test_second_times_have_the_keys_of_the_first(folder, monkeypatch):
@@ -62,10 +84,10 @@ def test_second_times_have_the_keys_of_the_first(folder, monkeypatch):
     first = {row["key"] for plan in project.plans.values() for row in plan.rows}
     assert project.repeats.is_due and len(project.repeats.due) == ROWS
     repeat(project)
-    assert measured and {len(group) for group in measured} == {1}
+    assert {len(group) for group in measured} == {2, 3}, "cases are timed in turn, as at first"
     rows = read(folder / "report/here/evidence/repeatability.csv")[0]
     assert len(rows) == ROWS and {row["key"] for row in rows} <= first
-    assert {row["benchmark"] for row in rows} == {"attention", "end_to_end"}
+    assert {row["benchmark"] for row in rows} == {"lrpe", "end_to_end"}
     assert not project_of(folder).repeats.is_due
     measured.clear()
     (folder / "report/here/evidence/repeatability.csv").unlink()
@@ -74,7 +96,20 @@ def test_second_times_have_the_keys_of_the_first(folder, monkeypatch):
     assert len(read(folder / "report/here/evidence/repeatability.csv")[0]) == ROWS
 
 
-def test_second_times_are_of_the_gpu_of_the_first_if_it_is_there(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("visible", "among"),
+    [
+        (["GPU-1", "GPU-2", "GPU-3"], [(1, ["GPU-2", "GPU-3"]), (2, None)]),
+        (
+            ["GPU-1", "GPU-2", "GPU-3", "GPU-4"],
+            [(1, ["GPU-2", "GPU-3", "GPU-4"]), (2, ["GPU-3", "GPU-4"])],
+        ),
+        (["GPU-1"], [(1, None), (2, None)]),
+    ],
+)
+def test_other_gpus_measure_a_second_time_if_there_are_enough(
+    tmp_path, monkeypatch, visible, among
+):
     taken, free = [], []
 
     @contextmanager
@@ -84,35 +119,30 @@ def test_second_times_are_of_the_gpu_of_the_first_if_it_is_there(tmp_path, monke
 
     pretend(monkeypatch, lambda *_: OK)
     monkeypatch.setattr("lmperf.evidence.record.locked", locked)
-    monkeypatch.setattr("lmperf.evidence.record.visible_gpus", lambda: ["GPU-3", "GPU-1"])
-    for stem, gpus in {"attention": ["GPU-3", "GPU-1"], "end_to_end": ["GPU-2"]}.items():
+    monkeypatch.setattr("lmperf.evidence.record.visible_gpus", lambda: visible)
+    for stem, gpus in {"lrpe": ["GPU-1"], "end_to_end": ["GPU-1", "GPU-2"]}.items():
         free[:] = gpus
         record(project_of(tmp_path, CONFIG), project_of(tmp_path).plan(stem))
     taken.clear()
-    free[:] = ["GPU-3"]
     repeat(project_of(tmp_path))
-    assert taken == [(2, ["GPU-3", "GPU-1"]), (1, None)]
-    rows = read(tmp_path / "report/here/evidence/repeatability.csv")[0]
-    assert {(row["benchmark"], row["gpus"]) for row in rows} == {
-        ("attention", "GPU-3;GPU-1"),
-        ("end_to_end", "GPU-3"),
-    }
+    assert taken == among
+    assert len(read(tmp_path / "report/here/evidence/repeatability.csv")[0]) == ROWS
 
 
-def test_drawn_rows_stay_drawn_when_cells_are_added(folder, monkeypatch):
+def test_first_time_that_is_measured_again_is_repeated_again(folder):
     repeat(project_of(folder))
-    before = {row["key"] for row in project_of(folder).repeats.rows}
-    project = project_of(folder, CONFIG.replace("[32, 48, 64, 96]", "[32, 48, 64, 96, 128, 160]"))
-    record(project, project.plan("attention"))
+    assert not project_of(folder).repeats.due
+    record(project_of(folder), replace(project_of(folder).plans["lrpe"], forced=True))
     repeats = project_of(folder).repeats
-    assert {row["key"] for row in repeats.rows} == before and not repeats.due
+    assert {plan.stem for plan, _, _ in repeats.due} == {"lrpe"} and len(repeats.rows) == 8
 
 
-def test_stale_row_is_replaced_in_the_draw(folder, monkeypatch):
+def test_stale_row_is_repeated_after_its_first_time(folder, monkeypatch):
     repeat(project_of(folder))
     monkeypatch.setattr("lmperf.evidence.keys.METHOD_VERSION", 99)
     repeats = project_of(folder).repeats
-    assert repeats.is_due and not repeats.drawn, "first come first times"
+    assert repeats.is_due and not repeats.due, "first come first times"
+    assert repeats.summary == "8 cases a second time, after all first times"
     for plan in project_of(folder).plans.values():
         record(project_of(folder), plan)
     assert len(project_of(folder).repeats.due) == ROWS

@@ -1,9 +1,9 @@
-"""What the rows of evidence say: whether they can be right, and whether a step waited."""
+"""What the rows of evidence say: whether they can be right."""
 
 import pytest
 
 from lmperf.benchmarks import load
-from lmperf.evidence.rows import fault, waits
+from lmperf.evidence.rows import fault
 
 OK = {"status": "ok", "median_ms": 1.5, "max_error": float("nan")}
 
@@ -27,18 +27,3 @@ OK = {"status": "ok", "median_ms": 1.5, "max_error": float("nan")}
 )
 def test_row_that_nothing_can_measure_is_told(change, words):
     assert fault(load("attention"), OK | change).replace("'", "") == words
-
-
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        ({"bound": "device", "high_ms": "20"}, False),
-        ({"bound": "host"}, True),
-        ({"bound": "device", "communication_ms": "3"}, False),
-        ({"bound": "device", "communication_ms": "3", "high_ms": "10.6"}, True),
-        ({"bound": "device", "communication_ms": "3", "low_ms": "9.4"}, True),
-    ],
-)
-def test_step_on_several_gpus_waits_if_its_interval_is_wide(values, expected):
-    times = {"median_ms": "10", "low_ms": "9.9", "high_ms": "10.1"}
-    assert waits(times | values) is expected

@@ -103,23 +103,31 @@ def test_loaded_and_stale_rows_do_not_hold(marks, stale, signs):
     assert one["signs"] == signs and one["holds"] == (signs == ("capped",))
 
 
-@pytest.mark.parametrize(("pairs", "floor"), [(3, 0.12), (2, ASSUMED_FLOORS[KERNEL])])
-def test_noise_floor_is_how_far_two_processes_are_apart(pairs, floor):
-    rows = [row("flash_attention", 1.0, seq_len=n) for n in (256, 512, 1024)]
-    again = [row("flash_attention", 1.12, key=one["key"]) for one in rows[:pairs]]
+@pytest.mark.parametrize(
+    ("pairs", "apart", "floor"),
+    [(10, 0.02, 0.02), (9, 0.02, ASSUMED_FLOORS[KERNEL]), (9, 0.12, 0.12), (0, 0, 0.03)],
+)
+def test_noise_floor_is_assumed_until_ten_pairs_tell_it(pairs, apart, floor):
+    rows = [row("flash_attention", 1.0, seq_len=n) for n in range(256, 266)]
+    again = [row("flash_attention", 1 + apart, key=one["key"]) for one in rows[:pairs]]
     found = evidence(*rows, row("end_to_end", 9.0), again={"flash_attention": again})
     assert found.floors == ASSUMED_FLOORS | {KERNEL: pytest.approx(floor)}
+    assert (KERNEL in found.assumed) == (floor == ASSUMED_FLOORS[KERNEL])
 
 
-def test_step_that_waits_once_tells_the_floor_of_waiting_ones():
-    rows = [row("end_to_end", 10.0, batch=n) for n in (1, 2, 4)]
-    again = [row("end_to_end", 14.0, bound="host", key=one["key"]) for one in rows]
-    waiting = row("end_to_end", 10.0, bound="host")
-    found = evidence(*rows, waiting, again={"end_to_end": again})
-    assert found.floors == ASSUMED_FLOORS | {WAITING: pytest.approx(0.4)}
-    kinds = found.rows("end_to_end").set_index("key")["noise_kind"]
-    floors = found.floors_of(kinds[[waiting["key"], rows[0]["key"]]])
-    assert floors.tolist() == [pytest.approx(0.4), ASSUMED_FLOORS[STEP]]
+@pytest.mark.parametrize(("first", "second", "kind"), [("", "host", STEP), ("host", "", WAITING)])
+def test_pair_is_of_the_kind_of_its_first_time(first, second, kind):
+    one = row("end_to_end", 10.0, bound=first or "device")
+    again = row("end_to_end", 14.0, bound=second or "device", key=one["key"])
+    found = evidence(one, again={"end_to_end": [again]})
+    assert found.floors == ASSUMED_FLOORS | {kind: pytest.approx(0.4)}
+
+
+def test_second_time_before_the_first_is_no_pair():
+    one = row("lrpe", 1.0, measured_at="2026-11-28T17:47")
+    for time, pairs in (("2026-11-28T15:15", 0), ("2026-11-28T18:00", 1)):
+        again = row("lrpe", 1.0, key=one["key"], measured_at=time)
+        assert len(evidence(one, again={"lrpe": [again]}).twice) == pairs
 
 
 def test_rows_are_in_reading_order():

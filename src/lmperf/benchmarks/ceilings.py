@@ -86,6 +86,13 @@ class Ceilings(Timed):
         "cpu": [{"operation": ["matmul"], "load": ["sustained"]}],
         "gpu": [{"operation": ["matmul"], "dtype": ["bfloat16"]}, {"operation": ["copy"]}],
     }
+    repeated = {
+        "cpu": [{"operation": ["matmul"], "load": ["sustained"]}, {"operation": ["copy"]}],
+        "gpu": [
+            {"operation": ["matmul"], "dtype": ["bfloat16"], "shape": [_LARGE]},
+            {"operation": ["copy"]},
+        ],
+    }
 
     def not_applicable(self, axes, implementation: str) -> bool:
         """A matmul has three lengths, others have one; only a matmul is sustained."""

@@ -40,6 +40,10 @@ class Collectives(RankedTimed):
         "full": [_cells(dtype="bfloat16", message_bytes=_SIZES, ranks=[2, 4, 8])],
     }
     head = {"gpu": [{"dtype": ["float32"], "ranks": [2]}]}
+    repeated = {
+        preset: [{"operation": ["all_reduce"], "message_bytes": [sizes[-1]], "dtype": ["float32"]}]
+        for preset, sizes in {"cpu": _FEW_SIZES, "gpu": _SIZES}.items()
+    }
 
     def not_applicable(self, axes: Mapping[str, Any], implementation: str) -> bool:
         """A copy is between two ranks."""

@@ -150,6 +150,8 @@ class Distributed(RankedTimed):
         ],
     }
     trials = {"gpu": Trial(least={"size": "0.13B", "context_length": 128})}
+    # The first table.
+    repeated = {"cpu": [{"size": ["tiny"]}], "gpu": [{"size": ["3.4B"], "implementation": _LARGE}]}
 
     def not_applicable(self, axes: Mapping[str, Value], implementation: str) -> bool:
         """A single rank has nobody to communicate with."""

@@ -115,6 +115,8 @@ _WHOLE = {
 _STEP_GRIDS = {
     "cpu": [
         *_ladder("tiny", 256, 4, _ON_CPU),
+        # A CPU without instructions for bf16 measures no other compiled step.
+        _cells(["tiny"], [256], ["float32"], ["compiled_blocks"]),
         # The smallest model of the courses: batch 4 would take a minute.
         _cells(["0.13B"], [128], ["float32"], ["eager"], batch=1),
     ],
@@ -193,7 +195,7 @@ class EndToEnd(Timed):
     )
     grids = {preset: [*_WHOLE[preset], *_STEP_GRIDS[preset]] for preset in _WHOLE}
     head = {
-        "cpu": [{"size": ["tiny"], "context_length": [128]}],
+        "cpu": [{"size": ["tiny"], "context_length": [256]}],
         "gpu": [
             {
                 **{"size": ["0.13B", "0.97B"], "context_length": [1024], "batch": [4]},
@@ -207,6 +209,21 @@ class EndToEnd(Timed):
         "gpu": Trial(
             ("sdpa_graph",), ("train_step",), least={"size": "tiny", "context_length": 128}
         ),
+    }
+
+    # The graphs of all sizes; SDPA, compiled, where it waits for the CPU and where it does not.
+    repeated = {
+        "cpu": [{"size": ["tiny"], "context_length": [256], "dtype": ["float32", _BF16]}],
+        "gpu": [
+            {
+                **{"context_length": [1024], "batch": [4], "dtype": [_BF16, "bfloat16"]},
+                "implementation": ["graph"],
+            },
+            {
+                **{"size": ["0.13B", _LARGEST], "context_length": [1024], "batch": [4]},
+                "implementation": ["sdpa_compiled_blocks"],
+            },
+        ],
     }
 
     def not_applicable(self, axes: Mapping[str, Value], implementation: str) -> bool:

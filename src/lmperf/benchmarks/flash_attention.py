@@ -161,6 +161,16 @@ class FlashAttention(Timed):
             more=(_part(4096, 128),),
         ),
     }
+    repeated = {
+        "cpu": [{"seq_len": [2048], "dtype": ["bfloat16"], "implementation": ["tiled", "sdpa"]}],
+        "gpu": [
+            {
+                **{axis: grid[axis] for axis in (*_SHAPE, "dtype", "implementation")},
+                "causal": [True],
+            }
+            for grid in _filled_grids((1024, 16384), ["bfloat16"], ["triton", "sdpa_cudnn"])
+        ],
+    }
 
     def phases_of(self, case: Case) -> tuple[str, ...]:
         """Each pass; of several heads, both in one call as well."""

@@ -85,6 +85,12 @@ class Lrpe(Timed):
     head = {"gpu": [{"shape": ["32768"], "extra_tokens": [0]}]}
     # On a CPU, compiling takes as long as everything else.
     trials = {"cpu": Trial(beside=("eager",)), "gpu": Trial(beside=("compiled", "triton"))}
+    repeated = {
+        "cpu": [{"shape": ["1024"], "implementation": ["copy", "compiled"]}],
+        "gpu": [
+            {"shape": ["32768"], "extra_tokens": [0], "implementation": ["copy", "triton"]},
+        ],
+    }
 
     def prepare(self, case: Case, device: str, seed: int, shared: dict) -> Workload:
         from lmperf.compiler import require_compiler, require_triton

@@ -33,7 +33,7 @@ METHOD_VERSION = 8
 DECLARATIONS = frozenset(
     {
         *("axes", "check", "columns", "grids", "head", "implementations", "least_devices"),
-        *("not_applicable", "order", "phases_of", "section", "stated"),
+        *("not_applicable", "order", "phases_of", "repeated", "section", "stated"),
         *("takes", "title", "trials"),
     }
 )

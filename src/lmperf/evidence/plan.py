@@ -38,6 +38,7 @@ class Plan:
         machine: the machine that measures; its environment and topology are part of each key.
         head: the cases that are measured first.
         quick: whether only those are measured; the view has the rows of all cases.
+        repeated: the cases that are measured a second time, once all have rows.
         again: statuses, or `LOADED`, that are measured again although their rows are fresh.
         forced: whether cases are measured although they are fresh.
     """
@@ -48,6 +49,7 @@ class Plan:
     machine: Machine
     head: frozenset[Case] = frozenset()
     quick: bool = False
+    repeated: frozenset[Case] = frozenset()
     again: frozenset[str] = frozenset()
     forced: bool = False
 

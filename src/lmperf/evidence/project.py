@@ -134,17 +134,18 @@ class Project:
         check_names(benchmark)
         grid = self.config.grid_of(stem)
         cases = benchmark.cases(self.preset, grid)
-        head, devices = benchmark.head_cases(self.preset, grid), self.machine.devices
         if grid and not cases and benchmark.cases(self.preset):
             raise UserError(f"config: grid.{stem} leaves no cell that can be measured; change it")
         emulates = self.emulates_bf16 and "dtype" not in grid
+        cases = measurable(benchmark, cases, self.machine.devices, emulates)
         return Plan(
             benchmark,
-            tuple(measurable(benchmark, cases, devices, emulates)),
+            tuple(cases),
             evidence_of(benchmark, self.directory),
             self.machine,
-            frozenset(measurable(benchmark, head, devices, emulates)),
+            frozenset(cases).intersection(benchmark.head_cases(self.preset, grid)),
             self.is_quick,
+            frozenset(cases).intersection(benchmark.repeated_cases(self.preset, grid)),
             FAILURES if self.config.retry_failed else frozenset(),
         )
 

@@ -65,34 +65,32 @@ def record(
 
 
 def repeat(project: Project, log: Path | None = None) -> None:
-    """Measure the drawn rows that are due a second time, on the GPUs that measured them first if
-    this process may use them; see `record`.
+    """Measure rows that are due a second time, on other GPUs than the first time if this process
+    may use as many; see `record`.
     """
-    visible, first = {*visible_gpus()}, {row["gpus"] for _, _, row in project.repeats.due}
-    here = sorted(gpus for gpus in first if gpus and visible.issuperset(gpus.split(";")))
-    for gpus in [*here, *([] if here and first.issubset(here) else [None])]:
-        _repeat(project, gpus, log)
+    for first in sorted({row["gpus"] for _, _, row in project.repeats.due}) or [""]:
+        _repeat(project, first, log)
 
 
-def _repeat(project: Project, gpus: str | None, log: Path | None) -> None:
-    """Measure again on some GPUs what they measured first; None: on any, all that is still due."""
-    among = gpus.split(";") if gpus else None
-    number = len(among) if among else max((one.gpus for one in project.plans.values()), default=1)
-    with _Job(project, STEM, number, log, among) as job:
+def _repeat(project: Project, first: str, log: Path | None) -> None:
+    """Measure a second time what some GPUs measured first."""
+    before = first.split(";")
+    others, number = [one for one in visible_gpus() if one not in before], len(before)
+    with _Job(project, STEM, number, log, others if len(others) >= number else None) as job:
         plans = tuple(dataclasses.replace(plan) for plan in project.plans.values())
         repeats, again = Repeats(project.directory, plans), repeated(project.directory)
-        due = [one for one in repeats.due if gpus in (None, one[2]["gpus"])]
+        due = [one for one in repeats.due if one[2]["gpus"] == first]
         for plan in plans:
-            drawn = [(case, row["phase"]) for by, case, row in due if by is plan]
-            if not drawn:
+            cases = dict.fromkeys(case for by, case, _ in due if by is plan)
+            if not cases:
                 continue
-            phases = {phase for _, phase in drawn}
+            phases = {row["phase"] for by, _, row in due if by is plan}
             alone = dataclasses.replace(plan, benchmark=copy.copy(plan.benchmark))
             alone.benchmark.phases = tuple(one for one in plan.benchmark.phases if one in phases)
             stem = {BENCHMARK: plan.stem}
             job.measure(
                 alone,
-                [[case] for case in dict.fromkeys(case for case, _ in drawn)],
+                alone.benchmark.groups(cases),
                 lambda rows, stem=stem: again.append([{**stem, **row} for row in rows]),
             )
         again.publish(Repeats(project.directory, plans).rows)

@@ -11,8 +11,6 @@ from lmperf.errors import shown
 from lmperf.gate import UNCHECKED
 from lmperf.names import STATUSES
 
-WIDE = 0.05  # a step whose interval goes further from its time may have waited
-
 
 def fault(benchmark: Benchmark, row: Mapping[str, object]) -> str:
     """Return why nothing can have measured a row that a worker sends; empty if something can.
@@ -67,19 +65,6 @@ def as_read(row: dict[str, str]) -> dict[str, str]:
     if row.get("reason") != UNCHECKED:
         return row
     return {**row, "status": "unchecked", "reason": UNCHECKED.partition(": ")[2]}
-
-
-def waits(row: Mapping[str, str]) -> bool:
-    """Whether a step waited for the host.
-
-    On several GPUs one that waits for a late one looks busy, so there its interval tells.
-    """
-    if row.get("bound") == "host":
-        return True
-    if not row.get("communication_ms"):
-        return False
-    ms, low, high = (float(row[name]) for name in ("median_ms", "low_ms", "high_ms"))
-    return high > (1 + WIDE) * ms or low < (1 - WIDE) * ms
 
 
 def is_loaded(row: Mapping[str, str]) -> bool:

@@ -10,22 +10,17 @@ Imports no torch, since reports ask, too, which cells a machine leaves out.
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterable, Mapping
 from functools import cache
-from pathlib import Path
 
 from lmperf.benchmark import Benchmark, Case
 from lmperf.dtypes import DTYPES
+from lmperf.measuring.probe import probed
 
 # The matmul that is timed, m x n x k; `ceilings` has it on every CPU, so that reports can say why.
 SHAPE = "512x512x512"
 # bf16 is emulated if the matmul takes more than this many times as long as in float32.
 SLOW = 2.0
-_TIME_OUT_S = 120
 _MEASURE = f"from lmperf.precision import bf16_slowdown; print(bf16_slowdown({SHAPE!r}))"
 # Benchmarks that multiply no matrices, or only a few small ones.
 _HARDLY_MULTIPLY = ("lrpe", "mixed_precision")
@@ -40,24 +35,7 @@ def slowdown_of(environment: str) -> float:
 
     environment: digest of hardware and software.
     """
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    known = Path(home) / "lmperf" / f"bf16-{environment}.json"
-    try:
-        return float(json.loads(known.read_text()))
-    except (OSError, ValueError):
-        pass
-    command = [sys.executable, "-c", _MEASURE]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIME_OUT_S)
-        factor = float(done.stdout)
-    except (OSError, subprocess.TimeoutExpired, ValueError):
-        return 1.0
-    try:
-        known.parent.mkdir(parents=True, exist_ok=True)
-        known.write_text(json.dumps(factor))
-    except OSError:
-        pass  # it is measured again by the next process
-    return factor
+    return probed(f"bf16-{environment}", _MEASURE, 1.0)
 
 
 def slowdown_in(rows: Iterable[Mapping[str, str]]) -> float:

@@ -23,7 +23,7 @@ import torch
 from lmperf.benchmark import Benchmark, Case, Observed, Unsupported, Workload, WrongResult
 from lmperf.errors import trace_of, user_line
 from lmperf.gate import UNCHECKED
-from lmperf.measuring import rounds
+from lmperf.measuring import rounds, vectors
 from lmperf.measuring.clock import Clock, now
 from lmperf.measuring.device_time import device_time
 from lmperf.measuring.failures import Failed, Harmful, Row, failure_row, lacks_memory
@@ -125,7 +125,11 @@ class Group:
 
     def _rows(self, case: Case, phase: str, *rows: Row) -> None:
         self._done = {*self._done, (case, phase)}
-        found = [{"status": "ok", **row, "seed": self._seed} for row in rows]
+        more: Row = {"seed": self._seed}
+        may_compile = self._benchmark.implementation(case.implementation).may_compile
+        if self._device == "cpu" and may_compile and (width := vectors.bits()):
+            more["vector_bits"] = width
+        found = [{"status": "ok", **row, **more} for row in rows]
         for row in found if self._worlds.apart else ():
             row["marks"] = ";".join(filter(None, (row.get("marks"), "process")))
         self._tell(rows=found, case=self._cases.index(case), phase=phase)

@@ -32,7 +32,8 @@ from lmperf.measuring.sensors import Gpus
 Row = dict[str, Any]
 Rows = dict[tuple[Case, str], list[Row]]
 Save = Callable[[list[Case], list[Row]], None]
-# Seconds until a worker has imported torch; between two looks at the GPUs, and at a silent worker.
+# Seconds until a worker has imported torch, and from then until its first step; between two looks
+# at the GPUs, and at a silent worker.
 _START_LIMIT_S, _LOOK_S, _WAIT_S = 180.0, 0.05, 5.0
 # Time-outs after which an implementation is not run again.
 _MOST_TIMEOUTS = 2
@@ -193,7 +194,7 @@ class Supervisor:
                 case {"changed": words}:
                     raise _Changed(at.case.implementation, words)
                 case {"ready": facts}:
-                    self.facts = facts
+                    self.facts, at = facts, _At(limit_s=_START_LIMIT_S)
                 case {"traceback": trace, "words": words}:
                     self._progress.note(f"{words}{kept(trace)}")
                 case {"note": words}:

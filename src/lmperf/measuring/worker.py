@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 import torch
 
 from lmperf.benchmark import Case, is_ranked, ranks_of
-from lmperf.measuring import ranks
+from lmperf.measuring import ranks, vectors
 from lmperf.measuring.clock import now
 from lmperf.measuring.group import Group
 from lmperf.measuring.isolation import Worlds, import_compiler
@@ -34,6 +34,10 @@ _HIDDEN = (
 )
 # What ranks may hold after a group: buffers of libraries.
 _KEPT_BYTES = 2**28
+_NARROW = (
+    f"code that PyTorch {torch.__version__} compiles for this CPU gives wrong gradients, so it uses"
+    f" vectors of {vectors.BITS} bits here (torch._inductor.config.cpp.simdlen)"
+)
 
 
 def main(pipe: int) -> None:
@@ -54,6 +58,8 @@ def main(pipe: int) -> None:
         import_compiler()  # before a limit of time runs
     gc.freeze()  # later collections skip what is imported now
     tell(ready=_facts(job.device, is_ranked(benchmark)))
+    if _may_compile_for_cpu(job) and vectors.narrow():
+        tell(note=_NARROW)
     for size, groups in groupby(job.groups, lambda group: ranks_of(benchmark, group[0])):
         left = list(groups)
         if not is_ranked(benchmark):
@@ -70,6 +76,13 @@ def main(pipe: int) -> None:
             tell(failed={"status": "crash", "reason": reason}, died=True)
             os._exit(1)
     os._exit(0)  # without waiting for threads that an implementation has left
+
+
+def _may_compile_for_cpu(job: Job) -> bool:
+    names = {case.implementation for group in job.groups for case in group}
+    return job.device == "cpu" and any(
+        job.benchmark.implementation(name).may_compile for name in names
+    )
 
 
 def _facts(device: str, forks: bool) -> dict[str, Any]:

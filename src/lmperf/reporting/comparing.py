@@ -4,11 +4,11 @@ The ratio is old / new: above 1, the new result is faster. Results that were mea
 compared by the medians of their rounds, train steps by those of their stretches. Two versions that
 were timed in turn are compared by the ratios of each round.
 
-A difference counts if it exceeds the noise floors of both rows (how far two processes of the same
-code are apart) and the least difference that was asked for. False discovery is controlled over all
-rows. A row that was measured beside other load, or waited for the CPU, is compared but unresolved.
-So is a train step that one result has back to back and the other, of an earlier method, in single
-calls.
+A difference counts if it exceeds the noise floor (how far two processes of the same code are apart:
+the larger one that the pairs of either result tell, else the assumed one) and the least difference
+that was asked for. False discovery is controlled over all rows. A row that was measured beside
+other load, or waited for the CPU, is compared but unresolved. So is a train step that one result
+has back to back and the other, of an earlier method, in single calls.
 
 On a GPU a difference in time must also be one in cycles (time x SM clock). If the cycles differ too
 little, the verdict is `clock`: the clock changed, not the code.
@@ -54,7 +54,7 @@ ONLY_IN = ("only in the old", "only in the new")
 _OF_SIDE = (
     *("row", "key", "ms", "state", "words", "reason", "marks", "signs", "waits", "floor"),
     *("environment", "commit", "gpus", "measured_at", "rounds_ms"),
-    *("n", "clock_mhz"),
+    *("n", "clock_mhz", "assumed"),
 )
 # Facts of an environment that may change a time, and their words.
 FACTS = {
@@ -217,8 +217,9 @@ def joined(old: Evidence, new: Evidence, stem: str) -> pd.DataFrame:
     sides = []
     for evidence in (old, new):
         rows = evidence.rows(stem)
-        texts, floor = {n: _texts(rows[n]) for n in keys}, evidence.floors_of(rows["noise_kind"])
-        rows = rows.assign(row=rows.index, floor=floor, **texts)
+        texts, kinds = {n: _texts(rows[n]) for n in keys}, rows["noise_kind"]
+        floors = {"floor": evidence.floors_of(kinds), "assumed": kinds.isin(evidence.assumed)}
+        rows = rows.assign(row=rows.index, **floors, **texts)
         # Observations, such as kernels, have several rows for a case.
         sides.append(rows[[*keys, *_OF_SIDE]].drop_duplicates(keys))
     both = sides[0].merge(sides[1], "outer", keys, suffixes=("_old", "_new"), indicator="side")
@@ -272,14 +273,17 @@ def judged(rows: pd.DataFrame, at_least: float, in_turn: bool, in_cycles: bool) 
 
 
 def _floor(rows: pd.DataFrame, in_turn: bool) -> pd.Series:
-    """The larger noise floor of both rows, and the step of the event timer.
+    """The noise floor of each pair of rows, at least the step of the event timer.
 
     Differences of two versions that were timed in turn are confirmed, so these need no floor.
     """
     step = EVENT_STEP_MS / np.fmin(rows["ms_old"], rows["ms_new"])
     if in_turn:
         return step
-    return np.fmax(rows[[f"floor_{side}" for side in SIDES]].astype(float).max(axis=1), step)
+    floors = rows[[f"floor_{side}" for side in SIDES]].astype(float)
+    assumed = rows[[f"assumed_{side}" for side in SIDES]].eq(True).to_numpy()
+    measured = floors.mask(assumed).max(axis=1)
+    return np.fmax(measured.fillna(floors.max(axis=1)), step)
 
 
 def _estimated(old: np.ndarray, new: np.ndarray, in_turn: bool) -> Ratio:

@@ -33,7 +33,7 @@ from lmperf.devices import DataSheet, sheet_of
 from lmperf.dtypes import DTYPES, dtype_of
 from lmperf.evidence import plausible
 from lmperf.evidence.review import Review
-from lmperf.evidence.rows import WIDE, row_name
+from lmperf.evidence.rows import row_name
 from lmperf.evidence.store import Row
 from lmperf.gate import FAILED
 from lmperf.names import STATUSES, in_order, size_words
@@ -45,6 +45,7 @@ from lmperf.statistics import LEAST_PAIRS, median_interval, noise_floor
 # Kinds of rows, of which two processes differ by more and more.
 KERNEL, STEP, WAITING = "kernel", "step or phase", "step or phase that waits for the CPU"
 ASSUMED_FLOORS = {KERNEL: 0.03, STEP: 0.05, WAITING: 0.30}
+WIDE = 0.05  # a step whose interval goes further from its time may have waited
 HOST_BOUND = 0.9  # a step of which the host needs more than this share waits for it
 AT_LIMIT, SLOW_CLOCK = 0.95, 0.95  # of the power limit, and of the usual clock
 # Columns of a row that tables and figures name, and what they are of a line without them.
@@ -193,21 +194,21 @@ class Evidence:
         """The rows with results of two processes (R1): those of `rows`, `stem`, and the columns of
         the second time with the suffix `_again`.
 
-        cell: the name of the row. apart: how far the second time is from the first, a fraction. A
-        step that waits for the CPU in either process waits, and is of the kind WAITING.
+        cell: the name of the row. apart: how far the second time is from the first, a fraction.
+        The first time decides of which kind a pair is: one that waited by chance the second time
+        shows how far such rows are apart. A second time that is older than its first is none.
         """
-        known = ["noise_kind", "ms", "ms_again", "apart", "gpus", "gpus_again", "power_w_again"]
+        known = ["noise_kind", "ms", "ms_again", "apart", "gpus", "gpus_again", "waits_again"]
         found = [pd.DataFrame(columns=known)]
         for stem in self.again:
             first, second = self.rows(stem).drop_duplicates("key"), self.rows_again(stem)
             both = first.merge(second, on="key", suffixes=("", "_again"))
             both = both[both["state"].isna() & both["state_again"].isna()]
-            kind = both["noise_kind"].mask(both["noise_kind_again"] == WAITING, WAITING)
+            both = both[both["measured_at_again"] >= both["measured_at"]]
             # Before the rows of all benchmarks are joined, which makes whole numbers floats.
             names = [row_name(load(stem), row) for row in both.to_dict("records")]
             apart = (both["ms_again"] / both["ms"] - 1).abs()
-            more = {"noise_kind": kind, "waits": kind == WAITING, "apart": apart}
-            found.append(both.assign(stem=stem, cell=names, **more))
+            found.append(both.assign(stem=stem, cell=names, apart=apart))
         found = [one for one in found if len(one)] or found[:1]
         return pd.concat(found, ignore_index=True).copy()  # faster, as in `_judged`
 
@@ -215,15 +216,23 @@ class Evidence:
     def floors(self) -> dict[str, float]:
         """Kind of row -> its noise floor: how far apart two processes time such a row, a fraction.
 
-        Assumed where R1 has fewer than LEAST_PAIRS rows of a kind.
+        Not below the assumed one until R1 has LEAST_PAIRS pairs of a kind.
         """
         apart = (self.twice["ms_again"] / self.twice["ms"]).astype(float)
         of_kind = self.twice["noise_kind"]
-        pairs = {kind: apart[of_kind == kind].to_numpy() for kind in ASSUMED_FLOORS}
-        return {
-            kind: noise_floor(pairs[kind]) if len(pairs[kind]) >= LEAST_PAIRS else assumed
-            for kind, assumed in ASSUMED_FLOORS.items()
-        }
+        found = {}
+        for kind, assumed in ASSUMED_FLOORS.items():
+            pairs = apart[of_kind == kind].to_numpy()
+            least = assumed if len(pairs) < LEAST_PAIRS else 0.0
+            found[kind] = float(np.fmax(noise_floor(pairs), least))
+        return found
+
+    @cached_property
+    def assumed(self) -> frozenset[str]:
+        """The kinds of rows whose noise floor is assumed."""
+        pairs = self.twice["noise_kind"].value_counts()
+        few = [kind for kind in ASSUMED_FLOORS if pairs.get(kind, 0) < LEAST_PAIRS]
+        return frozenset(kind for kind in few if self.floors[kind] == ASSUMED_FLOORS[kind])
 
     def floors_of(self, kinds: pd.Series) -> pd.Series:
         """The noise floor of each of some kinds."""

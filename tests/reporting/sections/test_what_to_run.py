@@ -1,17 +1,23 @@
 """The recipe, the first table and the code on the first page follow the data."""
 
 import re
+from dataclasses import replace
+from pathlib import Path
 
 import planted
 import pytest
 from planted_steps import AUTOCAST, loss, rung, sdpa, step
 
+from lmperf.benchmarks import load
+from lmperf.evidence.plan import case_of_row, texts_of
+from lmperf.reporting.results_of import evidence_in
 from lmperf.reporting.sections import section
 from lmperf.reporting.sections.steps import GRAPH, SDPA
 from lmperf.transformer.sizes import ModelSize
 
 SMALL = "0.13B"
 GRAPHS = ("sdpa_graph", "fused_graph", "sdpa_copies_graph", "graph")
+REPORT = Path(__file__).parents[3] / "report"
 
 
 def run(*rows, **more):
@@ -194,3 +200,57 @@ def test_page_without_float32_weights_at_the_usual_batch():
         assert "## What to run" in text
         for said in ("With float32 weights", "belong to", "not time", "do not make it faster"):
             assert said not in text
+
+
+# What a part of the grid can say.
+
+
+@pytest.mark.machine
+@pytest.mark.parametrize(
+    ("machine", "preset"),
+    [
+        ("cpu-amd-epyc-avx-512-bf16", "cpu"),
+        ("nvidia-h200", "gpu"),
+        ("nvidia-h100-80gb-hbm3", "gpu"),
+    ],
+)
+def test_quick_recommends_what_the_whole_report_does(machine, preset):
+    whole = evidence_in(REPORT / machine, machine)
+    head = {texts_of(case) for case in load("end_to_end").head_cases(preset)}
+    rows = whole.raw["end_to_end"]
+    rows = [row for row in rows if case_of_row(load("end_to_end"), row) in head]
+    quick = replace(whole, raw={"end_to_end": rows}, again={})
+    full, part = (section(of, "what_to_run") for of in (whole, quick))
+    assert part.recipe == full.recipe
+    assert (part.unmeasured == full.unmeasured) is (preset == "cpu"), "cells that nothing else has"
+    text = planted.page("report", quick).text
+    assert ("This compares what was measured" in text) is bool(part.unmeasured)
+
+
+def test_ways_that_were_not_measured_are_named_beside_the_advice():
+    rows = [
+        step("tiny", dtype, "eager", ms, context_length=256)
+        for dtype, ms in (("float32", 9.0), (AUTOCAST, 5.0))
+    ]
+    said = "This compares what was measured; a full run adds 4 other ways."
+    assert f"**Use eager bf16 autocast.** {said}" in on_cpu(*rows).text
+    slow = [
+        planted.row("ceilings", ms, operation="matmul", shape="512x512x512", dtype=dtype)
+        for dtype, ms in (("float32", 1.0), ("bfloat16", 9.0))
+    ]
+    said = (
+        "**Use eager float32.** This compares what was measured; a full run adds float32, compiled"
+    )
+    assert said in on_cpu(rows[0], *slow).text, "it has no bf16 in its grid"
+
+
+@pytest.mark.parametrize(("ms", "gains"), [(50.0, True), (99.9, False)])
+def test_narrow_vectors_of_compiled_code_are_said_with_their_gain(ms, gains):
+    eager, compiled = (
+        step("tiny", AUTOCAST, name, of, **more)
+        for name, of, more in (("eager", 100.0, {}), ("compiled_blocks", ms, {"vector_bits": 256}))
+    )
+    text = on_cpu(eager, compiled).text
+    assert "set `torch._inductor.config.cpp.simdlen = 256`, too" in text
+    assert ("is then 2.00 times as fast as an eager one" in text) is gains
+    assert "simdlen" not in on_cpu(eager).text

@@ -10,7 +10,7 @@ from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.tables import Quantity, number
 from lmperf.reporting.words import absent
-from lmperf.statistics import LEAST_FLOOR, LEAST_PAIRS
+from lmperf.statistics import LEAST_FLOOR
 from lmperf.transformer.sizes import COURSES, SIZES
 
 COMMIT_LENGTH = 12
@@ -101,7 +101,7 @@ class Method(Section):
             {
                 "kind": kind,
                 "floor": max(floor, LEAST_FLOOR),
-                "source": "R1" if len(apart) >= LEAST_PAIRS else "assumed",
+                "source": "assumed" if kind in self.evidence.assumed else "R1",
                 "pairs": len(apart),
                 "median": apart.median(),
                 "worst": apart.max(),

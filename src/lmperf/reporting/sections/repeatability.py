@@ -5,14 +5,12 @@ A pair has the same key: the same cell, code, method and environment.
 
 from __future__ import annotations
 
-import numpy as np
 import pandas as pd
 
-from lmperf.reporting.evidence import AT_LIMIT, KERNEL, STEP, WAITING, having, some
+from lmperf.reporting.evidence import KERNEL, STEP, WAITING, having, some
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
-from lmperf.reporting.words import NotMeasured, Range
-from lmperf.statistics import LEAST_PAIRS
+from lmperf.reporting.words import Range
 
 KINDS = (KERNEL, STEP, WAITING)
 ASSUMED = {KERNEL: "kernels", STEP: "steps", WAITING: "steps that wait for the CPU"}
@@ -30,9 +28,7 @@ class Repeatability(Section):
 
     def apart(self, kind: str) -> Range:
         """How far the times of a kind differ."""
-        if len(self.of_kind(kind)) < LEAST_PAIRS:
-            raise NotMeasured(f"too few rows of kind {kind} were measured twice")
-        return Range.of(self.of_kind(kind)["apart"])
+        return Range.of(some(self.of_kind(kind), f"no {kind} was measured twice")["apart"])
 
     def of_kind(self, kind: str) -> pd.DataFrame:
         """The rows of a kind that were measured twice."""
@@ -44,27 +40,20 @@ class Repeatability(Section):
         kinds = KINDS if self.evidence.is_cuda else KINDS[:-1]
         if "end_to_end" not in self.evidence.stems:
             kinds = KINDS[:1]
-        few = [kind for kind in kinds if len(self.of_kind(kind)) < LEAST_PAIRS]
-        return [ASSUMED[kind] for kind in some(few, "all noise floors are measured")]
+        assumed = [kind for kind in kinds if kind in self.evidence.assumed]
+        return [ASSUMED[kind] for kind in some(assumed, "all noise floors are measured")]
 
     @property
-    def has_steps(self) -> bool:
-        """Whether enough steps that keep the device busy were measured twice."""
-        return len(self.of_kind(STEP)) >= LEAST_PAIRS
+    def moved(self) -> pd.DataFrame:
+        """The rows whose second time is known to be of other GPUs than the first one."""
+        both = self.evidence.twice.dropna(subset=["gpus", "gpus_again"])
+        sets = both[["gpus", "gpus_again"]].map(lambda gpus: {*gpus.split(";")})
+        return both[sets["gpus"] != sets["gpus_again"]]
 
     @property
-    def moved(self) -> int:
-        """How many second times are known to be of other GPUs than the first ones."""
-        both = self.evidence.twice[["gpus", "gpus_again"]].dropna()
-        sets = both.map(lambda gpus: {*gpus.split(";")})
-        return int((sets["gpus"] != sets["gpus_again"]).sum())
-
-    @property
-    def at_the_limit(self) -> pd.Series:
-        """The kernel that two GPUs time furthest apart, of those at the power limit."""
-        limit = self.evidence.environment.get("power_limit_w") or np.nan
-        rows = self.of_kind(KERNEL)
-        rows = rows[rows["gpus"] != rows["gpus_again"]]
-        rows = rows[rows["power_w_again"] > AT_LIMIT * limit]
-        rows = some(rows, "no kernel at the power limit was measured on two GPUs")
-        return rows.loc[rows["apart"].idxmax()]
+    def between_gpus(self) -> dict[str, float]:
+        """A step, a kernel -> how far two GPUs time the same one apart, at most; neither waited."""
+        rows = self.moved[self.moved["noise_kind"] != WAITING]
+        rows = rows[~rows["waits_again"].astype(bool)]
+        far = rows.groupby(rows["noise_kind"].map({STEP: "step", KERNEL: "kernel"}))["apart"].max()
+        return some(far.to_dict(), "nothing was measured on two GPUs")

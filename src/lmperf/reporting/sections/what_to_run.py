@@ -7,12 +7,17 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
+from lmperf.benchmarks import load
+from lmperf.evidence.machine import measurable
+from lmperf.measuring import emulated
 from lmperf.names import axis_words, in_order, size_in_full, size_words
 from lmperf.reporting.evidence import having, matching, some, sorted_for_reading
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.sections.steps import (
     AUTOCAST,
+    CELL,
+    EAGER,
     FUSED,
     FUSED_GRAPH,
     GRAPH,
@@ -21,6 +26,7 @@ from lmperf.reporting.sections.steps import (
     SDPA,
     SDPA_COPIES,
     SDPA_GRAPH,
+    STEM,
     Way,
     beside,
     compared,
@@ -152,6 +158,36 @@ class WhatToRun(Section):
     def keys(self) -> list[str]:
         """The names of the measured sizes in `SIZES`, the smallest first."""
         return [key for size in self.sizes for key in SIZES if size_words(key) == size]
+
+    @property
+    def unmeasured(self) -> list[Way]:
+        """The ways that the grid has in the cells of `steps`, and that were not measured in any.
+
+        A preset that measures a part of the grid knows nothing of these.
+        """
+        benchmark, rows = load(STEM), self.evidence.raw.get("ceilings", ())
+        cases = benchmark.cases("gpu" if self.evidence.is_cuda else "cpu")
+        emulates = emulated.slowdown_in(rows) > emulated.SLOW
+        cells = {*self.steps[CELL].itertuples(index=False, name=None)}
+        ways = {
+            Way(case.implementation, axes["dtype"])
+            for case in measurable(benchmark, cases, 1, emulates)
+            for axes in [case.axes]
+            if (size_words(axes["size"]), axes["context_length"], axes["batch"]) in cells
+        }
+        return sorted(ways - {*self.steps["way"]}, key=effort)
+
+    @property
+    def narrow_vectors(self) -> pd.Series:
+        """The fastest step whose compiled code uses narrower vectors than PyTorch's default.
+
+        over_eager: how many times as fast as eager in its dtype; NaN if it is not faster.
+        """
+        rows = self.valid[self.valid["vector_bits"].notna()]
+        best = some(rows, "all compiled code uses default vectors").sort_values("ms").iloc[0]
+        gains = compared(self.evidence, best["way"], Way(EAGER, best["dtype"]))
+        faster = gains.loc[gains["verdict"] == FASTER, "ratio"]
+        return best.to_frame().T.assign(over_eager=faster.get(best.name, np.nan)).iloc[0]
 
     @property
     def has_bf16(self) -> bool | None:

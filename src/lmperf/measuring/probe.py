@@ -1,0 +1,38 @@
+"""Asks a process of its own for a property of this machine, once, and keeps the answer."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+_TIME_OUT_S = 120
+
+
+def probed(name: str, code: str, otherwise: float) -> float:
+    """Return the number that some Python code prints; measured once, kept in the user's cache.
+
+    Args:
+        name: of the answer, with what it depends on.
+        otherwise: the answer if the process fails, which is not kept.
+    """
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    known = Path(home) / "lmperf" / f"{name}.json"
+    try:
+        return float(json.loads(known.read_text()))
+    except (OSError, ValueError):
+        pass
+    command = [sys.executable, "-c", code]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIME_OUT_S)
+        found = float(done.stdout)
+    except (OSError, subprocess.TimeoutExpired, ValueError):
+        return otherwise
+    try:
+        known.parent.mkdir(parents=True, exist_ok=True)
+        known.write_text(json.dumps(found))
+    except OSError:
+        pass  # it is measured again by the next process
+    return found

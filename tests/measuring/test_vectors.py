@@ -1,0 +1,68 @@
+"""Compiled code of a CPU on which PyTorch's default vectors give wrong gradients."""
+
+import json
+
+import pytest
+import torch
+
+from lmperf.benchmark import Implementation
+from lmperf.measuring import vectors
+from lmperf.measuring.probe import probed
+
+
+@pytest.fixture
+def tried(tmp_path, monkeypatch):
+    """Return a function that plants the answer of the probe for this CPU."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    def plant(share):
+        names = []
+        with monkeypatch.context() as patch:
+            patch.setattr(vectors, "probed", lambda name, *_: names.append(name) or 1.0)
+            assert not vectors.narrow()
+        path = tmp_path / "lmperf" / f"{names[0]}.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(share))
+
+    return plant
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("share", "bits"), [(0.74, 256), (1.0, None)])
+def test_compiled_code_uses_narrow_vectors_where_others_are_wrong(
+    measured, said, tried, share, bits
+):
+    tried(share)
+    compiled = Implementation("compiled", "toys:doubles", compiles=True)
+    found = measured(["compiled", "doubles"], external={"compiled": compiled}, size=[8])
+    assert {row["status"] for rows in found.values() for row in rows} == {"ok"}
+    assert {row.get("vector_bits") for row in found["compiled"]} == {bits}
+    assert not any("vector_bits" in row for row in found["doubles"]), "it compiles nothing"
+    notes = [line for line in said if "vectors of 256 bits" in line]
+    assert len(notes) == (bits is not None)
+    found = measured(["doubles"], size=[8])
+    assert len(found["doubles"]) == 2, "nothing is tried where nothing compiles"
+
+
+def broken(function):
+    return lambda *given: function(*given) * float("nan")
+
+
+@pytest.mark.parametrize(
+    ("capability", "compiles", "is_finite"),
+    [("AVX512", broken, False), ("AVX512", lambda same: same, True), ("AVX2", broken, True)],
+)
+def test_gradient_tells_whether_wide_vectors_are_right(
+    monkeypatch, capability, compiles, is_finite
+):
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    monkeypatch.setattr(torch, "compile", compiles)
+    assert (vectors.finite_share() == 1.0) is is_finite
+
+
+@pytest.mark.process
+def test_answer_of_a_process_is_kept_unless_it_fails(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert probed("one", "raise SystemExit(3)", 7.0) == 7.0
+    assert probed("one", "print(0.5)", 7.0) == 0.5
+    assert probed("one", "print(0.6)", 7.0) == 0.5
