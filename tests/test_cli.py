@@ -119,14 +119,6 @@ def test_fault_of_lmperf_is_one_line_that_names_its_traceback(tmp_path, monkeypa
     assert "Traceback" in kept.read_text() and "no_such_name" in kept.read_text()
 
 
-@pytest.mark.process
-def test_removed_folder_is_named(tmp_path):
-    (tmp_path / "gone").mkdir()
-    run = f"cd gone && rmdir ../gone && {sys.executable} -m lmperf.cli list"
-    done = subprocess.run(run, shell=True, cwd=tmp_path, capture_output=True, text=True)
-    words = "lmperf: the current folder was removed; change into one that exists\n"
-    assert (done.returncode, done.stderr) == (2, words)
-
 
 @pytest.mark.parametrize(("encoding", "printed"), [("latin-1", b"\xb5 ?"), ("ascii", b"? ?")])
 def test_characters_that_a_terminal_lacks_are_replaced(tmp_path, monkeypatch, encoding, printed):

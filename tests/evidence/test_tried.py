@@ -56,7 +56,7 @@ MODEL = ("size", "context_length", "batch", "dtype")
             *(("tiny", 128, 4, "autocast_bfloat16"), {"sdpa_graph"}),
         ),
         (
-            *("end_to_end", "cpu", MODEL, {("tiny", 128, 4, "float32")}),
+            *("end_to_end", "cpu", MODEL, {("tiny", 256, 4, "float32")}),
             *(("tiny", 128, 4, "float32"), {"sdpa"}),
         ),
         (

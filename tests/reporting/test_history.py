@@ -99,5 +99,5 @@ def test_shallow_clone_says_that_older_commits_are_unknown(checkout, tmp_path):
     for name, depth, words in (("part", ["--depth", "1"], SHALLOW), ("whole", [], "")):
         url = f"file://{checkout.root}"
         repository.git(tmp_path, "clone", "-q", *depth, url, str(tmp_path / name))
-        history = History(Evidence(MACHINE, {}, repository=tmp_path / name))
+        history = History(Evidence(MACHINE, {}, report=tmp_path / name / "report"))
         assert history.read[1] == words and len(history.read[0]) == (not words)

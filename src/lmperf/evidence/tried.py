@@ -10,7 +10,6 @@ from lmperf.benchmark import Case, Trial, is_ranked
 from lmperf.evidence.plan import Plan
 from lmperf.evidence.project import Project
 from lmperf.evidence.wanted import Wanted, chosen
-from lmperf.measuring.rounds import is_back_to_back, pace_of
 from lmperf.transformer.sizes import SIZES
 
 # The share of the usual duration for which train steps are timed.
@@ -41,6 +40,8 @@ class Tried:
     @property
     def seconds(self) -> float:
         """About how long it takes."""
+        from lmperf.measuring.rounds import is_back_to_back, pace_of  # slow to import
+
         of, kind = self.plan.benchmark, self.plan.machine.kind
         pace = pace_of(of.clock, kind, of.steps, share=of.share)
         compiled = sum(of.implementation(name).compiles for name in self.plan.implementations)
