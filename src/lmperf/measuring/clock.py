@@ -25,9 +25,10 @@ FLUSH_BYTES = 256 * 2**20
 _SHORTEST_LEAD_MS, _LONGEST_LEAD_MS = 0.1, 16.0
 # At least the clock rate of any current GPU, so that a wait in cycles is never too short.
 _CYCLES_PER_MS = 2_000_000
-# Calls that measure host time. The loop that measures eager time has at most so many calls, ms, and
-# bytes that its calls keep alive.
-_HOST_CALLS, _LOOP_CALLS, _LOOP_MS, _LOOP_BYTES = 7, 20, 40.0, 2 * 2**30
+# Calls that measure host time, and their ms at most. The loop that measures eager time has at
+# most so many calls, ms, and bytes that its calls keep alive.
+_HOST_CALLS, _HOST_MS = 7, 700.0
+_LOOP_CALLS, _LOOP_MS, _LOOP_BYTES = 20, 40.0, 2 * 2**30
 
 
 class Clock:
@@ -168,7 +169,8 @@ class Clock:
         if self._device != "cuda":
             return {}
         most = min(_LOOP_CALLS, _LOOP_MS / max(call_ms, 1e-3), _LOOP_BYTES / max(saved_bytes, 1))
-        queueing = [self._queueing_ms(work, name) for _ in range(_HOST_CALLS)]
+        calls = max(1, min(_HOST_CALLS, int(_HOST_MS / max(call_ms, 1e-3))))
+        queueing = [self._queueing_ms(work, name) for _ in range(calls)]
         looped = self._looped_ms(work, name, max(1, int(most)))
         host_ms, eager_ms = self._team.longest([median(queueing), looped])
         return {"host_ms": host_ms, "eager_ms": eager_ms}

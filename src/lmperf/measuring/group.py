@@ -25,7 +25,7 @@ from lmperf.errors import trace_of, user_line
 from lmperf.gate import UNCHECKED
 from lmperf.measuring import rounds, vectors
 from lmperf.measuring.clock import Clock, now
-from lmperf.measuring.device_time import device_time
+from lmperf.measuring.device_time import CALLS, device_time
 from lmperf.measuring.failures import Failed, Harmful, Row, failure_row, lacks_memory
 from lmperf.measuring.guards import Guard
 from lmperf.measuring.isolation import Worlds
@@ -35,6 +35,7 @@ from lmperf.measuring.sensors import MOST_LOAD, Load
 from lmperf.measuring.weights import Weights
 
 _LASTING = "lasting"  # status of a step that changed what cannot be put back
+_LONG_MS = 100.0  # a call that takes longer is profiled once
 _IMPORT_S = 30.0  # the first look at memory on a CPU imports for seconds
 
 
@@ -475,7 +476,9 @@ class Group:
             saved = 2**20 * one.columns[phase].get("saved_mib", 0.0)
             columns |= self._clock.host(one.work, phase, call_ms, saved)
         if self._device == "cuda" and (one.guard or not self._is_kernel):
-            measured = device_time(partial(self._prepared_call, one.work, phase))
+            # A long kernel consists of many short ones, whose records take seconds to read.
+            calls = 1 if self._is_kernel and call_ms > _LONG_MS else CALLS
+            measured = device_time(partial(self._prepared_call, one.work, phase), calls)
             if one.guard:
                 clocks = self._clock.ratios.get(id(one.work.phases[phase]), (1.0, 1.0))
                 one.guard.finished(clocks, measured.device_ms, call_ms)
