@@ -119,7 +119,6 @@ def test_fault_of_lmperf_is_one_line_that_names_its_traceback(tmp_path, monkeypa
     assert "Traceback" in kept.read_text() and "no_such_name" in kept.read_text()
 
 
-
 @pytest.mark.parametrize(("encoding", "printed"), [("latin-1", b"\xb5 ?"), ("ascii", b"? ?")])
 def test_characters_that_a_terminal_lacks_are_replaced(tmp_path, monkeypatch, encoding, printed):
     out = io.TextIOWrapper(io.BytesIO(), encoding)

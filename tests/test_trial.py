@@ -55,6 +55,12 @@ def clipping(model, optimizer, tokens, targets):
     return loss
 
 
+def not_a_number(model, optimizer, tokens, targets):
+    loss = step(model, optimizer, tokens, targets)
+    torch.nn.utils.clip_grad_norm_(model.parameters(), float("nan"))
+    return loss
+
+
 def wrong_in_one(model, optimizer, tokens, targets):
     loss = step(model, optimizer, tokens, targets)
     model.head.weight.grad *= 0.5
@@ -91,6 +97,7 @@ def module(tmp_path, monkeypatch):
         ("model", "LanguageModel", ""),
         ("model", "step", ""),
         ("model", "wrong_in_one", ""),
+        ("model", "not_a_number", ""),
         ("model", "with_item", "it returns a float; it must return the loss, a tensor"),
         ("model", "clipping", "as clipping does; leave them as they are"),
     ],

@@ -148,7 +148,8 @@ def _stepped(step: Any) -> str:
         ]
     )
     low, high = factors.aminmax()
-    if high - low > 0.01 * high.abs() or abs(high - 1) < 0.01:
+    is_scaled = high - low <= 0.01 * high.abs() and abs(high - 1) >= 0.01  # not so with NaN
+    if not is_scaled:
         return ""
     return f"its gradients are all scaled by {high:.2g}, as clipping does; leave them as they are"
 

@@ -125,6 +125,19 @@ def test_error_in_a_backward_pass_names_the_users_line(folder, lmperf):
     assert f"(my_functions.py:{line})" in out, out
 
 
+def test_result_without_a_gradient_is_said_without_a_line_of_ours(folder, lmperf):
+    (folder / "my_detached.py").write_text(
+        "from my_functions import attention\n\n"
+        "def detached(q, k, v, causal=False):\n"
+        "    return attention(q, k, v, causal).detach()\n"
+    )
+    mine = ("--config", "implementations.flash_attention.mine=my_detached:detached")
+    narrow = ("--implementations", "mine", "--phases", "backward")
+    code, out, said = lmperf("run", "flash_attention", *narrow, *mine)
+    assert code == 1 and "its result cannot be differentiated: element 0 of tensors does" in out
+    assert ".py" not in out and "traceback" not in said
+
+
 def test_try_needs_no_configuration(folder, lmperf, monkeypatch):
     (folder / "config/config.yaml").unlink()
     (folder / "my_model.py").write_text("def way(model):\n    return model\n")

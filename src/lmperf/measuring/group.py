@@ -10,6 +10,7 @@ import gc
 import os
 import signal
 import sys
+import traceback
 import uuid
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -21,7 +22,7 @@ from typing import Any
 import torch
 
 from lmperf.benchmark import Benchmark, Case, Observed, Unsupported, Workload, WrongResult
-from lmperf.errors import trace_of, user_line
+from lmperf.errors import message_of, trace_of, user_line
 from lmperf.gate import UNCHECKED
 from lmperf.measuring import rounds, vectors
 from lmperf.measuring.clock import Clock, now
@@ -304,7 +305,11 @@ class Group:
         return Guard(self._device, self._team, keeps_results, partial(self._ours, case))
 
     def _first_call(self, work: Workload, phase: str, guard: Guard | None) -> float:
-        """Call a phase; an error in a backward pass is noted with the forward call behind it."""
+        """Call a phase; an error in a backward pass is noted with the forward call behind it.
+
+        Raises:
+            WrongResult: autograd rejects the result, and no line of the user's is behind that.
+        """
         try:
             return self._call(work, phase)
         except RuntimeError as error:
@@ -316,6 +321,12 @@ class Group:
                     self._call(work, phase)
             for one in said:
                 error.add_note(str(one.message))
+            *_, last = traceback.extract_tb(error.__traceback__)
+            # Errors of a device and of memory have types of their own.
+            is_autograds = type(error) is RuntimeError and "/torch/autograd/" in last.filename
+            if is_autograds and not user_line(error):
+                words = f"its result cannot be differentiated: {message_of(error)}"
+                raise WrongResult(words) from error
             raise
 
     def _call(self, work: Workload, phase: str) -> float:
