@@ -43,7 +43,7 @@ def test_short_tables_compare_with_the_fastest_peer():
     found = {cells[0].words: cells[2].words for cells in table.lines}
     assert found == {
         "SDPA cuDNN": "0.50x (0.50-0.50) slower",
-        "Triton": "–",
+        "ours": "–",
         "mine": "2.00x (2.00-2.00) faster",
     }
     (table,) = short_tables(of, benchmark, over="sdpa_cudnn")
