@@ -52,7 +52,7 @@ def part(*made):
 
 
 FAST = (
-    "At d_head 128, length 16,384, our forward is 2.00 times as fast as SDPA cuDNN's; in it, one warp loads",
+    "At d_head 128, length 16,384, our forward is 2.00 times as fast as SDPA cuDNN's; in it, one",
     "matmuls of another. Our backward is 2.00 times as fast as SDPA cuDNN's.",
     "Ours over SDPA cuDNN, 12 shapes: forward 2.00x, backward 2.00x; both 2.00x at d_head",
 )
