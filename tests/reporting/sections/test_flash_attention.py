@@ -52,17 +52,17 @@ def part(*made):
 
 
 FAST = (
-    "At length 16,384, our forward is 2.00 times as fast as SDPA cuDNN's; in it, one warp loads",
+    "At d_head 128, length 16,384, our forward is 2.00 times as fast as SDPA cuDNN's; in it, one",
     "matmuls of another. Our backward is 2.00 times as fast as SDPA cuDNN's.",
     "Ours over SDPA cuDNN, 12 shapes: forward 2.00x, backward 2.00x; both 2.00x at d_head",
 )
 SLOW = (
-    "At length 16,384, our forward reaches 0.50 of SDPA cuDNN's speed. Our backward",
+    "At d_head 128, length 16,384, our forward reaches 0.50 of SDPA cuDNN's speed. Our backward",
     "Our backward reaches 0.50 of SDPA cuDNN's speed, probably because each tile",
     "Ours over SDPA cuDNN, 12 shapes: forward 0.50x, backward 0.50x; both 0.50x at d_head 64",
 )
 EQUAL = (
-    "At length 16,384, our forward is as fast as SDPA cuDNN's. Our backward",
+    "At d_head 128, length 16,384, our forward is as fast as SDPA cuDNN's. Our backward",
     "Our backward is as fast as SDPA cuDNN's.",
     "backward on par (1.00x); both on par (1.00x) at d_head 64, on par (1.00x) at d_head 128.",
 )

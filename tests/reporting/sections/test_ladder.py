@@ -73,6 +73,14 @@ def test_rung_that_waits_is_judged_by_the_time_of_the_gpu(device_ms, said):
     assert "20.0 (" not in page
 
 
+def test_larger_batches_are_in_no_change_of_the_gpu_time():
+    rows = [rung("graph", 10.0, device_ms=10.0), rung("bf16_graph", 9.0, device_ms=9.0)]
+    larger = [rung("graph", 80.0, batch=16, device_ms=80.0)]
+    larger += [rung("bf16_graph", 78.0, batch=16, device_ms=78.0)]
+    lowest = rung("float32", 100.0)
+    assert "(GPU time -10.0 %)" in page(lowest, *rows, *larger).text
+
+
 @pytest.mark.parametrize(("ms", "longer"), [(200.0, True), (100.0, False)])
 def test_longer_wait_than_below_is_seen(ms, longer):
     assert both(ms, waits=True, device_ms=90.0).takes_longer_to_launch(TF32) is longer

@@ -86,6 +86,17 @@ def test_a_slow_copy_is_not_the_baseline(facts):
     assert drawn["gbps"].to_list() == pytest.approx([1800, 1800]) and drawn["gbps_low"].isna().all()
 
 
+@pytest.mark.parametrize(("least", "is_said"), [(3.9, True), (0.5, False)])
+def test_speed_up_is_said_only_if_it_is_known_of_every_shape(least, is_said):
+    noisy = {"rounds_ms": ";".join(["4.0", str(least)] * 4)}
+    made = [
+        one | (noisy if one["implementation"] == "compiled" and one["shape"] == "32768" else {})
+        for one in everything()
+    ]
+    text = planted.page(STEM, planted.evidence(*made)).text
+    assert ("Speed-up of ours over compiled (from" in text) is is_said
+
+
 def test_a_loaded_copy_is_no_baseline():
     made = everything(copy=None) + rows("copy", 1.2, marks="loaded", other_load=0.3)
     assert "of a copy" not in part(*made).text

@@ -90,14 +90,22 @@ def test_adamw_is_compared_with_a_copy(fraction):
 
 
 @pytest.mark.parametrize(
-    ("timer", "said"),
-    [(109, "Kernels fill at least 92 %"), (200, "fill 100 of 200 ms"), (None, None)],
+    ("wall", "said"), [(109, "Kernels fill at least 92 %"), (200, "fill 100 of *200* ms")]
 )
-def test_gpu_time_is_held_against_the_step(timer, said):
-    step = planted.row("end_to_end", timer, implementation="eager", dtype=SINGLE, **LARGE)
-    profiles = of(case(matmul=100), [step] if timer else [])
-    found = " ".join(planted.page("report/time", profiles.evidence).said)
-    assert (said in found) if said else "fill" not in found
+def test_gpu_time_is_held_against_the_same_process(wall, said):
+    step = planted.row("end_to_end", 400, implementation="eager", dtype=SINGLE, **LARGE)
+    profiles = of(case(matmul=100, wall=wall), [step])
+    assert said in " ".join(planted.page("report/time", profiles.evidence).said)
+
+
+@pytest.mark.parametrize(("bound", "said"), [("host", "*100 (150)*"), ("device", " 100 (150)")])
+def test_sum_is_italic_beside_a_step_that_waited(bound, said):
+    values = {"implementation": "eager", "dtype": SINGLE, "bound": bound}
+    text = planted.page(
+        "report/time",
+        planted.evidence(*case(matmul=100), planted.row("end_to_end", 150, **values, **LARGE)),
+    ).text
+    assert said in text and "*100*" not in text
 
 
 def test_stale_profiles_are_shown_and_conclude_nothing():

@@ -23,7 +23,6 @@ from lmperf.reporting.sections.steps import (
     WAYS,
     all_steps,
     beside,
-    compared,
     steps,
     usual,
 )
@@ -132,18 +131,16 @@ class Ladder(Section):
     # What a rung gains over the one below it.
 
     def over_below(self, rung: Rung) -> pd.DataFrame:
-        """The steps of a rung beside those of the measured rung below it, at their context."""
+        """The steps of a rung beside those of the measured rung below it, in the table's cells."""
         below = rung_below(rung, [one.name for one in self.rungs])
         if below is None:
             raise NotMeasured(f"no rung below {rung.name}")
-        found = compared(self.evidence, WAYS[rung.name], WAYS[below.name])
-        return having(found, context_length=[*self.frame["context_length"].unique()])
+        return beside(self.evidence, WAYS[rung.name], WAYS[below.name])
 
     def verdict(self, rung: Rung) -> str:
         """faster, slower, same or MIXED: of the GPU's time, which no host changes, at all sizes.
 
-        Without a GPU that of the step's time. Larger batches count, too. Raises NotMeasured without
-        a comparison.
+        Without a GPU that of the step's time. Raises NotMeasured without a comparison.
         """
         found = self.over_below(rung)
         found = some(found, f"{rung.name} was not measured beside the rung below it")

@@ -90,14 +90,13 @@ class Profiles(Section):
     def cases(self) -> Rows:
         """A row for each profiled phase of a step: `by_class`, and `timer`: its ms in E1.
 
-        is_compared: whether a sentence may rest on that time.
+        is_compared: whether a sentence may rest on that time. timer_waits: whether it waited.
         """
         cases = by_class(self.rows(STEM).frame, self.kernels.frame)
         timed = matching(cases, self.rows(TIMED).valid.frame, CASE)
         ways = cases["dtype"].map(dtype_words) + ", " + cases["implementation"].map(short_words)
-        return self.rows(STEM).kept(
-            cases.assign(timer=timed["ms"], is_compared=timed["holds"].eq(True), way=ways)
-        )
+        known = {"is_compared": timed["holds"].eq(True), "timer_waits": timed["waits"].eq(True)}
+        return self.rows(STEM).kept(cases.assign(timer=timed["ms"], way=ways, **known))
 
     @property
     def class_columns(self) -> list[Quantity]:
@@ -127,7 +126,8 @@ class Profiles(Section):
             way = self.last[["dtype", "implementation"]]
             shown = having(self.usual.frame, phase=["forward", "backward", STEP], **way)
             words = shown["phase"].map(phase_words)
-        return self.usual.kept(shown.assign(step=pd.Categorical(words, [*dict.fromkeys(words)])))
+        steps = pd.Categorical(words, [*dict.fromkeys(words)])
+        return self.usual.kept(shown.assign(step=steps, waits=shown["timer_waits"]))
 
     def step(self, **where) -> pd.Series:
         """The only case of the usual size with these values."""
@@ -184,10 +184,10 @@ class Profiles(Section):
 
     @property
     def waiting(self) -> pd.Series:
-        """The step that waits longest for the CPU."""
-        steps = having(self.cases.sound, phase=STEP, is_compared=True)
-        timed = some(steps, "no profiled step was timed")
-        return timed.loc[(timed["busy"] / timed["timer"]).idxmin()]
+        """The step that waits longest for the CPU, in the process that profiled it."""
+        steps = having(self.cases.sound, phase=STEP).dropna(subset=["idle"])
+        steps = some(steps, "the wall time of no profiled step is known")
+        return steps.loc[steps["idle"].idxmax()]
 
     @property
     def first_kernel(self) -> pd.Series:

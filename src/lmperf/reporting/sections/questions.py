@@ -245,26 +245,26 @@ class Questions(Section):
 
     def along(self, axis: str) -> pd.DataFrame:
         """Value of an axis -> speed of the lead relative to a copy, a column for each phase."""
-        rows = self._largest_along(axis).where(implementation=self.of("lrpe").lead)
+        rows = self.alike(axis).where(implementation=self.of("lrpe").lead)
         return self._by_phase(axis, rows.frame["copy_percent"] / 100, rows.frame)
 
     def varying(self, axis: str) -> list[tuple[str, pd.Series]]:
         """(phase, value -> time of the next implementation over the lead's), where it varies."""
         lrpe = self.of("lrpe")
-        rows = self._largest_along(axis)
+        rows = self.alike(axis)
         found = rows.where(implementation=lrpe.lead).over(lrpe.peer).rows["ratio"]
         found = self._by_phase(axis, found, rows.frame)
         return [(n, of) for n, of in found.items() if of.max() / of.min() > 1 + VARIES]
 
-    def _largest_along(self, axis: str) -> Rows:
-        """The rows of the largest shape for each value; of axes and extra tokens the other one is
-        least."""
+    def alike(self, axis: str) -> Rows:
+        """The rows of the most positions that most values have; of axes and extra tokens the other
+        one is least."""
         lrpe = self.of("lrpe")
         rows = lrpe.shown.sound
         for other in {"axes", "extra_tokens"} - {axis}:
             rows = rows[rows[other] == rows[other].min()]
-        rows = rows[rows["positions"] == rows.groupby(axis)["positions"].transform("max")]
-        return lrpe.shown.kept(rows)
+        values = some(rows, "no shape was measured").groupby("positions")[axis].nunique()
+        return lrpe.shown.kept(having(rows, positions=values[values == values.max()].index.max()))
 
     @staticmethod
     def _by_phase(axis: str, found: pd.Series, rows: pd.DataFrame) -> pd.DataFrame:
