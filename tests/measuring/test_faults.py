@@ -99,6 +99,13 @@ def test_what_hangs_twice_is_skipped(measured, monkeypatch):
     assert rows[0]["reason"] == "no answer within 0.5 s" and rows[2]["reason"].startswith("skipped")
 
 
+def test_a_worker_that_is_ended_begins_no_other_case(measured, tmp_path):
+    rows = measured(["waits", "names_its_process"], toys.Short, **SIZE)
+    assert statuses(rows) == {"waits": {"timeout"}, "names_its_process": {"ok"}}
+    ended = (tmp_path / "waits").read_text()
+    assert ended not in (tmp_path / "processes").read_text().split()
+
+
 def test_each_implementation_is_measured_as_if_it_were_alone(measured, said):
     external = {
         "patches": "patches_on_import:doubles",

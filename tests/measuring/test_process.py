@@ -53,7 +53,14 @@ def worker(tmp_path):
     """A function that writes the worker that runs these lines; returns its `sys.path`."""
     source, copy = Path(lmperf.__file__).parent, tmp_path / "lmperf"
     (copy / "measuring").mkdir(parents=True)
-    for name in ("__init__", "measuring/__init__", "measuring/process", "measuring/printable"):
+    copied = (
+        "__init__",
+        "errors",
+        "measuring/__init__",
+        "measuring/process",
+        "measuring/printable",
+    )
+    for name in copied:
         shutil.copy(source / f"{name}.py", copy / f"{name}.py")
 
     def write(*lines):

@@ -90,6 +90,17 @@ def stops(x):
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
+def waits(x):
+    (MARKS / "waits").write_text(str(os.getpid()))
+    time.sleep(600)
+
+
+def names_its_process(x):
+    with (MARKS / "processes").open("a") as file:
+        file.write(f"{os.getpid()}\n")
+    return x * 2
+
+
 def is_killed_once(x):
     if not (MARKS / "killed").exists():
         (MARKS / "killed").touch()
@@ -140,7 +151,7 @@ def warns(x):
 FUNCTIONS = (
     *(doubles, segfaults, raises, asks_for_a_pebibyte, is_wrong, is_not_finite),
     *(stops, is_killed_once, writes_where_nothing_is, prints_a_lot, warns),
-    *(leaves, interrupts, is_strange, forks_and_leaves),
+    *(leaves, interrupts, is_strange, forks_and_leaves, waits, names_its_process),
 )
 
 

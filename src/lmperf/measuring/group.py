@@ -31,6 +31,7 @@ from lmperf.measuring.failures import Failed, Harmful, Row, failure_row, lacks_m
 from lmperf.measuring.guards import Guard
 from lmperf.measuring.isolation import Worlds
 from lmperf.measuring.memory import out_of_memory, phase_memory
+from lmperf.measuring.process import Interrupted
 from lmperf.measuring.ranks import Alone
 from lmperf.measuring.sensors import MOST_LOAD, Load
 from lmperf.measuring.weights import Weights
@@ -154,8 +155,9 @@ class Group:
             with self._within(case, often=words == "timing"):
                 result = run()
         except BaseException as error:  # also sys.exit and KeyboardInterrupt of an implementation
-            if os.getpid() != self._own_pid:
-                raise  # a process that the implementation has forked
+            # In a process that the implementation has forked, or in one that is being ended.
+            if os.getpid() != self._own_pid or isinstance(error, Interrupted):
+                raise
             failure = failure_row(error)
             if failure["status"] == "crash":
                 self._tell(traceback=trace_of(error), words=f"{case.name}: {failure['reason']}")

@@ -38,6 +38,10 @@ class Lost(Exception):
     """Raised when the worker has ended or closed its connection; the message says how."""
 
 
+class Interrupted(KeyboardInterrupt):
+    """Raised in a process that is being ended, so that it cleans up."""
+
+
 def keep(supervisor: int, pipe: int, *held: int) -> None:
     """Fork: return in the worker, which has the pipe; the keeper has `held`, and never returns."""
     prctl(_SUBREAPER, 1)
@@ -63,8 +67,12 @@ def keep(supervisor: int, pipe: int, *held: int) -> None:
 
 
 def can_be_interrupted() -> None:
-    """Have SIGINT raise KeyboardInterrupt here; what a shell starts with & ignores it."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    """Have SIGINT raise Interrupted here; what a shell starts with & ignores it."""
+
+    def interrupt(*_: object) -> None:
+        raise Interrupted
+
+    signal.signal(signal.SIGINT, interrupt)
 
 
 def end(child: int) -> None:
