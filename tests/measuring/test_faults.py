@@ -117,7 +117,7 @@ def test_each_implementation_is_measured_as_if_it_were_alone(measured, said):
     marked = {name for name, of in rows.items() for row in of if "process" in row["marks"]}
     assert marked == {"overrides"} and {len(of) for of in rows.values()} == {2}
     assert len({row["together"] for name in ("patches", "sees") for row in rows[name]}) == 2
-    words = "overrides changes the operator aten::lgamma; it is measured in a process of its own"
+    words = "overrides changes operators of PyTorch; it is measured in a process of its own"
     assert [line for line in said if "process of its own" in line] == [f"[toy] {words}"]
 
 

@@ -8,12 +8,12 @@ import random
 import signal
 import sys
 import warnings
-from types import ModuleType
 
 import numpy
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.utils._python_dispatch import BaseTorchDispatchMode
 
 from lmperf.measuring.isolation import Worlds
 
@@ -46,17 +46,8 @@ def patch_a_class():
     torch.Tensor.softmax = slow_attention  # which Tensor has from its base class
 
 
-def enter_a_mode():
-    torch.utils._python_dispatch.TorchDispatchMode().__enter__()
-
-
 def hook(*_):
     return None
-
-
-def is_modes_empty():
-    functions, dispatch = torch._C._len_torch_function_stack, torch._C._len_torch_dispatch_stack
-    return functions(), dispatch()
 
 
 # What changes a setting, and what reads it.
@@ -90,7 +81,6 @@ CHANGES = {
         lambda: torch.autocast("cpu", torch.float16).__enter__(),
         lambda: (torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")),
     ),
-    "a mode of the dispatcher": (enter_a_mode, is_modes_empty),
     "options of the compiler": (
         lambda: setattr(torch._inductor.config, "max_autotune", True),
         lambda: torch._inductor.config.max_autotune,
@@ -185,16 +175,6 @@ def test_an_import_counts_for_all_of_its_module(worlds, tmp_path, monkeypatch):
     assert torch.get_default_dtype() == torch.float32
 
 
-def test_a_module_imported_after_a_patch_gets_the_original(worlds):
-    original, late = F.scaled_dot_product_attention, ModuleType("torch.imported_late")
-    with worlds.of("imports"):
-        patch_sdpa()
-        sys.modules[late.__name__] = late  # as `from torch.nn.functional import` there
-        late.scaled_dot_product_attention = F.scaled_dot_product_attention
-    assert late.scaled_dot_product_attention is original
-    del sys.modules[late.__name__]
-
-
 def test_operators_of_its_own_are_no_change(worlds):
     with worlds.of("has_operators"):
         own = torch.library.Library("isolated", "DEF")
@@ -208,8 +188,26 @@ def test_operators_of_its_own_are_no_change(worlds):
 @pytest.mark.filterwarnings("ignore")
 def test_what_cannot_be_put_back_is_named():
     worlds, alone = Worlds(), Worlds(apart=True)
-    aten = torch.library.Library("aten", "IMPL")
+    aten, mode = torch.library.Library("aten", "IMPL"), BaseTorchDispatchMode()
+    hooks = torch.autograd.graph.saved_tensors_hooks(hook, hook)
     with alone.of("alone"), worlds.of("one"):
         aten.impl("lgamma", lambda x: x, "CPU")
+        hooks.__enter__()
+        mode.__enter__()
+    mode.__exit__(None, None, None)
+    hooks.__exit__()
     aten._destroy()
-    assert worlds.lasting == ["the operator aten::lgamma"] and not alone.lasting
+    lasting = ["modes of torch", "operators of PyTorch", "hooks of saved tensors"]
+    assert worlds.lasting == lasting and not alone.lasting
+
+
+def test_a_world_that_is_gone_leaks_no_other_of_its_changes(worlds, tmp_path):
+    folder, before = tmp_path / "gone", os.getcwd()
+    folder.mkdir()
+    with worlds.of("in a folder"):
+        os.chdir(folder)
+        torch.set_default_dtype(torch.float64)
+    folder.rmdir()
+    with worlds.of("in a folder"):
+        assert torch.get_default_dtype() == torch.float64
+    assert torch.get_default_dtype() == torch.float32 and os.getcwd() == before

@@ -13,7 +13,6 @@ import gc
 import importlib
 import math
 import os
-import pickle
 import random
 import signal
 import sys
@@ -26,10 +25,9 @@ from functools import partial
 from itertools import product
 from operator import is_
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from torch.utils import _device, _python_dispatch
 from torch.utils._config_module import _UNSET_SENTINEL as _UNSET
 
 # Packages whose functions and classes run in calls of several implementations.
@@ -39,32 +37,32 @@ _OFTEN: tuple[Any, ...] = (
     *(torch, torch.nn.functional, torch.Tensor, torch.nn.Module, torch.autograd.Function),
     *(torch.optim.Optimizer, torch.autograd, torch.cuda, builtins, math, time, random),
 )
+# Settings with `_get_NAME` and `_set_NAME` in torch._C, and backends of SDPA; not every version of
+# torch has all.
+_OF_TORCH = (
+    *("float32_matmul_precision", "cublas_allow_fp16_accumulation", "warnAlways"),
+    *("cublas_allow_fp16_reduced_precision_reduction", "math_sdp_allow_fp16_bf16_reduction"),
+    *("cublas_allow_bf16_reduced_precision_reduction", "cudnn_allow_tf32", "cudnn_benchmark"),
+    *("cpu_allow_fp16_reduced_precision_reduction", "cudnn_deterministic", "cudnn_enabled"),
+    *("deterministic_fill_uninitialized_memory", "mkldnn_deterministic", "mkldnn_enabled"),
+    *("blas_preferred_backend", "linalg_preferred_backend", "sdp_priority_order"),
+)
+_SDPA = ("flash", "math", "mem_efficient", "cudnn", "overrideable", "fa3")
 _CONFIGS = ("torch._dynamo", "torch._inductor", "torch._functorch", "torch.fx.experimental._config")
 _HOOKS = ("torch.nn.modules.module", "torch.optim.optimizer")
-_GETTERS = {"_get_": "_set_", "get_": "set_", "_is_": "_set_", "is_": "set_"}
-# Getters that tell a part of a setting, or another view of one that `_torch_settings` has.
-_NOT_PAIRS = {"_get_deterministic_algorithms", "_get_thread_name", "_get_tracing_state"}
-_NOT_PAIRS |= {"is_anomaly_enabled", "is_autocast_enabled", "_get_cublas_allow_tf32"}
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM, signal.SIGCHLD)
 _SMALL = [5e-324]  # a denormal, where Python does not fold a product with it
-# Lines of an operator's registrations that do not decide what computes it.
-_DESCRIBING = ("Meta", "debug", "name", "schema", "alias")
 _ABSENT = object()
 
 
-@dataclass(frozen=True)
-class _Setting:
-    """A setting of the process.
+class _Setting(NamedTuple):
+    """A setting of the process: what reads its value, and what sets one, unless nothing can.
 
-    Attributes:
-        read: returns the value; None: unknown.
-        put: sets a value; None: it cannot be put back.
-        seldom: whether it is not compared after slices: it takes long to read.
+    A value of None is unknown.
     """
 
     read: Callable[[], Any]
-    put: Callable[[Any], Any] | None = None
-    seldom: bool = False
+    put: Callable[[Any], Any] = lambda _: None
 
 
 @dataclass
@@ -73,14 +71,11 @@ class _World:
 
     Attributes:
         settings: name -> value.
-        names: id of a module or class, and a name in it -> the module or class, and the value.
+        names: a module or class, a name in it, and the value.
     """
 
     settings: dict[str, Any] = field(default_factory=dict)
-    names: dict[tuple[int, str], tuple[Any, Any]] = field(default_factory=dict)
-
-    def copy(self) -> _World:
-        return _World({**self.settings}, {**self.names})
+    names: list[tuple[Any, str, Any]] = field(default_factory=list)
 
 
 class Worlds:
@@ -102,7 +97,6 @@ class Worlds:
         self._before: dict[str, Any] = {}
         # Id of a module or class -> itself and its names, as nobody has changed them.
         self._known: dict[int, tuple[Any, dict[str, Any]]] = {}
-        self._operators: tuple[Any, dict[str, str]] = (None, {})
         self._seen = 0
 
     @contextmanager
@@ -113,13 +107,13 @@ class Worlds:
             name: of the implementation.
             module: where it is. What a step changes that imports the module holds for all
                 implementations there.
-            often: compare less, for slices: operators and what few call are left out.
+            often: compare less, for slices: what few call is left out.
         """
         outer, imports = self._inside, module not in sys.modules
         if outer:
             self._leave(*outer)
         if name:
-            self._worlds.setdefault(name, self._worlds.get(f"{module}:", _World()).copy())
+            self._worlds.setdefault(name, self._worlds.get(f"{module}:", _World()))
             self._enter(name, often)
         try:
             yield
@@ -127,7 +121,7 @@ class Worlds:
             if name:
                 self._leave(name, often)
                 if imports and module in sys.modules:
-                    self._worlds[f"{module}:"] = self._worlds[name].copy()
+                    self._worlds[f"{module}:"] = self._worlds[name]
             if outer:
                 self._enter(*outer)
 
@@ -136,54 +130,42 @@ class Worlds:
             import_compiler()
             self._settings = _settings()
         self._learn()
-        if not often:
-            for key, (owner, _) in self._known.items():  # torch itself may have replaced some
-                if self._changes(owner):
-                    self._known[key] = owner, {**vars(owner)}
-            self._operators = self._operators_now()
-        world = self._worlds[name]
-        self._before = {
-            key: self._read(key)
-            for key, one in self._settings.items()
-            if not (often and one.seldom) or key in world.settings
-        }
+        for key, (owner, _) in () if often else self._known.items():
+            if self._changes(owner):  # by torch itself
+                self._known[key] = owner, {**vars(owner)}
+        world, self._before = self._worlds[name], {key: self._read(key) for key in self._settings}
         for key, value in reversed(world.settings.items()):
             if value is not None and _changed(self._before[key], value):
-                self._settings[key].put(value)
-        for (_, name_in), (owner, value) in world.names.items():
+                with suppress(Exception):  # a folder that has been deleted since, say
+                    self._settings[key].put(value)
+        for owner, name_in, value in world.names:
             _assign(owner, name_in, value)
         self._inside = name, often
 
     def _leave(self, name: str, often: bool) -> None:
         """Undo what has changed, and keep it as the world of an implementation."""
-        world, self._inside = self._worlds[name], None
-        owners = [one for one, _ in world.names.values()]
-        owners += _OFTEN if often else [one for one, _ in self._known.values()]
-        world.names = {
-            (id(owner), name_in): (owner, value)
+        self._inside = None
+        owners = [owner for owner, _, _ in self._worlds[name].names]
+        owners += _OFTEN if often else [owner for owner, _ in self._known.values()]
+        changed = [
+            (owner, name_in, value)
             for owner in {id(one): one for one in owners}.values()
             for name_in, value in self._changes(owner)
-        }
-        lasting = []
-        for (key, name_in), (owner, _) in world.names.items():
-            with suppress(Exception):
-                _assign(owner, name_in, self._known[key][1].get(name_in, _ABSENT))
-        for key, name_in in [key for key in world.names if self._is_changed(*key)]:
-            owner, _ = world.names.pop((key, name_in))
-            lasting.append(f"{owner.__name__}.{name_in}")
-        self._learn(world)
-        world.settings = self._settings_back()
-        for key in [key for key in world.settings if self._remains(key)]:
-            del world.settings[key]
-            lasting.append(key)
-        if not often:
-            before, (_, now) = self._operators[1], self._operators_now()
-            found = (one for one, dump in before.items() if _overrides(dump, now.get(one, "")))
-            lasting += [f"the operator {one}" for one in found]
+        ]
+        names, lasting = [], []
+        for owner, name_in, value in changed:
+            if self._restored(owner, name_in):
+                names.append((owner, name_in, value))
+            else:
+                lasting.append(f"{owner.__name__}.{name_in}")
+        self._learn()
+        settings = self._settings_back()
+        lasting += [key for key in settings if self._remains(key)]
+        self._worlds[name] = _World({k: settings[k] for k in settings if k not in lasting}, names)
         self.lasting += [] if self.apart else lasting
 
     def _settings_back(self) -> dict[str, Any]:
-        """Put the settings back one by one, modes that see calls of torch first."""
+        """Put the settings back one by one, and return the values that had changed."""
         now = {key: self._read(key) for key in self._before}
         found = {key: now[key] for key, old in self._before.items() if _changed(old, now[key])}
         for _ in range(2 if found else 0):  # putting one back may change another one
@@ -215,40 +197,28 @@ class Worlds:
         self._known[id(owner)] = owner, {**kept, **functions}
         return [*found, *added.items()]
 
-    def _is_changed(self, key: int, name: str) -> bool:
-        owner, known = self._known[key]
-        return vars(owner).get(name, _ABSENT) is not known.get(name, _ABSENT)
+    def _restored(self, owner: Any, name: str) -> bool:
+        """Give a name its value as nobody has changed it; whether that succeeds."""
+        value = self._known[id(owner)][1].get(name, _ABSENT)
+        with suppress(Exception):
+            _assign(owner, name, value)
+        return vars(owner).get(name, _ABSENT) is value
 
-    def _learn(self, world: _World | None = None) -> None:
-        """Look at the modules that have been imported since; those that a step has imported may
-        have copied the names that it replaced."""
+    def _learn(self) -> None:
+        """Look at the modules that have been imported since."""
         if len(sys.modules) == self._seen:
             return
         self._seen = len(sys.modules)
-        names = [*world.names.items()] if world else []
-        replaced = {(name, id(value)): key for (key, name), (_, value) in names}
         for module in [*_OFTEN, *_modules()]:
-            if id(module) in self._known:
-                continue
-            for name, value in [*vars(module).items()] if replaced else ():
-                if key := replaced.get((name, id(value))):
-                    world.names[id(module), name] = module, value
-                    _assign(module, name, self._known[key][1].get(name, _ABSENT))
-            self._known[id(module)] = module, {**vars(module)}
-            for one in _classes(vars(module).values()):
-                self._known.setdefault(id(one), (one, {**vars(one)}))
-
-    def _operators_now(self) -> tuple[Any, dict[str, str]]:
-        """What computes each operator of PyTorch, and what tells that this may have changed."""
-        mark = len(torch.library._impls), len(torch.ops.loaded_libraries), len(sys.modules)
-        if mark == self._operators[0]:
-            return self._operators
-        names = (one for one in torch._C._dispatch_get_all_op_names() if one.startswith("aten::"))
-        return mark, {name: torch._C._dispatch_dump(name) for name in names}
+            if id(module) not in self._known:
+                self._known[id(module)] = module, {**vars(module)}
+                for one in _classes(vars(module).values()):
+                    self._known.setdefault(id(one), (one, {**vars(one)}))
 
 
 def import_compiler() -> None:
-    """Import torch's compiler, which replaces some functions of torch: nobody else has."""
+    """Import torch's compiler, which replaces some functions of torch and keeps tables of others:
+    nobody has changed them yet."""
     importlib.import_module("torch._inductor.config")
     importlib.import_module("torch._dynamo.eval_frame").TorchPatcher.patch()
     importlib.import_module("torch._dynamo.mutation_guard").install_generation_tagging_init()
@@ -287,21 +257,14 @@ def _changed(before: Any, now: Any) -> bool:
         return True
 
 
-def _overrides(before: str, now: str) -> bool:
-    """Whether another kernel computes an operator, by what the dispatcher registered for it."""
-    lines = {*now.splitlines()} ^ {*before.splitlines()}
-    return any(not one.startswith(_DESCRIBING) and "fallthrough" not in one for one in lines)
-
-
 def _settings() -> dict[str, _Setting]:
     """Name -> setting. The first one sees calls of torch, so it is put back first."""
-    found = {"modes of torch": _Setting(_modes, _put_modes)}
-    found |= _pairs() | _torch_settings() | _python_settings()
+    found = _torch_settings() | _python_settings()
     for name in _CONFIGS:
         module = importlib.import_module(name)
         entries = getattr(module, "config", module)._config
         found[f"{name.removesuffix('._config')} options"] = _Setting(
-            partial(_options, entries), partial(_put_options, entries), seldom=True
+            partial(_options, entries), partial(_put_options, entries)
         )
     return found
 
@@ -317,67 +280,34 @@ def _put_options(entries: Mapping[str, Any], values: Mapping[str, Any]) -> None:
         entries[name].user_override.set(values.get(name, _UNSET))
 
 
-def _modes() -> tuple:
-    functions = tuple(torch.overrides._get_current_function_mode_stack())
-    dispatch = tuple(_python_dispatch._get_current_dispatch_mode_stack())
+def _default_device() -> torch.device | str:
     context = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
-    flags = (
-        _python_dispatch._is_in_torch_dispatch_mode,
-        _python_dispatch._is_in_non_infra_torch_dispatch_mode,
-    )
-    return functions, dispatch, context, _device.CURRENT_DEVICE, flags
+    return context.device if context else ""
 
 
-def _put_modes(modes: tuple) -> None:
-    functions, dispatch, context, device, flags = modes
-    while torch._C._len_torch_function_stack():
-        torch._C._pop_torch_function_stack()
-    while torch._C._len_torch_dispatch_stack():
-        torch._C._pop_torch_dispatch_stack(None)
-    for one in functions:
-        torch._C._push_on_torch_function_stack(one)
-    for one in dispatch:
-        torch._C._push_on_torch_dispatch_stack(one)
-    torch._GLOBAL_DEVICE_CONTEXT.device_context, _device.CURRENT_DEVICE = context, device
-    (
-        _python_dispatch._is_in_torch_dispatch_mode,
-        _python_dispatch._is_in_non_infra_torch_dispatch_mode,
-    ) = flags
-
-
-def _pairs() -> dict[str, _Setting]:
-    """The settings of `torch._C` with a getter and a setter, as one version of torch has them."""
-    found = {}
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")  # some are deprecated
-        for getter in dir(torch._C):
-            start = next((one for one in _GETTERS if getter.startswith(one)), None)
-            if start is None or getter in _NOT_PAIRS:
-                continue
-            name = getter.removeprefix(start)
-            short = name.removesuffix("_enabled")
-            setters = [_GETTERS[start] + one for one in (name, short)]
-            setters.append(f"_set_sdp_use_{short.removesuffix('_sdp')}")
-            setter = next((one for one in setters if hasattr(torch._C, one)), None)
-            with suppress(Exception):
-                read = getattr(torch._C, getter)
-                if setter and read() is not None:
-                    put = getattr(torch._C, setter)
-                    found[name.removeprefix("num_").replace("_", " ")] = _Setting(
-                        read, _spread(put)
-                    )
-    return found
-
-
-def _spread(put: Callable[..., Any]) -> Callable[[Any], Any]:
-    return lambda value: put(*value) if isinstance(value, tuple) else put(value)
+def _overridden() -> set[str]:
+    """The operators of PyTorch that Python code computes."""
+    names = (one for one in torch.library._impls if one.startswith("aten/"))
+    return {name for name in names if not name.endswith("/Meta")}
 
 
 def _torch_settings() -> dict[str, _Setting]:
     of_c, grad, cuda = torch._C, torch._C._autograd, torch.cuda
     found = {
-        "gradients": _Setting(torch.is_grad_enabled, torch._C._set_grad_enabled),
+        "default device": _Setting(
+            _default_device, lambda value: torch.set_default_device(value or None)
+        ),
+        "modes of torch": _Setting(
+            lambda: (of_c._len_torch_function_stack(), of_c._len_torch_dispatch_stack())
+        ),
+        "operators of PyTorch": _Setting(_overridden),
+        "threads": _Setting(torch.get_num_threads, torch.set_num_threads),
+        "inter-op threads": _Setting(torch.get_num_interop_threads, torch.set_num_interop_threads),
+        "gradients": _Setting(torch.is_grad_enabled, of_c._set_grad_enabled),
         "inference mode": _Setting(torch.is_inference_mode_enabled),
+        "threads of gradients": _Setting(
+            of_c._is_multithreading_enabled, of_c._set_multithreading_enabled
+        ),
         "default dtype": _Setting(torch.get_default_dtype, torch.set_default_dtype),
         "default tensor type": _Setting(of_c._get_default_device),
         "deterministic algorithms": _Setting(
@@ -388,9 +318,9 @@ def _torch_settings() -> dict[str, _Setting]:
             _spread(of_c.set_anomaly_enabled),
         ),
         "flushed denormals": _Setting(lambda: _SMALL[0] * 1.0 == 0.0, torch.set_flush_denormal),
-        "hooks of saved tensors": _Setting(lambda: grad._top_saved_tensors_default_hooks(True)),
+        "hooks of saved tensors": _Setting(lambda: [grad._top_saved_tensors_default_hooks(True)]),
         "random state of torch": _Setting(
-            lambda: of_c.default_generator.get_state().numpy().tobytes(),
+            lambda: _bytes(of_c.default_generator.get_state()),
             lambda value: of_c.default_generator.set_state(_tensor(value)),
         ),
         "random state of CUDA": _Setting(
@@ -405,35 +335,44 @@ def _torch_settings() -> dict[str, _Setting]:
         "CUDA memory fraction": _Setting(
             _if_cuda(cuda.get_per_process_memory_fraction), cuda.set_per_process_memory_fraction
         ),
+        "cache of autocast": _Setting(
+            of_c.is_autocast_cache_enabled, of_c.set_autocast_cache_enabled
+        ),
     }
-    for device in ("cpu", "cuda"):
-        found[f"autocast of {device}"] = _Setting(
-            lambda of=device: (torch.is_autocast_enabled(of), torch.get_autocast_dtype(of)),
-            lambda value, of=device: [
-                put(of, one)
-                for put, one in zip(
-                    (torch.set_autocast_enabled, torch.set_autocast_dtype), value, strict=True
+    for device, kind in product(("cpu", "cuda"), ("enabled", "dtype")):
+        read = torch.is_autocast_enabled if kind == "enabled" else torch.get_autocast_dtype
+        put = getattr(torch, f"set_autocast_{kind}")
+        found[f"autocast of {device}, {kind}"] = _Setting(
+            partial(read, device), partial(put, device)
+        )
+    of_backends = ("generic", "all"), *product(("cuda", "mkldnn"), ("all", "matmul", "conv", "rnn"))
+    for of in of_backends:
+        found[f"float32 precision of {' '.join(of)}"] = _Setting(
+            partial(of_c._get_fp32_precision_getter, *of),
+            partial(of_c._set_fp32_precision_setter, *of),
+        )
+    pairs = [(f"_get_{name}", f"_set_{name}") for name in _OF_TORCH]
+    pairs += [(f"_get_{one}_sdp_enabled", f"_set_sdp_use_{one}") for one in _SDPA]
+    for getter, setter in pairs:
+        if hasattr(of_c, getter):
+            name = getter.removeprefix("_get_").replace("_", " ")
+            found[name] = _Setting(getattr(of_c, getter), _spread(getattr(of_c, setter)))
+    for module in _HOOKS:
+        for name, hooks in vars(importlib.import_module(module)).items():
+            if name.startswith("_global_") and isinstance(hooks, dict):
+                found[name.strip("_").replace("_", " ")] = _Setting(
+                    hooks.copy, partial(_put, hooks)
                 )
-            ],
-        )
-    of_backends = [
-        ("generic", "all"),
-        *product(("cuda", "mkldnn"), ("all", "matmul", "conv", "rnn")),
-    ]
-    for backend, kind in of_backends:
-        found[f"float32 precision of {backend} {kind}"] = _Setting(
-            lambda of=(backend, kind): of_c._get_fp32_precision_getter(*of),
-            lambda value, of=(backend, kind): of_c._set_fp32_precision_setter(*of, value),
-        )
-    for name, hooks in [
-        pair for one in _HOOKS for pair in vars(importlib.import_module(one)).items()
-    ]:
-        if name.startswith("_global_") and isinstance(hooks, dict):
-            found[name.strip("_").replace("_", " ")] = _Setting(
-                lambda hooks=hooks: {**hooks},
-                lambda value, hooks=hooks: (hooks.clear(), hooks.update(value)),
-            )
     return found
+
+
+def _spread(put: Callable[..., Any]) -> Callable[[Any], Any]:
+    return lambda value: put(*value) if isinstance(value, tuple) else put(value)
+
+
+def _put(into: dict, values: Mapping) -> None:
+    into.clear()
+    into.update(values)
 
 
 def _bytes(tensor: torch.Tensor) -> bytes:
@@ -449,6 +388,14 @@ def _if_cuda(read: Callable[[], Any]) -> Callable[[], Any]:
 
 
 def _python_settings() -> dict[str, _Setting]:
+    def numpy_state() -> Any:
+        kind, keys, *more = numpy_random().get_state()
+        return kind, keys.tobytes(), *more
+
+    def put_numpy_state(value: tuple) -> None:
+        kind, keys, *more = value
+        numpy_random().set_state((kind, memoryview(keys).cast("I"), *more))
+
     def put_environment(value: dict[bytes, bytes]) -> None:
         for name in os.environb.keys() - value.keys():
             del os.environb[name]
@@ -467,11 +414,7 @@ def _python_settings() -> dict[str, _Setting]:
 
     found = {
         "random state of Python": _Setting(random.getstate, random.setstate),
-        "random state of NumPy": _Setting(
-            lambda: pickle.dumps(one.get_state()) if (one := numpy_random()) else None,
-            lambda value: numpy_random().set_state(pickle.loads(value)),
-            seldom=True,
-        ),
+        "random state of NumPy": _Setting(numpy_state, put_numpy_state),
         "environment": _Setting(os.environb._data.copy, put_environment),
         "current folder": _Setting(os.getcwd, os.chdir),
         "sys.path": _Setting(
@@ -487,8 +430,6 @@ def _python_settings() -> dict[str, _Setting]:
             lambda: (sys.gettrace(), sys.getprofile()),
             lambda value: (sys.settrace(value[0]), sys.setprofile(value[1])),
         ),
-        "switch interval": _Setting(sys.getswitchinterval, sys.setswitchinterval),
-        "recursion limit": _Setting(sys.getrecursionlimit, sys.setrecursionlimit),
         "priority": _Setting(lambda: os.getpriority(os.PRIO_PROCESS, 0)),
     }
     if hasattr(os, "sched_getaffinity"):
