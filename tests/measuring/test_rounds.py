@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from lmperf.errors import UserError
-from lmperf.measuring import lock, sensors
+from lmperf.measuring import lock, processors, sensors
 from lmperf.measuring.lock import locked
 from lmperf.measuring.progress import Progress, duration
 from lmperf.measuring.rounds import LOOKS, Pace, in_turn, pace_of, stretches, visit
@@ -106,11 +106,17 @@ def test_load_counts_others_but_neither_a_process_nor_its_children():
 
 
 @pytest.mark.parametrize(
-    ("processors", "busy", "share"),
-    [({0, 1}, (0.5, 0.0), 0.25), ({0}, (0.5, 1.0), 0.5), ({0, 1}, None, 1.0)],
-    ids=["both", "the one that may be used", "unknown"],
+    ("cores", "quota", "busy", "share"),
+    [
+        ({0, 1}, 2.0, (0.5, 0.0), 0.25),
+        ({0}, 1.0, (0.5, 1.0), 0.5),
+        ({0, 1}, 1.0, (1.0, 0.0), 0.0),
+        ({0, 1}, 1.0, (1.0, 0.5), 0.5),
+        ({0, 1}, 2.0, None, 1.0),
+    ],
+    ids=["both", "the one that may be used", "beside a quota", "above a quota", "unknown"],
 )
-def test_load_of_a_quick_call_waits_until_it_is_known(monkeypatch, processors, busy, share):
+def test_load_of_a_quick_call_waits_until_it_is_known(monkeypatch, cores, quota, busy, share):
     now = [7.0]
 
     def times(percpu):
@@ -124,7 +130,8 @@ def test_load_of_a_quick_call_waits_until_it_is_known(monkeypatch, processors, b
     monkeypatch.setattr(sensors, "time", clock)
     monkeypatch.setattr(sensors.psutil, "cpu_times", times)
     monkeypatch.setattr(sensors, "family", lambda _: [])
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: processors, raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: cores, raising=False)
+    monkeypatch.setattr(processors, "_quotas", lambda: iter([quota]))
     others = sensors.Load(1)
     now[0] += 0.02
     assert others.share() == pytest.approx(share)

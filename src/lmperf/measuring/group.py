@@ -121,6 +121,7 @@ class Group:
         self._ready, self._shared, self._contexts, self._weights = {}, {}, {}, Weights()
         _reset_compiler()
         self._recover()
+        gc.freeze()  # again what is imported
 
     def _phases(self, case: Case) -> list[str]:
         chosen = [p for p in self._benchmark.phases_of(case) if p in self._benchmark.phases]

@@ -79,6 +79,8 @@ def end(child: int) -> None:
     """Interrupt a child that has not ended, so that it removes its locks; kill it if need be."""
     until = time.monotonic() + _CLEAN_UP_S
     with contextlib.suppress(ProcessLookupError, ChildProcessError):
+        if os.waitpid(child, os.WNOHANG)[0]:  # raises if it is waited for: its id may be another's
+            return
         os.kill(child, signal.SIGINT)
         while time.monotonic() < until:
             if os.waitpid(child, os.WNOHANG)[0]:

@@ -35,7 +35,7 @@ _CAPPED_CLOCK = 0.97
 
 
 class Load:
-    """The share of the usable processors that other programs use from now on.
+    """The share of the usable processors that other programs take from now on.
 
     Args:
         pid: the process that measures; it and its descendants are not others.
@@ -56,7 +56,10 @@ class Load:
         seconds, machine_s, ours_s = (
             b - a for a, b in zip(self._began, self._times(), strict=True)
         )
-        return min(1.0, max(0.0, machine_s - ours_s) / seconds / processors.usable())
+        usable = processors.usable()
+        # Others may use what a quota leaves them without taking anything from this process.
+        taken = max(0.0, machine_s - ours_s) / seconds - (processors.affinity() - usable)
+        return min(1.0, max(0.0, taken) / usable)
 
     def _times(self) -> tuple[float, float, float] | None:
         """Return the time, the CPU seconds of the usable processors, and those of the family."""
