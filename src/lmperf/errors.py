@@ -38,6 +38,10 @@ class UserError(Exception):
         super().__init__(_printable(message))
 
 
+class Interrupted(KeyboardInterrupt):
+    """Raised in a worker that is being ended, so that it cleans up."""
+
+
 def _printable(text: str) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from lmperf.benchmark import Benchmark, Case, Observed, Unsupported, Workload, WrongResult
-from lmperf.errors import message_of, trace_of, user_line
+from lmperf.errors import Interrupted, message_of, trace_of, user_line
 from lmperf.gate import UNCHECKED
 from lmperf.measuring import rounds, vectors
 from lmperf.measuring.clock import Clock, now
@@ -31,14 +31,12 @@ from lmperf.measuring.failures import Failed, Harmful, Row, failure_row, lacks_m
 from lmperf.measuring.guards import Guard
 from lmperf.measuring.isolation import Worlds
 from lmperf.measuring.memory import out_of_memory, phase_memory
-from lmperf.measuring.process import Interrupted
 from lmperf.measuring.ranks import Alone
 from lmperf.measuring.sensors import MOST_LOAD, Load
 from lmperf.measuring.weights import Weights
 
 _LASTING = "lasting"  # status of a step that changed what cannot be put back
 _LONG_MS = 100.0  # a call that takes longer is profiled once
-_IMPORT_S = 30.0  # the first look at memory on a CPU imports for seconds
 
 
 @dataclass
@@ -284,7 +282,7 @@ class Group:
         for phase in phases:
             # Also the first call that has all state of an optimizer.
             run = partial(self._memory, work, phase)
-            found = self._step("memory", case, phase, run, lasts_s=_IMPORT_S)
+            found = self._step("memory", case, phase, run)
             one = work.phases[phase]
             counted = {"flops": one.flops, "full_flops": one.full_flops, "bytes": one.bytes}
             ready.columns[phase] = {**counted, **seconds, **found}

@@ -25,7 +25,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lmperf.errors import described, trace_of
+from lmperf.errors import Interrupted, described, trace_of
 from lmperf.measuring.printable import one_line
 
 _DEATH_SIGNAL, _SUBREAPER = 1, 36  # of prctl(2)
@@ -36,10 +36,6 @@ _CLEAN_UP_S, _END_LIMIT_S = 3.0, 10.0
 
 class Lost(Exception):
     """Raised when the worker has ended or closed its connection; the message says how."""
-
-
-class Interrupted(KeyboardInterrupt):
-    """Raised in a process that is being ended, so that it cleans up."""
 
 
 def keep(supervisor: int, pipe: int, *held: int) -> None:

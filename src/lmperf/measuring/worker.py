@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 
 import torch
 
-from lmperf.benchmark import Case, is_ranked, ranks_of
+from lmperf.benchmark import Case, Observed, is_ranked, ranks_of
 from lmperf.measuring import ranks, vectors
 from lmperf.measuring.clock import now
 from lmperf.measuring.group import Group
@@ -54,8 +54,11 @@ def main(pipe: int) -> None:
     for words in _HIDDEN:
         warnings.filterwarnings("ignore", words)
     benchmark = job.benchmark
+    # Before a limit of time runs, and once for all ranks.
     if any(case.implementation in benchmark.external for group in job.groups for case in group):
-        import_compiler()  # before a limit of time runs
+        import_compiler()
+    if job.device != "cuda" and (is_ranked(benchmark) or not isinstance(benchmark, Observed)):
+        import_dispatch()
     gc.freeze()  # later collections skip what is imported now
     tell(ready=_facts(job.device, is_ranked(benchmark)))
     if _may_compile_for_cpu(job) and vectors.narrow():
@@ -65,8 +68,6 @@ def main(pipe: int) -> None:
         if not is_ranked(benchmark):
             _measure(job, left, given, tell, ranks.Alone())
             continue
-        if job.device == "cpu":
-            import_dispatch()  # once for all ranks
         try:
             while left:
                 measure = partial(_measure, job, left, given, tell)
