@@ -193,14 +193,6 @@ def test_measuring_leaves_a_folder_of_foreign_evidence(repository, lmperf):
     assert "selftest.csv: is no record of a self-test; move it" in lmperf("selftest")[2]
 
 
-def test_report_behind_a_link_is_named_by_publish(rendered, lmperf, tmp_path_factory):
-    elsewhere = tmp_path_factory.mktemp("elsewhere") / "report"
-    shutil.move(rendered / "report", elsewhere)
-    (rendered / "report").symlink_to(elsewhere)
-    code, _, said = lmperf("publish", "--anyway", "a test")
-    assert code == 2 and "report" in said and "beyond a symbolic link" in said
-
-
 def test_evidence_in_a_folder_that_names_no_machine_is_named(rendered, lmperf):
     shutil.copytree(rendered / "report/here", rendered / "report/H200")
     for command in (("report",), ("verify", "--all")):
