@@ -53,7 +53,6 @@ def worker(tmp_path):
     """A function that writes the worker that runs these lines; returns its `sys.path`."""
     source, copy = Path(lmperf.__file__).parent, tmp_path / "lmperf"
     (copy / "measuring").mkdir(parents=True)
-<<<<<<< Updated upstream
     copied = (
         "__init__",
         "errors",
@@ -62,10 +61,6 @@ def worker(tmp_path):
         "measuring/printable",
     )
     for name in copied:
-=======
-    names = ("__init__", "errors", "measuring/__init__", "measuring/process", "measuring/printable")
-    for name in names:
->>>>>>> Stashed changes
         shutil.copy(source / f"{name}.py", copy / f"{name}.py")
 
     def write(*lines):
