@@ -130,7 +130,7 @@ def test_line_of_one_length_is_no_figure(tmp_path):
     rows = [row("attention", 1.0, seq_len=n, phase="forward") for n in (256, 512)]
     for some, figures_ in ((rows[:1], 0), (rows, 1)):
         made = page("our_question", evidence(*some), own=tmp_path)
-        assert len(made.figures) == figures_ and made.text.startswith("Times: ")
+        assert len(made.figures) == figures_ == made.text.count("Times: ")
 
 
 def test_figure_has_the_same_bytes_after_another_one():

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from lmperf.benchmarks import load
+from lmperf.errors import UserError
 from lmperf.evidence.plausible import EVENT_STEP_MS
 from lmperf.reporting.evidence import WITHHELD, Evidence, having, once, parts
 from lmperf.reporting.results import EMPTY
@@ -190,6 +191,13 @@ class Gain:
 
     def __lt__(self, bound: float) -> bool:
         return bool((self.rows["high"] < bound).all())
+
+    def __eq__(self, other) -> bool:
+        if not isinstance(other, Gain):
+            raise UserError(f"speed-ups == {other!r}: compare their `verdict` or `mean`")
+        return self is other
+
+    __hash__ = object.__hash__
 
     def __str__(self) -> str:
         cells = range_(self.range, "ratio")

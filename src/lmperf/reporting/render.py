@@ -7,13 +7,16 @@
     {{ ready(table) }}                      a table that a calculation has made
     {{ every_row("softmax") }}              tables with all rows of a benchmark
     {{ line_chart(title, rows, ...) }}      a figure; also bar and area charts
-    {% call finding() %}                    a sentence in a list; left out if its rows are missing
-    {% call finding("name") %}              one that the course questions repeat:
+    {{ rows | each("{size}: {ms}") }}       what a pattern says of each row
+    {% call finding() %}                    sentences in a list
+    {% call finding("name") %}              those that the course questions repeat:
     {{ said("lrpe", "name") }}              what findings of another page say
-    {% call part() %}                       any text that is left out if its rows are missing
-    {% filter paragraph %}                  sentences, some of which may be left out, on one line
     {% call note() %}                       a note of the author
-    {{ holds(condition) }}                  leave this sentence out unless it is true
+    ... {{ ms }} ms[[ ({{ power }} W)]].    a sentence, and a clause, that go with their values;
+                                            see `sentences`
+
+Pages that are not converted yet have `part`, text that is left out if its rows are missing, and
+`holds`, which leaves it out unless a condition is true.
 
 Templates of the user's repository come before ours, which they extend as `lmperf/<name>`.
 """
@@ -32,8 +35,8 @@ from jinja2.exceptions import TemplateError, TemplateNotFound, UndefinedError
 
 from lmperf.benchmarks import load, stems
 from lmperf.errors import UserError, kept, meant, message_of, trace_of
-from lmperf.reporting import figures, foreign, formats, measured, tables
-from lmperf.reporting.evidence import Evidence
+from lmperf.reporting import figures, foreign, formats, measured, sentences, tables
+from lmperf.reporting.evidence import Evidence, some
 from lmperf.reporting.html import to_html
 from lmperf.reporting.own import SUFFIX, check
 from lmperf.reporting.published import figure
@@ -58,6 +61,12 @@ class Templates(Environment):
     """
 
     def getattr(self, obj, attribute):
+        return sentences.tried(self._attribute, obj, attribute)
+
+    def getitem(self, obj, argument):
+        return sentences.tried(super().getitem, obj, argument)
+
+    def _attribute(self, obj, attribute):
         if isinstance(obj, pd.Series) and attribute in obj.index:
             return obj[attribute]
         if isinstance(obj, Section | Rows | Evidence) and hasattr(type(obj), attribute):
@@ -81,10 +90,11 @@ def load_templates(own: Path | None = None) -> Templates:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        finalize=lambda value: f"{value:.12g}" if isinstance(value, float) else value,
+        extensions=[sentences.Clauses],
     )
     env.filters |= {**FILTERS, "mean": tables.mean, "code": foreign.code, "link": foreign.link}
     env.filters["paragraph"] = paragraph
+    sentences.prepare(env)
     env.globals |= {name: getattr(tables, name) for name in COLUMNS}
     if own:
         try:
@@ -152,11 +162,12 @@ class Page:
         try:
             names = [self.name, *([GENERIC] if is_benchmark else [])]
             template = templates.select_template([name + SUFFIX for name in names])
-            text = template.render(values | further)
+            text = self._plainly(lambda: template.render(values | further), raising=False)
         except Exception as error:
             raise _located(error) from error
         self.evidence.made["named", self.name, self.own] = self.named
-        self.text = tidy(text) if self.form == "markdown" else to_html(tidy(text))
+        text = sentences.finished(text)
+        self.text = text if self.form == "markdown" else to_html(text)
         return self.text
 
     def rows(self, stem: str) -> Rows:
@@ -201,9 +212,14 @@ class Page:
         return f"{text}\n\n{command}"
 
     def _chart(self, kind: str):
-        def draw(*args, name: str = "", **options) -> str:
-            args = [one.drawn if isinstance(one, Rows) else one for one in args]
-            return self.part(lambda: self._figure(getattr(figures, kind)(*args, **options), name))
+        def draw(title: str, *args, name: str = "", **options) -> str:
+            title = sentences.complete(" ".join(title.split()))
+            try:
+                some(title, "a value in the title of the figure is missing")
+                args = [one.drawn if isinstance(one, Rows) else one for one in args]
+                return self._figure(getattr(figures, kind)(title, *args, **options), name)
+            except NotMeasured:
+                return sentences.MISSING if not sentences.raising.get() else ""
 
         return draw
 
@@ -230,14 +246,20 @@ class Page:
         }
 
     def finding(self, name: str = "", caller=None) -> str:
-        """A sentence as an item of a list."""
-        text = " ".join(self.part(caller).split())
+        """Sentences as an item of a list."""
+        text = self._text(caller)
         if not text:
             return ""
         self.said.append(text)
         if name:
             self.named[name] = text
         return f"- {text}\n"
+
+    def _text(self, caller) -> str:
+        """The sentences of a block on one line; a block of the old form is all of them or none."""
+        if sentences.is_of_old_form(caller):
+            return " ".join(self.part(caller).split())
+        return sentences.said(self._plainly(caller, raising=False))
 
     def quoted(self, page: str, *names: str) -> str:
         """What the findings with these names on another page of lmperf say.
@@ -254,15 +276,24 @@ class Page:
 
     def note(self, caller=None) -> str:
         """A note of the author."""
-        text = " ".join(self.part(caller).split())
+        text = self._text(caller)
         return f"> **Author's note.** {text}\n" if text else ""
 
     def part(self, caller=None) -> str:
         """Text that is left out if rows that it names are missing, or if it does not hold."""
         try:
-            return caller()
+            return self._plainly(caller, raising=True)
         except NotMeasured:
             return ""
+
+    @staticmethod
+    def _plainly(caller, raising: bool) -> str:
+        """The text of a block, in which a missing value raises NotMeasured or prints its mark."""
+        token = sentences.raising.set(raising)
+        try:
+            return caller()
+        finally:
+            sentences.raising.reset(token)
 
     def holds(self, condition: bool) -> str:
         """Leave out the sentence or part around it unless a condition is true."""
@@ -304,15 +335,8 @@ def question(name: str, own: Path | None = None) -> str:
 
 
 def paragraph(text: str) -> str:
-    """Text on one line."""
-    return " ".join(text.split()) + "\n"
-
-
-def tidy(text: str) -> str:
-    """The finished Markdown: no trailing blanks, no two empty lines, none below a heading."""
-    text = "\n".join(line.rstrip() for line in text.splitlines())
-    text = re.sub(r"^(#+ .*\n)\n+", r"\1", text, flags=re.MULTILINE)
-    return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
+    """Sentences on one line."""
+    return sentences.said(text) + "\n"
 
 
 def _located(error: Exception) -> UserError:

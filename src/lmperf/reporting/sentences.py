@@ -1,0 +1,293 @@
+"""What a template says where a value is missing: sentences and clauses that go with their values.
+
+    A step takes {{ step.ms | sig }} ms[[ ({{ step.power_w | whole }} W)]].
+    It runs [[at {{ rate | sig }} TFLOP/s||in float32]].
+
+A sentence ends where a line ends with a full stop. It is left out if a value in it is missing. So
+is a [[clause]]; of [[one||another]] the first that is complete stays. A heading goes with the last
+sentence below it, and what stands directly below a missing figure or table goes with it. In a row
+of a table that a template writes, a missing value is a dash. The sentences of a paragraph stand on
+one line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from contextvars import ContextVar
+from functools import wraps
+
+import pandas as pd
+from jinja2 import Environment
+from jinja2.ext import Extension
+from jinja2.lexer import Token
+from jinja2.runtime import Context, Macro
+
+from lmperf.errors import UserError
+from lmperf.reporting.results import EMPTY
+from lmperf.reporting.rows import Rows
+from lmperf.reporting.words import FILTERS, NotMeasured, sig, whole
+
+# Private characters, of which `foreign.taken` leaves none in evidence: a missing value, and the
+# marks of a clause, so that brackets in a value are never taken for those of a template.
+MISSING, OPEN, OTHERWISE, CLOSE = "\ue000", "\ue001", "\ue002", "\ue003"
+MARKS = {"[[": OPEN, "||": OTHERWISE, "]]": CLOSE}
+CLAUSE = re.compile(f"{OPEN}([^{OPEN}{CLOSE}]*){CLOSE}")
+ENDED = re.compile(r"[.!?][*_)`\"]*$")
+HEADING = re.compile(r"(#+) ")
+ITEM = re.compile(r"\s*(?:-|\d+\.) ")
+VERBATIM = re.compile(r"[|<>]|!\[")  # tables, HTML, quotations, images: lines of their own
+FIELD = re.compile(r"\{([\w.]+)(?::(\w+))?\}")
+# Whether a missing value raises NotMeasured, as a template with `part` or `holds` expects.
+raising: ContextVar[bool] = ContextVar("raising", default=False)
+
+
+class Missing:
+    """A value that was not measured, and what is taken or computed from it.
+
+    It is false and has no elements. `==` is an error: the result would be neither true nor false.
+    """
+
+    __hash__ = None
+
+    def _same(self, *_, **__) -> Missing:
+        return self
+
+    __getattr__ = __getitem__ = __call__ = __neg__ = __abs__ = _same
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _same
+    __truediv__ = __rtruediv__ = __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = _same
+    __pow__ = __rpow__ = __lt__ = __gt__ = __le__ = __ge__ = _same
+
+    def __eq__(self, other) -> bool:
+        raise UserError(
+            f"a value that was not measured is compared with {other!r}; ask {{% if %}} for it first"
+        )
+
+    def __float__(self) -> float:
+        raise UserError("a value that was not measured is formatted; use a filter, such as sig")
+
+    __int__ = __index__ = __float__
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __iter__(self):
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+    def __str__(self) -> str:
+        return MISSING
+
+
+def tried(make: Callable, *args, **named):
+    """What a function returns; `Missing` if a value that it takes or needs is missing."""
+    if any(map(_lacks, (*args, *named.values()))):
+        return Missing()
+    try:
+        return make(*args, **named)
+    except NotMeasured:
+        if raising.get():
+            raise
+        return Missing()
+
+
+def _lacks(value) -> bool:
+    within = value if isinstance(value, list | tuple) else (value,)
+    return any(isinstance(one, Missing) for one in within)
+
+
+def unknown(value) -> bool:
+    """Whether a value cannot be printed: None or NaN."""
+    return value is None or (isinstance(value, float) and value != value)
+
+
+class Calls(Context):
+    """Calls of a template; what a missing value is given to is missing, too."""
+
+    def call(self, make: Callable, *args, **named):
+        return tried(super().call, make, *args, **named)
+
+
+class Clauses(Extension):
+    """Mark the clauses in the text of a template."""
+
+    def filter_stream(self, stream):
+        for token in stream:
+            if token.type == "data":
+                token = Token(token.lineno, "data", marked(token.value))
+            yield token
+
+
+def marked(text: str) -> str:
+    """A text of a template with marks in place of `[[`, `||` and `]]`."""
+    for written, mark in MARKS.items():
+        text = text.replace(written, mark)
+    return text
+
+
+def tolerant(make: Callable, of_value: bool = False) -> Callable:
+    """A filter that is missing for what is missing; `of_value`: also for None and NaN."""
+
+    @wraps(make)
+    def found(*args, **named):
+        if of_value and unknown(args[0]) and not raising.get():
+            return Missing()
+        return tried(make, *args, **named)
+
+    return found
+
+
+def printed(value):
+    """What an expression of a template prints."""
+    if unknown(value):
+        return MISSING
+    return f"{value:.12g}" if isinstance(value, float) else str(tried(str, value))
+
+
+def prepare(env: Environment) -> None:
+    """Give an environment the vocabulary of this module, for all filters that it has so far."""
+    env.context_class, env.finalize = Calls, printed
+    env.filters = {
+        name: tolerant(make, make in FILTERS.values()) for name, make in env.filters.items()
+    }
+    env.filters["each"] = lambda *args, **named: each(env, *args, **named)
+
+
+def each(
+    env: Environment, rows, pattern: str, rest: str = "", join: str = ", ", last: str = ""
+) -> str | Missing:
+    """What a pattern says of each row, such as `{size}: {ms}[[ ({batch:whole} tokens)]]`.
+
+    A field is a column, its attributes and a filter, `{way.words}`, `{share:percent}`. A row that
+    lacks a value outside of clauses makes the text missing, and so does having no rows.
+
+    rows: a frame, `Rows`, or tuples with the fields `{0}`, `{1}`.
+    rest: the pattern of rows after the first. last: what joins the last two instead of `join`.
+
+    Raises:
+        UserError: the rows have no such column, or there is no such filter.
+    """
+    rows = rows.frame if isinstance(rows, Rows) else rows
+    known = [one for _, one in rows.iterrows()] if isinstance(rows, pd.DataFrame) else [*rows]
+    patterns = [pattern, *[rest or pattern] * (len(known) - 1)]
+    said = [_filled(env, *one) for one in zip(patterns, known, strict=False)]
+    if not said or any(MISSING in one for one in said):
+        return Missing()
+    if last and len(said) > 1:
+        said = [*said[:-2], said[-2] + last + said[-1]]
+    return join.join(said)
+
+
+def _filled(env: Environment, pattern: str, row) -> str:
+    def value(found: re.Match) -> str:
+        name, *attributes = found[1].split(".")
+        try:
+            of = row[int(name) if name.isdecimal() else name]
+        except (KeyError, IndexError):
+            raise UserError(f"each: the rows have no column {name}") from None
+        for attribute in attributes:
+            of = env.getattr(of, attribute)
+        if found[2] and found[2] not in env.filters:
+            raise UserError(f"each: there is no filter {found[2]}")
+        if unknown(of) or isinstance(of, Missing):
+            return MISSING
+        if found[2]:
+            return str(env.filters[found[2]](of))
+        is_number = isinstance(of, int | float) and not isinstance(of, bool)
+        return (sig if isinstance(of, float) else whole)(of) if is_number else str(of)
+
+    return complete(FIELD.sub(value, marked(pattern)), keep=True)
+
+
+def finished(text: str) -> str:
+    """The Markdown of a page without what lacks a value.
+
+    It has no two empty lines, and none below a heading.
+    """
+    blocks: list[tuple[str, list[str]]] = []  # kind, lines; an empty line is a block
+    for line in text.splitlines():
+        kind, before = _kind(line), blocks[-1][0] if blocks else ""
+        if before == "code" and not _is_whole(blocks[-1][1]):
+            blocks[-1][1].append(line.rstrip())
+        elif kind == "prose" and before in ("prose", "item"):
+            blocks[-1][1].append(line.strip())
+        else:
+            blocks.append((kind, [line.strip() if kind in ("line", "prose") else line.rstrip()]))
+    made = [_said(*one) for one in blocks]
+    lost = [bool(any(lines)) and not said for (_, lines), said in zip(blocks, made, strict=True)]
+    levels = [len(found[1]) if (found := HEADING.match(one)) else 0 for one in made]
+    for place in reversed(range(len(made))):
+        if level := levels[place]:
+            ends = (n for n, of in enumerate(levels) if n > place and 0 < of <= level)
+            below = slice(place + 1, next(ends, len(made)))
+            if any(lost[below]) and not any(made[below]):
+                made[place], lost[place] = "", True
+    kept = [said for said, is_lost in zip(made, lost, strict=True) if not is_lost]
+    text = re.sub(r"^(#+ .*\n)\n+", r"\1", "\n".join(kept), flags=re.MULTILINE)
+    return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
+
+
+def _kind(line: str) -> str:
+    begun = line.lstrip()
+    if not begun or HEADING.match(begun) or VERBATIM.match(begun):
+        return "line"
+    if begun.startswith("```"):
+        return "code"
+    return "item" if ITEM.match(line) else "prose"
+
+
+def _is_whole(code: list[str]) -> bool:
+    return len(code) > 1 and code[-1].strip() == "```"
+
+
+def _said(kind: str, lines: list[str]) -> str:
+    if kind == "code":
+        return plain("\n".join(lines)) if not any(MISSING in line for line in lines) else ""
+    if kind == "line":
+        row = lines[0].replace(MISSING, EMPTY) if lines[0].startswith("|") else lines[0]
+        return complete(row)
+    sign = ITEM.match(lines[0])[0] if kind == "item" else ""
+    text = said("\n".join([lines[0].removeprefix(sign), *lines[1:]]))
+    return sign + text if text else ""
+
+
+def said(text: str) -> str:
+    """The sentences of a paragraph or an item on one line, without those that lack a value."""
+    sentences, begun = [], []
+    for line in filter(None, map(str.strip, text.splitlines())):
+        if line == MISSING and not sentences and not begun:
+            return ""  # a figure or table, and what stands below it
+        begun.append(line)
+        if ENDED.search(line.rstrip(CLOSE)):
+            sentences.append(begun)
+            begun = []
+    return " ".join(filter(None, (complete(" ".join(one)) for one in [*sentences, begun])))
+
+
+def complete(sentence: str, keep: bool = False) -> str:
+    """A sentence without the clauses that lack a value; empty if one is missing elsewhere.
+
+    keep: return the sentence with the mark of the missing value.
+    """
+    while CLAUSE.search(sentence):
+        sentence = CLAUSE.sub(_first_complete, sentence)
+    return plain(sentence) if keep or MISSING not in sentence else ""
+
+
+def plain(text: str) -> str:
+    """A text with what a template has written in place of marks that are no clause."""
+    for written, mark in MARKS.items():
+        text = text.replace(mark, written)
+    return text
+
+
+def _first_complete(clause: re.Match) -> str:
+    return next((one for one in clause[1].split(OTHERWISE) if MISSING not in one), "")
+
+
+def is_of_old_form(caller: Macro) -> bool:
+    """Whether a block is of a template with `part` or `holds`: its missing values raise."""
+    with open(caller._func.__code__.co_filename, encoding="utf-8-sig") as source:
+        return bool(re.search(r"call part\b|\bholds\(", source.read()))

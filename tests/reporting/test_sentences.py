@@ -1,0 +1,99 @@
+"""What a template says where a value is missing."""
+
+import pytest
+from planted import evidence, page, row
+
+from lmperf.errors import UserError
+from lmperf.reporting import sentences
+from lmperf.reporting.render import load_templates
+
+KNOWN = '{% set here = rows("lrpe").where(implementation="triton") %}'
+LACKING = '{% set gone = rows("lrpe").where(implementation="eager") %}'
+
+
+@pytest.fixture
+def said(tmp_path):
+    """Render a text as a user's template; `here` has rows, `gone` has none."""
+    rows = [row("lrpe", ms, implementation="triton", shape=shape) for shape, ms in SHAPES]
+
+    def render(text):
+        (tmp_path / "mine.md.j2").write_text(KNOWN + LACKING + text)
+        load_templates.cache_clear()
+        return page("mine", evidence(*rows), own=tmp_path).text
+
+    return render
+
+
+SHAPES = (("256", 1.0), ("8192", 4.0))
+GONE = "{{ gone.least('ms').ms | sig }}"
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        (f"One.\nIt takes {GONE} ms\nor more.\nTwo.", "One. Two."),
+        ("It takes {{ gone.least('ms').ms + 1 }} ms.", ""),
+        ("It takes {{ [1, gone.least('ms').ms] | max }} ms.", ""),
+        ("It takes {{ here.one.ms }} ms.", ""),  # there are two rows
+        (f"- One\n- It takes {GONE} ms\n- Two.", "- One\n- Two."),
+        (f"## Times\n\n{GONE}\n*A caption.*\n\n## Else\nTwo.", "## Else\nTwo."),
+        (f"## A\n### B\nIt is {GONE}.\n### C\nTwo.", "## A\n### C\nTwo."),
+        (f"## A\n### B\nIt is {GONE}.\n\n## D\nTwo.", "## D\nTwo."),
+        (f"| a | {GONE} |", "| a | – |"),
+        ("{% call note() %}It is {{ gone.over('triton') }}.{% endcall %}", ""),
+        ("{% if gone.least('ms').ms > 1 %}\nOne.\n{% else %}\nTwo.\n{% endif %}", "Two."),
+    ],
+)
+def test_sentence_goes_with_a_missing_value(said, text, left):
+    assert said(text).strip() == left
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        (f"It runs[[ at {GONE} GB/s]], fast.", "It runs, fast."),
+        (f"It runs [[at {GONE} GB/s||in float32]].", "It runs in float32."),
+        ("It takes [[{{ here.least('ms').ms | sig }} ms||long]].", "It takes 1.00 ms."),
+        (f"It[[ runs[[ at {GONE} GB/s]] here]].", "It runs here."),
+        ("`x[y[0]]` and {{ '[[a||b]]' }}.", "`x[y[0]]` and [[a||b]]."),
+    ],
+)
+def test_clause_goes_with_a_missing_value(said, text, left):
+    assert said(text) == left + "\n"
+
+
+@pytest.mark.parametrize(
+    ("call", "left"),
+    [
+        ('here | each("{ms} ms ({shape})", "{ms} ({shape})")', "1.00 ms (256), 4.00 (8192)"),
+        ('here | each("{shape}", last=" and ")', "256 and 8192"),
+        ('here | each("{shape}[[ ({power_w} W)]]")', "256, 8192"),
+        ('here | each("{shape}: {power_w} W")', ""),
+        ('gone | each("{shape}")', ""),
+        ('[("a", 0.5)] | each("{0}: {1:percent}")', "a: 50.0 %"),
+    ],
+)
+def test_each_row_is_said_by_a_pattern(said, call, left):
+    assert said(f"{{{{ {call} }}}}.").strip() == (left and f"{left}.")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{{ here | each("{mss}") }}', "no column mss"),
+        ('{{ here | each("{ms:precent}") }}', "no filter precent"),
+        ("{{ here.leest('ms') }}", "leest"),
+        ("{{ gone.frame.iloc[0] }}", "no element 0"),  # a slip, not a value that is missing
+        ('{% if gone.one.dtype == "tf32" %}{% endif %}', "compared with 'tf32'"),
+        ('{{ "in" if here.over("triton") == "faster" }}', "compare their"),
+    ],
+)
+def test_slip_is_an_error_with_its_line(said, text, words):
+    with pytest.raises(UserError) as error:
+        said("\n" + text)
+    assert "mine.md.j2:2: " in str(error.value) and words in str(error.value)
+
+
+def test_code_keeps_its_lines_and_blanks():
+    code = "Do this.\n\n```python\nif x:\n\n    y = a[b[0]]\n```\nThen\nthat.\n"
+    assert sentences.finished(code) == code.replace("Then\nthat", "Then that")
