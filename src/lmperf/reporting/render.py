@@ -4,6 +4,7 @@
     section("lrpe")                         selections and calculations of a section
     published_figure("lrpe", source=...)    the first published figure with these values
     {{ table("F3. Title", rows, ...) }}     tables, in the format of the page
+    {% filter table(rows) %}                a table whose lines are `header: {column} (interval)`
     {{ ready(table) }}                      a table that a calculation has made
     {{ every_row("softmax") }}              tables with all rows of a benchmark
     {{ line_chart(title, rows, ...) }}      a figure; also bar and area charts
@@ -30,8 +31,16 @@ from functools import cache
 from pathlib import Path
 
 import pandas as pd
-from jinja2 import ChoiceLoader, Environment, FileSystemLoader, PrefixLoader, StrictUndefined
+from jinja2 import (
+    ChoiceLoader,
+    Environment,
+    FileSystemLoader,
+    PrefixLoader,
+    StrictUndefined,
+    pass_context,
+)
 from jinja2.exceptions import TemplateError, TemplateNotFound, UndefinedError
+from jinja2.runtime import Context
 
 from lmperf.benchmarks import load, stems
 from lmperf.errors import UserError, kept, meant, message_of, trace_of
@@ -93,7 +102,7 @@ def load_templates(own: Path | None = None) -> Templates:
         extensions=[sentences.Clauses],
     )
     env.filters |= {**FILTERS, "mean": tables.mean, "code": foreign.code, "link": foreign.link}
-    env.filters["paragraph"] = paragraph
+    env.filters |= {"paragraph": paragraph, "table": written_table}
     sentences.prepare(env)
     env.globals |= {name: getattr(tables, name) for name in COLUMNS}
     if own:
@@ -332,6 +341,14 @@ def question(name: str, own: Path | None = None) -> str:
         return ""
     except Exception as error:
         raise _located(error) from error
+
+
+@pass_context
+def written_table(context: Context, text: str, rows: Rows, **more) -> str:
+    """The table whose columns a template writes; see `tables.written` and `Page.table`."""
+    axis, header, columns = tables.written(text, rows.frame)
+    heads = {axis: header} | more.pop("heads", {})
+    return context["table"]("", rows, axis, columns, heads=heads, **more) + "\n"
 
 
 def paragraph(text: str) -> str:

@@ -45,7 +45,8 @@ raising: ContextVar[bool] = ContextVar("raising", default=False)
 class Missing:
     """A value that was not measured, and what is taken or computed from it.
 
-    It is false and has no elements. `==` is an error: the result would be neither true nor false.
+    It is false and has no elements. To compare it with a text is an error: a condition that names a
+    kind or a dtype would choose the other branch without a word.
     """
 
     __hash__ = None
@@ -58,10 +59,13 @@ class Missing:
     __truediv__ = __rtruediv__ = __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = _same
     __pow__ = __rpow__ = __lt__ = __gt__ = __le__ = __ge__ = _same
 
-    def __eq__(self, other) -> bool:
-        raise UserError(
-            f"a value that was not measured is compared with {other!r}; ask {{% if %}} for it first"
-        )
+    def __eq__(self, other) -> Missing:
+        if isinstance(other, str):
+            words = "ask {% if %} for it first"
+            raise UserError(f"a value that was not measured is compared with {other!r}; {words}")
+        return self
+
+    __ne__ = __eq__
 
     def __float__(self) -> float:
         raise UserError("a value that was not measured is formatted; use a filter, such as sig")

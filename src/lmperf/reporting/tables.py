@@ -10,6 +10,7 @@ nothing ran go, and a note says how the cells of its columns are to be read.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -308,6 +309,59 @@ def status() -> Quantity:
     """Whether a row is ok, or why it has no result."""
     make = lambda _, rows: rows["words"].replace("", "ok").map(lambda of: Cell(of, of))  # noqa: E731
     return Quantity("status", "status", make)
+
+
+# A column as a template writes it: `SDPA, compiled (ms): {sdpa.ms:sig} (interval)`.
+LINE = re.compile(r"(?P<header>.*?)(?: \((?P<unit>[^()]+)\))?: *(?P<cell>\{.*)")
+FIELD = re.compile(r"\{(?:(?P<of>\w+)\.)?(?P<name>\w+)(?::(?P<form>\w+))?\}")
+INTERVAL = " (interval)"
+
+
+def written(text: str, rows: pd.DataFrame) -> tuple[str, str, list[Quantity]]:
+    """The axis of a table that a template writes, its header, and the columns.
+
+        size: {size}
+        SDPA, compiled (ms): {sdpa_compiled_blocks.ms} (interval)
+        larger batch: {larger.tokens_s:rounded} (batch {batch:whole})
+
+    The first line is the axis. A field is a column, before it the implementation that has it, and
+    behind it a filter; a second field is the further number of a cell.
+
+    Raises:
+        UserError: a line is none of these, or there is no such column or filter.
+    """
+    found = [_parsed(line.strip(), rows) for line in text.splitlines() if line.strip()]
+    if not found:
+        raise UserError("table: write a line for each column, such as `size: {size}`")
+    (header, unit, _, [(_, axis, _), *_]), *others = found
+    return axis, header + (f" ({unit})" if unit else ""), [_column(*one, rows) for one in others]
+
+
+def _parsed(line: str, rows: pd.DataFrame) -> tuple[str, str, str, list[tuple[str, str, str]]]:
+    """Header, unit, cell, and the fields of the cell: implementation, column and filter."""
+    found = LINE.fullmatch(line)
+    fields = [tuple(one.groups("")) for one in FIELD.finditer(found["cell"])] if found else []
+    if not 1 <= len(fields) <= 2:
+        raise UserError(f"table: {line!r} is no column; write `header (unit): {{column}}`")
+    for _, name, form in fields:
+        if name not in rows and rows.columns.size:
+            raise UserError(f"table: the rows have no column {name}")
+        if form and form not in FILTERS:
+            raise UserError(f"table: there is no filter {form}")
+    return found["header"], found["unit"] or "", found["cell"], fields
+
+
+def _column(header: str, unit: str, cell: str, fields: list, rows: pd.DataFrame) -> Quantity:
+    (of, name, form), *others = fields
+    if not of and rows[name].map(lambda value: isinstance(value, str)).any():
+        return text(name, header)
+    more, words = {}, FIELD.sub("{value}", cell, count=1)
+    if words.endswith(INTERVAL):
+        ends = ("low_ms", "high_ms") if name == "ms" else (f"{name}_low", f"{name}_high")
+        more, words = dict(zip(("low", "high"), ends, strict=True)), ""
+    for _, second, of_second in others:
+        more["second"], words = (second, of_second or "sig"), FIELD.sub("{second}", words)
+    return number(name, header, form or "sig", unit, of, words=words, **more)
 
 
 def beside(quantity: Callable[[str], Quantity], ours: str, *peers: str) -> list[Quantity]:

@@ -7,9 +7,12 @@ from functools import cached_property
 import pandas as pd
 
 from lmperf.reporting.evidence import having, some, sorted_for_reading
-from lmperf.reporting.sections import Section
+from lmperf.reporting.sections import Section, predicate
 from lmperf.reporting.sections.steps import SDPA
 from lmperf.reporting.sections.what_to_run import WhatToRun
+from lmperf.reporting.words import NotMeasured
+
+IDLE = 0.75  # a GPU that draws less than this share of its power limit
 
 
 class Host(Section):
@@ -18,6 +21,25 @@ class Host(Section):
     @cached_property
     def run(self) -> WhatToRun:
         return self.of("what_to_run")
+
+    @predicate
+    def is_asked(self) -> bool:
+        """Whether steps were timed on a GPU, and not only CUDA graphs, which cannot wait."""
+        rows = self.run.valid
+        return self.evidence.is_cuda and not rows["implementation"].str.contains("graph").all()
+
+    @predicate
+    def some_wait(self) -> bool:
+        return self.run.valid["waits"].any()
+
+    @property
+    def idle(self) -> pd.Series:
+        """The first step of `busy` if it draws little power, with the `limit` of the GPU in W."""
+        step = self.busy.iloc[0]
+        limit = self.evidence.environment.get("power_limit_w") or 0
+        if not step["power_w"] < IDLE * limit:
+            raise NotMeasured("the GPU is near its power limit")
+        return pd.concat([step, pd.Series({"limit": limit})])
 
     @cached_property
     def busy(self) -> pd.DataFrame:

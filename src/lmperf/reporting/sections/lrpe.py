@@ -18,15 +18,20 @@ from lmperf.reporting.evidence import (
     some,
     sorted_for_reading,
 )
+from lmperf.reporting.gains import Gain
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
 from lmperf.reporting.tables import Quantity, number, over, text, time
-from lmperf.reporting.words import Count, NotMeasured, Range, error
+from lmperf.reporting.words import Count, NotMeasured, Range, error, range_
 
 STEM, CHECK = "lrpe", "lrpe_check"
 COPY, OURS, CACHED = "copy", "triton", "triton_cached"
-# The lead, which is compared with the others, is the first of these that has a result.
-LEADS = (OURS, "compiled", "eager")
+# The lead, which is compared with the others, is the first of these that has a result; in words.
+LEADS = {
+    OURS: "Our kernel (Triton) runs",
+    "compiled": "Compiled code runs",
+    "eager": "PyTorch runs",
+}
 ORDER = (COPY, OURS, CACHED, "eager", "compiled")  # of the columns
 PHASES = ("forward", "backward")
 # What copies of one size share; their bytes differ by the extra tokens only.
@@ -124,6 +129,26 @@ class Lrpe(Section):
     def share(self) -> Range:
         """The speed of the lead relative to a copy in the rows of the first page."""
         return self.of_copy(self.largest, self.lead)
+
+    @property
+    def percent_of_copy(self) -> str:
+        """That share in whole percent, as `83` or `83 to 85`."""
+        return range_([100 * self.share.low, 100 * self.share.high], "whole")
+
+    @property
+    def lead_words(self) -> str:
+        return LEADS[self.lead]
+
+    @predicate
+    def leads_compiled(self) -> bool:
+        """Whether our forward is faster than the compiled one in the rows of the first page."""
+        forward = self.largest.where(phase="forward", implementation=OURS)
+        return self.lead == OURS and forward.over("compiled").is_faster
+
+    @property
+    def caching(self) -> Gain:
+        """Our kernel with cached angles over the one that computes them."""
+        return self.largest.where(implementation=CACHED).over(OURS)
 
     @predicate
     def compiled_is_compute_bound(self) -> bool:
