@@ -102,8 +102,8 @@ def load_templates(own: Path | None = None) -> Templates:
         extensions=[sentences.Clauses],
     )
     env.filters |= {**FILTERS, "mean": tables.mean, "code": foreign.code, "link": foreign.link}
-    env.filters |= {"paragraph": paragraph, "table": written_table}
     sentences.prepare(env)
+    env.filters |= {"paragraph": paragraph, "table": written_table}
     env.globals |= {name: getattr(tables, name) for name in COLUMNS}
     if own:
         try:
@@ -346,9 +346,13 @@ def question(name: str, own: Path | None = None) -> str:
 @pass_context
 def written_table(context: Context, text: str, rows: Rows, **more) -> str:
     """The table whose columns a template writes; see `tables.written` and `Page.table`."""
-    axis, header, columns = tables.written(text, rows.frame)
-    heads = {axis: header} | more.pop("heads", {})
-    return context["table"]("", rows, axis, columns, heads=heads, **more) + "\n"
+
+    def made(rows: Rows) -> str:
+        axis, header, columns = tables.written(text, rows.frame)
+        heads = {axis: header} | more.pop("heads", {})
+        return context["table"]("", rows, axis, columns, heads=heads, **more)
+
+    return f"{sentences.tried(made, rows)}\n"
 
 
 def paragraph(text: str) -> str:

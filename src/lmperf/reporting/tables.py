@@ -355,12 +355,13 @@ def _column(header: str, unit: str, cell: str, fields: list, rows: pd.DataFrame)
     (of, name, form), *others = fields
     if not of and rows[name].map(lambda value: isinstance(value, str)).any():
         return text(name, header)
-    more, words = {}, FIELD.sub("{value}", cell, count=1)
+    numbers = iter(("{value}", "{second}"))
+    more, words = {}, FIELD.sub(lambda _: next(numbers), cell)
     if words.endswith(INTERVAL):
         ends = ("low_ms", "high_ms") if name == "ms" else (f"{name}_low", f"{name}_high")
         more, words = dict(zip(("low", "high"), ends, strict=True)), ""
     for _, second, of_second in others:
-        more["second"], words = (second, of_second or "sig"), FIELD.sub("{second}", words)
+        more["second"] = (second, of_second or "sig")
     return number(name, header, form or "sig", unit, of, words=words, **more)
 
 

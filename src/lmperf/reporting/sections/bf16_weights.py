@@ -8,7 +8,7 @@ import pandas as pd
 
 from lmperf.reporting.evidence import having, matching, some, sorted_for_reading
 from lmperf.reporting.rows import Rows
-from lmperf.reporting.sections import Section
+from lmperf.reporting.sections import Section, predicate
 from lmperf.reporting.sections.steps import (
     FUSED_NARROW,
     GRAPH,
@@ -46,8 +46,8 @@ class Bf16Weights(Section):
     def steps(self) -> Rows:
         """The steps with bf16 weights and their `loss`.
 
-        loss_float32, loss_graph: of float32, and of the graph with float32 weights. low, high: the
-        range with float32 weights and gradients.
+        loss_float32, loss_graph: of float32, and of the graph with float32 weights.
+        loss_float32_low, loss_float32_high: the range with float32 weights and gradients.
         """
         rows = self.run.valid[self.run.valid["way"] == self.way]
         losses = self.of("losses").every.frame
@@ -57,8 +57,13 @@ class Bf16Weights(Section):
             matching(rows, having(losses, rung=rung), ["size"])["loss"]
             for rung in ("float32", "graph")
         )
+        found = found.rename(columns={end: f"loss_float32_{end}" for end in ("low", "high")})
         rows = rows.join(found).assign(loss_float32=single, loss_graph=graph)
         return self.rows("", in_reading_order([rows]))
+
+    @predicate
+    def is_graph(self) -> bool:
+        return self.way == GRAPH_NARROW
 
     @property
     def has_losses(self) -> bool:
@@ -73,6 +78,15 @@ class Bf16Weights(Section):
         if not any(map(len, found)):
             raise NotMeasured("bf16 weights are not compared with float32 weights")
         return any((of["verdict"] == FASTER).any() for of in found)
+
+    @predicate
+    def gains_nothing(self) -> bool:
+        return not self.gains
+
+    @predicate
+    def is_shown(self) -> bool:
+        """Whether the first page has a table of bf16 weights: on a CPU only with losses."""
+        return self.steps and (self.evidence.is_cuda or self.has_losses)
 
     def _over(self, base: Way, sizes) -> pd.DataFrame:
         """bf16 weights beside another way, at some sizes."""

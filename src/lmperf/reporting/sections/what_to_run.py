@@ -13,7 +13,7 @@ from lmperf.measuring import emulated
 from lmperf.names import axis_words, in_order, size_in_full, size_words
 from lmperf.reporting.evidence import having, matching, some, sorted_for_reading
 from lmperf.reporting.rows import Rows
-from lmperf.reporting.sections import Section
+from lmperf.reporting.sections import Section, predicate
 from lmperf.reporting.sections.steps import (
     AUTOCAST,
     CELL,
@@ -46,6 +46,7 @@ SIMPLEST = (
     *("fused_loss", "fused_blocks", "sdpa_graph", "fused_graph", "sdpa_copies_graph", "graph"),
 )
 COLUMNS = (SDPA, SDPA_GRAPH, FUSED_GRAPH, SDPA_COPIES, GRAPH)  # of the times on a GPU
+SLOW = 1.1  # bf16 that takes so many times as long as float32 is left out
 CLOSE = 0.02  # a recipe that takes at most this much longer is as good as the fastest
 
 
@@ -54,11 +55,11 @@ class WhatToRun(Section):
 
     @cached_property
     def steps(self) -> pd.DataFrame:
-        """The steps at the usual cell of each size; `of_peak`: share of the bf16 data sheet."""
+        """The steps at the usual cell of each size; `of_peak`: percent of `peak`."""
         rows = usual(self.evidence)
         if not rows["state"].isna().any():
             raise NotMeasured("no train step was measured")
-        return rows.assign(of_peak=rows["tflops"] / (self.peak or np.nan))
+        return rows.assign(of_peak=100 * rows["tflops"] / (self.peak or np.nan))
 
     @cached_property
     def valid(self) -> pd.DataFrame:
@@ -140,6 +141,11 @@ class WhatToRun(Section):
     def is_graph(self) -> bool:
         return self.recipe == GRAPH
 
+    @predicate
+    def has_static_inputs(self) -> bool:
+        """Whether the recipe is a graph, which reads its inputs from the same memory each time."""
+        return self.recipe in (GRAPH, SDPA_GRAPH)
+
     @property
     def exceptions(self) -> list[tuple[str, Way]]:
         """(size, its fastest recipe) for the sizes at which `recipe` is slower."""
@@ -189,6 +195,10 @@ class WhatToRun(Section):
         faster = gains.loc[gains["verdict"] == FASTER, "ratio"]
         return best.to_frame().T.assign(over_eager=faster.get(best.name, np.nan)).iloc[0]
 
+    @predicate
+    def is_slow_in_bf16(self) -> bool:
+        return self.bf16_slowdown > SLOW
+
     @property
     def has_bf16(self) -> bool | None:
         """Whether this machine multiplies bf16 matrices; None if that was not looked at."""
@@ -213,6 +223,20 @@ class WhatToRun(Section):
         rest = self.wide[~self.wide["size"].isin(self.shown["size"])]
         rows = self.wide.loc[[*self.shown.index, *rest.index]]
         return sorted_for_reading(rows.sort_values("ms").drop_duplicates("size"), ["size"])
+
+    @property
+    def elsewhere(self) -> pd.DataFrame:
+        """Those of `fastest` that are in no column of the table."""
+        return self.fastest.drop(self.shown.index, errors="ignore")
+
+    @predicate
+    def has_sdpa(self) -> bool:
+        """Whether a column of a GPU's table has SDPA."""
+        return {SDPA, SDPA_GRAPH} & {*self.steps["way"]}
+
+    @predicate
+    def has_graph(self) -> bool:
+        return GRAPH in {*self.steps["way"]}
 
     @cached_property
     def ways(self) -> list[str]:
@@ -287,6 +311,14 @@ class WhatToRun(Section):
     def timed_larger(self) -> pd.DataFrame:
         """Those of `best_larger` with a time."""
         return self.best_larger[self.best_larger["state"].isna()]
+
+    @property
+    def larger_ways(self) -> list[str]:
+        """How they ran, in words; NotMeasured if all did as the first line of the page says."""
+        ways = [way for way in self.timed_larger["way"].unique()]
+        if ways in ([], [GRAPH]):
+            raise NotMeasured("no larger batch ran otherwise")
+        return ["fused, without a graph" if way == FUSED else way.words for way in ways]
 
     @cached_property
     def best_larger(self) -> pd.DataFrame:
