@@ -13,6 +13,7 @@ from lmperf.errors import UserError
 from lmperf.names import size_words
 from lmperf.reporting.evidence import Evidence, having, only, ordered, parts, some
 from lmperf.reporting.gains import Gain, pairs
+from lmperf.reporting.sentences import said
 from lmperf.reporting.words import Count, NotMeasured, Range
 
 
@@ -52,8 +53,8 @@ class Rows:
     def worded(self, **macros: Callable[[pd.Series], str]) -> Rows:
         """The rows with columns of text: what macros of a template say of each row."""
         rows = [row for _, row in self.frame.iterrows()]
-        said = {name: [_said(macro, row) for row in rows] for name, macro in macros.items()}
-        return self.kept(self.frame.assign(**said))
+        made = {name: [_said(macro, row) for row in rows] for name, macro in macros.items()}
+        return self.kept(self.frame.assign(**made))
 
     def _check(self, axis: str, value) -> None:
         if axis not in self.frame and self.frame.columns.size:
@@ -162,4 +163,4 @@ class Rows:
 
 
 def _said(macro: Callable[[pd.Series], str], row: pd.Series) -> str | None:
-    return " ".join(macro(row).split()) or None
+    return said(macro(row)) or None

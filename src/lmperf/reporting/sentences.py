@@ -25,7 +25,6 @@ from jinja2.runtime import Context, Macro
 
 from lmperf.errors import UserError
 from lmperf.reporting.results import EMPTY
-from lmperf.reporting.rows import Rows
 from lmperf.reporting.words import FILTERS, NotMeasured, sig, whole
 
 # Private characters, of which `foreign.taken` leaves none in evidence: a missing value, and the
@@ -173,7 +172,7 @@ def each(
     Raises:
         UserError: the rows have no such column, or there is no such filter.
     """
-    rows = rows.frame if isinstance(rows, Rows) else rows
+    rows = getattr(rows, "frame", rows)
     known = [one for _, one in rows.iterrows()] if isinstance(rows, pd.DataFrame) else [*rows]
     patterns = [pattern, *[rest or pattern] * (len(known) - 1)]
     said = [_filled(env, *one) for one in zip(patterns, known, strict=False)]

@@ -26,6 +26,7 @@ from lmperf.reporting.sections.steps import (
     steps,
     usual,
 )
+from lmperf.reporting.sentences import said
 from lmperf.reporting.words import NotMeasured, Range, absent, sig
 from lmperf.statistics import FASTER, SAME, SLOWER
 from lmperf.transformer.rungs import FLOAT8, RUNGS, STEPS_ALONE, Rung, rung_below
@@ -106,7 +107,7 @@ class Ladder(Section):
         busy_ms: the GPU's time of a step that waits for the CPU.
         """
         rows = self.frame[self.frame["rung"].isin([rung.name for rung in self.rungs])]
-        words = {rung.name: " ".join(because(rung).split()) or EMPTY for rung in self.rungs}
+        words = {rung.name: said(because(rung)) or EMPTY for rung in self.rungs}
         busy = rows["device_ms"].where(rows["waits"].astype(bool))
         return self.rows("", rows.assign(because=rows["rung"].map(words), busy_ms=busy))
 
@@ -127,6 +128,22 @@ class Ladder(Section):
         if whole.empty or self.rungs[0] != RUNGS[0]:
             raise NotMeasured("no size has both ends of the ladder")
         return in_order("size", whole["size"])
+
+    @predicate
+    def is_over_peer(self) -> bool:
+        """Whether the last rung, bf16 weights in a graph, was measured beside SDPA."""
+        found = self.of("bf16_weights").over_sdpa
+        return self.rungs[-1] == RUNGS[-1] and found["ratio"].notna().any()
+
+    @predicate
+    def replaces_tf32(self) -> bool:
+        """Whether autocast stands above TF32."""
+        return {"tf32", "autocast"}.issubset(rung.name for rung in self.rungs)
+
+    @predicate
+    def narrows_fused(self) -> bool:
+        """Whether bf16 weights without a graph stand above fused blocks."""
+        return {"bf16_weights", "fused_blocks"}.issubset(rung.name for rung in self.rungs)
 
     # What a rung gains over the one below it.
 
@@ -176,6 +193,11 @@ class Ladder(Section):
         """Whether the rung below a graph waits somewhere, but the graph nowhere."""
         found = self.over_below(rung)
         return bool(found["waits"].any() and not steps(self.evidence)["waits"][found.index].any())
+
+    def is_one_launch(self, rung: Rung) -> bool:
+        """Whether a rung gains by being a graph: the first one, and those that end waiting."""
+        ends_waiting = self.ends_waiting(rung)
+        return rung.name == "fused_graph" or ("graph" in rung.name and ends_waiting)
 
     @predicate
     def casts_cost(self) -> bool:
