@@ -32,7 +32,7 @@ GONE = "{{ gone.least('ms').ms | sig }}"
     ("text", "left"),
     [
         (f"One.\nIt takes {GONE} ms\nor more.\nTwo.", "One. Two."),
-        ("It takes {{ gone.least('ms').ms + 1 }} ms.", ""),
+        ("It takes {{ here.least('ms').ms / gone.least('ms').ms }} times as long.", ""),
         ("It takes {{ [1, gone.least('ms').ms] | max }} ms.", ""),
         ("It takes {{ here.one.ms }} ms.", ""),  # there are two rows
         (f"- One\n- It takes {GONE} ms\n- Two.", "- One\n- Two."),

@@ -167,6 +167,10 @@ class Gain:
     def is_slower(self) -> bool:
         return self.verdict == SLOWER
 
+    @property
+    def is_same(self) -> bool:
+        return self.verdict == SAME
+
     def counted(self, verdict: str) -> Count:
         """How many of the resolved comparisons have a verdict."""
         resolved = self.rows[self.rows["verdict"] != UNRESOLVED]

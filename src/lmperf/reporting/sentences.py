@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from contextvars import ContextVar
-from functools import wraps
+from functools import partial, wraps
 
 import pandas as pd
 from jinja2 import Environment
@@ -49,11 +49,17 @@ class Missing:
     """
 
     __hash__ = None
+    __array_ufunc__ = None  # so that a number of numpy leaves arithmetic to it
+
+    def __getattr__(self, name: str) -> Missing:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self
 
     def _same(self, *_, **__) -> Missing:
         return self
 
-    __getattr__ = __getitem__ = __call__ = __neg__ = __abs__ = _same
+    __getitem__ = __call__ = __neg__ = __abs__ = _same
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _same
     __truediv__ = __rtruediv__ = __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = _same
     __pow__ = __rpow__ = __lt__ = __gt__ = __le__ = __ge__ = _same
@@ -155,7 +161,7 @@ def prepare(env: Environment) -> None:
     env.filters = {
         name: tolerant(make, make in FILTERS.values()) for name, make in env.filters.items()
     }
-    env.filters["each"] = lambda *args, **named: each(env, *args, **named)
+    env.filters["each"] = tolerant(partial(each, env))
 
 
 def each(
@@ -199,7 +205,7 @@ def _filled(env: Environment, pattern: str, row) -> str:
         if found[2]:
             return str(env.filters[found[2]](of))
         is_number = isinstance(of, int | float) and not isinstance(of, bool)
-        return (sig if isinstance(of, float) else whole)(of) if is_number else str(of)
+        return (sig if isinstance(of, float) else whole)(of) if is_number else str(tried(str, of))
 
     return complete(FIELD.sub(value, marked(pattern)), keep=True)
 

@@ -312,7 +312,8 @@ def status() -> Quantity:
 
 
 # A column as a template writes it: `SDPA, compiled (ms): {sdpa.ms:sig} (interval)`.
-LINE = re.compile(r"(?P<header>.*?)(?: \((?P<unit>[^()]+)\))?: *(?P<cell>\{.*)")
+UNIT = "ms|µs|[MG]iB|GB/s|TFLOP/s|MHz|%"
+LINE = re.compile(rf"(?P<header>.*?)(?: \((?P<unit>{UNIT})\))?: *(?P<cell>{{.*)")
 FIELD = re.compile(r"\{(?:(?P<of>\w+)\.)?(?P<name>\w+)(?::(?P<form>\w+))?\}")
 INTERVAL = " (interval)"
 

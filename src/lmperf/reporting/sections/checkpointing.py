@@ -6,6 +6,7 @@ The predicted peaks are computed from the cells, so that a step that runs out of
 from __future__ import annotations
 
 from functools import cached_property
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -19,6 +20,18 @@ from lmperf.transformer.memory import predicted_memory
 from lmperf.transformer.sizes import SHORT
 
 STEM, NONE, STEP = "checkpointing", "eager", "train_step"
+
+
+class Cost(NamedTuple):
+    """By which fraction checkpoints make a step of a size longer."""
+
+    size: str
+    longer: float
+
+    @property
+    def is_a_forward(self) -> bool:
+        """Whether it is about what a second forward takes."""
+        return 0.2 <= self.longer <= 0.6
 
 
 class Checkpointing(Section):
@@ -75,10 +88,10 @@ class Checkpointing(Section):
         }
         return pd.concat([best, pd.Series(about, dtype=object)])
 
-    def cost(self, implementation: str) -> tuple[str, float]:
+    def cost(self, implementation: str) -> Cost:
         """The largest size at which both fit, and by how much these make its step longer."""
         sizes = self.every.where(implementation=implementation).over(NONE).by("size")
         if not sizes or not sizes[-1][1].is_slower:
             raise NotMeasured("checkpoints do not make the step longer")
         size, gain = sizes[-1]
-        return size, 1 / gain.mean - 1
+        return Cost(size, 1 / gain.mean - 1)

@@ -15,7 +15,7 @@ from lmperf.names import dtype_words, phase_words
 from lmperf.reporting.evidence import LAUNCH_BOUND, having, parts, some, sorted_for_reading
 from lmperf.reporting.gains import Gain
 from lmperf.reporting.rows import Rows
-from lmperf.reporting.sections import Section
+from lmperf.reporting.sections import Section, predicate
 from lmperf.reporting.tables import Quantity, number, over, rate, text
 from lmperf.reporting.words import TENSORS, NotMeasured, Range, error, whole
 from lmperf.statistics import UNRESOLVED
@@ -137,6 +137,16 @@ class FlashAttention(Section):
     def gains(self) -> list[Gain]:
         """The speed-ups of our kernel over the best peer in the write-up's rows, by phase."""
         return [self.shown_ours.where(phase=phase).over(self.peer) for phase in PHASES]
+
+    @predicate
+    def compares_phases(self) -> bool:
+        """Whether each phase of `gains` is known at the same number of shapes, at least four."""
+        shapes = [len(gain.rows) for gain in self.gains]
+        return len({*shapes}) == 1 and shapes[0] > 3
+
+    @predicate
+    def fills_gpu(self) -> bool:
+        return self.evidence.is_cuda and self.kind == "grid"
 
     def is_undecided(self, phase: str) -> bool:
         """Whether our kernel was compared with the best peer, but neither is beyond noise."""

@@ -27,6 +27,7 @@ COMPONENTS = (
     *("parameters", "weight_copies", "gradients", "optimizer", "activations", "temporary"),
     *("inputs", "workspace"),
 )
+LITTLE = 0.03  # of a peak
 LEAST_COPIES = 0.01  # of a peak; where copies of weights take less, it comes after their use
 
 
@@ -49,6 +50,16 @@ class Autocast(NamedTuple):
     def trades(self) -> bool:
         """Whether activations shrink, and copies of weights take memory."""
         return self.copies > 0 and self.saved > 0
+
+    @property
+    def trades_evenly(self) -> bool:
+        """Whether that hardly changes any peak."""
+        return self.trades and max(-self.change.low, self.change.high) <= LITTLE
+
+    @property
+    def saves(self) -> bool:
+        """Whether activations shrink by more than twice what copies of weights take."""
+        return 0 < self.copies < self.saved / 2
 
 
 class Memory(Section):

@@ -29,6 +29,7 @@ SHOWN = {
     "bf16_graph": "flash_attention",
 }
 SAVES = 0.10
+LITTLE = 0.03
 
 
 class MemoryLadder(Section):
@@ -82,11 +83,19 @@ class MemoryLadder(Section):
         changes = {rung: self.changes(rung) for rung, base in SHOWN.items() if base}
         return [words[rung] for rung, of in changes.items() if len(of) and (of < -SAVES).all()]
 
+    @predicate
+    def autocast_changes_little(self) -> bool:
+        changes = self.changes("autocast")
+        return len(changes) and (changes.abs() <= LITTLE).all()
+
     @property
-    def largest(self) -> tuple[str, dict[str, float]]:
-        """The largest size with a float32 peak, and its peaks by rung."""
-        known = some(self.peaks.dropna(subset=["float32"]), "no float32 peak")
-        return known.index[-1], known.iloc[-1].dropna().to_dict()
+    def context(self) -> int:
+        return self.every.only("context_length")
+
+    @property
+    def largest(self) -> pd.Series:
+        """The peaks by rung of the largest size with a float32 peak, whose name the series has."""
+        return some(self.peaks.dropna(subset=["float32"]), "no float32 peak").iloc[-1]
 
     @property
     def bars(self) -> list[dict]:

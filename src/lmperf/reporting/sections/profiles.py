@@ -35,6 +35,8 @@ KERNELS_SHOWN = 12  # of a phase in P1; one line has all others
 SUMS = {name: (name, "sum") for name in ("share", "total_ms", "instances")}
 SUMS |= {"min_us": ("min_us", "min"), "max_us": ("max_us", "max")}
 LEAST_DRAWN = 0.0005  # of the time of a bar: a shorter part is not drawn
+LOWER = 0.03  # of the time: a share of matmuls that is so much lower
+OPTIMIZER_MATTERS = 0.05  # of the time of a step
 USUAL_SIZE = "large"
 SINGLE, AUTOCAST, STEP = "float32", "autocast_bfloat16", "train_step"
 # Steps of the ladder that the first page shows; a later one uses more techniques. The graph has no
@@ -129,6 +131,10 @@ class Profiles(Section):
         steps = pd.Categorical(words, [*dict.fromkeys(words)])
         return self.usual.kept(shown.assign(step=steps, waits=shown["timer_waits"]))
 
+    @property
+    def has_several_phases(self) -> bool:
+        return not self.has_several_ways and len(self.lines) > 1
+
     def step(self, **where) -> pd.Series:
         """The only case of the usual size with these values."""
         return self.usual.where(**where).one
@@ -159,6 +165,13 @@ class Profiles(Section):
     def moving_decides(self) -> bool:
         """Whether matmuls take most of a float32 step, but not of one in bf16 autocast."""
         return self.eager["matmul_share"] < 0.5 < self.single["matmul_share"]
+
+    @predicate
+    def adamw_lowers_share(self) -> bool:
+        """Whether matmuls take less of the last step than of its forward, because of AdamW."""
+        step = self.last
+        gap = self.last_forward["matmul_share"] - step["matmul_share"]
+        return gap > LOWER and step[OPTIMIZER] > OPTIMIZER_MATTERS * step["busy"]
 
     @property
     def adamw_bytes(self) -> int:
@@ -206,6 +219,12 @@ class Profiles(Section):
         return self.cases.where(dtype=dtype, implementation="eager", phase=STEP).range(
             "matmul_share"
         )
+
+    @property
+    def traces(self) -> list[tuple[str]]:
+        """The names of the traces that are published."""
+        names = self.rows(STEM).frame["trace"].dropna().unique()
+        return [(name,) for name in names if name in self.evidence.traces]
 
     @property
     def drawn(self) -> pd.DataFrame:

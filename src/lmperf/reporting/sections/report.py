@@ -114,6 +114,14 @@ class Report(Section):
     # How far to trust this.
 
     @property
+    def gpu_reports(self) -> list[tuple[str, str]]:
+        """(device, link) of the GPUs with train steps, for a machine without one."""
+        if self.evidence.is_cuda:
+            return []
+        found = [one for one in self.evidence.others if one.is_cuda and "end_to_end" in one.stems]
+        return [(one.device, one.link) for one in found]
+
+    @property
     def gpus(self) -> int:
         """How many GPUs are known to have measured rows."""
         known = pd.concat([self._rows["gpus"], self.evidence.twice["gpus_again"]])
