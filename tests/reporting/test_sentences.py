@@ -1,10 +1,13 @@
 """What a template says where a value is missing."""
 
+from itertools import product
+
 import pytest
 from planted import evidence, page, row
 
+from lmperf.benchmarks import load, stems
 from lmperf.errors import UserError
-from lmperf.reporting import sentences
+from lmperf.reporting import pages, sentences
 from lmperf.reporting.render import load_templates
 
 KNOWN = '{% set here = rows("lrpe").where(implementation="triton") %}'
@@ -97,3 +100,32 @@ def test_slip_is_an_error_with_its_line(said, text, words):
 def test_code_keeps_its_lines_and_blanks():
     code = "Do this.\n\n```python\nif x:\n\n    y = a[b[0]]\n```\nThen\nthat.\n"
     assert sentences.finished(code) == code.replace("Then\nthat", "Then that")
+
+
+@pytest.mark.machine
+def test_times_of_withheld_rows_are_on_no_page(tmp_path):
+    withheld = [
+        {"status": "failed_check"},
+        {"max_error": 1.0, "error_bound": 0.1},
+        {"flops": 1e18},  # faster than the ceiling below allows
+    ]
+    ceiling = {"operation": "matmul", "load": "burst", "flops": 1e11}
+    rows = [row("ceilings", 1.0, dtype=of, **ceiling) for of in ("float32", "bfloat16", "tf32")]
+    for stem in {*stems()} - {"ceilings"}:
+        benchmark = load(stem)
+        why = withheld if stem == "end_to_end" else withheld[:2]
+        names = [one.name for one in benchmark.implementations]
+        for place, (name, phase) in enumerate(product(names, benchmark.phases)):
+            of = {"implementation": name, "phase": phase, "tokens": 4096, "step": 100, "loss": 2}
+            of = {axis: value for axis, value in of.items() if axis in benchmark.kinds}
+            is_withheld = place % 2
+            more = why[place // 2 % len(why)] if is_withheld else {}
+            rows.append(row(stem, 777.1 if is_withheld else 2.0, **of, **more))
+    here = evidence(*rows)
+    every = "".join(f'{{{{ rows("{stem}") | each("[[{{ms}}]] x") }}}}.\n' for stem in stems())
+    (tmp_path / "mine.md.j2").write_text(every)
+    load_templates.cache_clear()
+    for name in pages.page_names(tmp_path, here):
+        text = page(name, here, own=tmp_path).text
+        assert "withheld" in text or name in ("mine", "questions", "published")
+        assert "777" not in text and "5,271" not in text, name

@@ -18,6 +18,7 @@ sections nor templates know these rules:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from functools import cached_property, wraps
@@ -51,6 +52,8 @@ AT_LIMIT, SLOW_CLOCK = 0.95, 0.95  # of the power limit, and of the usual clock
 # Columns of a row that tables and figures name, and what they are of a line without them.
 NEUTRAL = {"state": None, "words": "", "signs": None, "waits": False, "key": None}
 WITHHELD = ("failed_check", "impossible")
+# What a withheld row does not keep: times, and rates of them.
+_TIMED = re.compile(r"(^|_)(ms|us|s|gbps|tflops|share|mfu)$")
 # Traces are large: these few are published, all others stay on the machine that measured.
 PUBLISHED_TRACES = (
     "small-512-4-autocast_bfloat16-eager-forward.json.gz",
@@ -273,6 +276,7 @@ class Evidence:
         gpus = frame.get("ranks", pd.Series(1.0, frame.index)).fillna(1)
         frame["share"] = frame["tflops"] / dtypes.map(rates).astype(float) / gpus
         frame["mfu"] = frame["tflops"] / self.sheet_tflops("bfloat16") / gpus
+        frame = masked(frame)
         # The copy joins columns of one dtype, which makes every later selection of rows faster.
         return sorted_for_reading(frame, benchmark.identity).reset_index(drop=True).copy()
 
@@ -397,6 +401,13 @@ def judged(
         peak_gib=(rows["peak_mib"] + pool) / 1024,
         mask=causal.map({True: "causal", False: "full"}),
     )
+
+
+def masked(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows, of which those that are withheld have no times."""
+    timed = [name for name in rows if _TIMED.search(name)]
+    is_withheld = rows["state"].isin(WITHHELD)
+    return rows.assign(**{name: rows[name].mask(is_withheld) for name in timed})
 
 
 def _oom(asked: float, free: float) -> str:
