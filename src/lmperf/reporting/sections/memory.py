@@ -13,7 +13,7 @@ import pandas as pd
 from lmperf.names import in_order
 from lmperf.reporting.evidence import having, matching, some
 from lmperf.reporting.rows import Rows
-from lmperf.reporting.sections import Section
+from lmperf.reporting.sections import Section, predicate
 from lmperf.reporting.tables import Quantity, known
 from lmperf.reporting.words import MIB_IN_GIB, NotMeasured, Range
 
@@ -55,6 +55,10 @@ class Autocast(NamedTuple):
     def trades_evenly(self) -> bool:
         """Whether that hardly changes any peak."""
         return self.trades and max(-self.change.low, self.change.high) <= LITTLE
+
+    @property
+    def costs_memory(self) -> bool:
+        return self.trades and self.copies > self.saved
 
     @property
     def saves(self) -> bool:
@@ -141,6 +145,12 @@ class Memory(Section):
     def share(self, part: str, context: int) -> Range:
         """The share of a part of the peak: `state` (model and optimizer) or `activations`."""
         return Range.of(self._shares[f"{part}_share", context])
+
+    @predicate
+    def activations_take_over(self) -> bool:
+        """Whether the model takes most of the peak at the shortest context only."""
+        short, long = (self.share("state", context) for context in self.contexts)
+        return short.low > 0.5 > long.high
 
     # Predicted peaks beside measured ones.
 

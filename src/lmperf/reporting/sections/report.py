@@ -33,23 +33,23 @@ class Report(Section):
         return pages <= {"distributed", "method"} and self.of("distributed").has_head
 
     @property
-    def lacks(self) -> list[str]:
+    def lacks(self) -> list[str] | None:
         """The instructions that matter for matmuls and that this processor does not have."""
         name = str(self.evidence.environment.get("cpu_model"))
-        return LACKS.get(name.rpartition(", ")[2], [])
+        return LACKS.get(name.rpartition(", ")[2])
 
-    def versions(self, fact: str) -> str:
-        """A fact of all environments, cut at a plus: ``2.10.0 and 2.11.0``; or nothing."""
+    def versions(self, fact: str) -> str | None:
+        """A fact of all environments, cut at a plus: ``2.10.0 and 2.11.0``; or None."""
         values = [facts.get(fact) for facts in self.evidence.environments.values()]
         known = dict.fromkeys(str(value).split("+")[0] for value in values if value)
-        return listed(known) if known else ""
+        return listed(known) if known else None
 
     @property
-    def cudnn(self) -> str:
+    def cudnn(self) -> str | None:
         """``9.19`` for 91900."""
         values = [facts.get("cudnn") for facts in self.evidence.environments.values()]
         known = dict.fromkeys(f"{of // 10_000}.{of % 10_000 // 100}" for of in values if of)
-        return listed(known) if known else ""
+        return listed(known) if known else None
 
     @property
     def nccl(self) -> str:
@@ -67,11 +67,11 @@ class Report(Section):
         return int(number)
 
     @property
-    def dates(self) -> str:
-        """``24 to 26 November 2026``: when the rows were measured; or nothing."""
+    def dates(self) -> str | None:
+        """``24 to 26 November 2026``: when the rows were measured; or None."""
         known = self._rows["measured_at"].dropna()
         if known.empty:
-            return ""
+            return None
         first, last = (date.fromisoformat(of[:10]) for of in (known.min(), known.max()))
         ends = [str(last.day), month_name[last.month], str(last.year)]
         begins = [str(first.day), month_name[first.month], str(first.year)]
