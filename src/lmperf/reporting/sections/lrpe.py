@@ -37,6 +37,7 @@ PHASES = ("forward", "backward")
 # What copies of one size share; their bytes differ by the extra tokens only.
 ONE_SIZE = ["positions", "batch", "heads", "d_head", "dtype", "phase", "environment", "gpus"]
 LARGE = 0.25  # shapes of fewer positions, as a part of the most, may be launch-bound
+NEAR, NEARLY = 0.02, 0.9  # as fast as a copy, and nearly so
 BOUND_BY_BYTES = 0.5  # below this share of a copy's speed, bytes do not bind
 ERRORS = {
     "out": "output",
@@ -144,6 +145,33 @@ class Lrpe(Section):
         """Whether our forward is faster than the compiled one in the rows of the first page."""
         forward = self.largest.where(phase="forward", implementation=OURS)
         return self.lead == OURS and forward.over("compiled").is_faster
+
+    @predicate
+    def matches_copy(self) -> bool:
+        """Whether the lead is as fast as a copy in all large rows."""
+        speed = self.of_copy(self.large, self.lead)
+        return 1 - NEAR <= speed.low and speed.high <= 1 + NEAR
+
+    @predicate
+    def is_bound_by_bytes(self) -> bool:
+        """Whether our kernel is nearly a copy where arithmetic limits the compiled forward."""
+        is_near = self.lead == OURS and self.share.low >= NEARLY
+        return is_near and self.compiled_is_compute_bound
+
+    @property
+    def over_peer(self) -> list[tuple[str, int | None, str]]:
+        """(phase, extra tokens or None, speed-ups of the lead) over the next implementation.
+
+        NotMeasured if some of the large rows that hold are not known well.
+        """
+        over = self.large.where(implementation=self.lead).over(self.peer)
+        if len(over.rows) < over.timed["holds"].sum():
+            raise NotMeasured("not all speed-ups are known")
+        return [
+            (phase, tokens or None, range_(part.range, "ratio"))
+            for phase, of_phase in over
+            for tokens, part in of_phase.by("extra_tokens")
+        ]
 
     @property
     def caching(self) -> Gain:
