@@ -150,7 +150,7 @@ class Lrpe(Section):
     def matches_copy(self) -> bool:
         """Whether the lead is as fast as a copy in all large rows."""
         speed = self.of_copy(self.large, self.lead)
-        return 1 - NEAR <= speed.low and speed.high <= 1 + NEAR
+        return speed.low >= 1 - NEAR and speed.high <= 1 + NEAR
 
     @predicate
     def is_bound_by_bytes(self) -> bool:
