@@ -87,6 +87,8 @@ def test_each_row_is_said_by_a_pattern(said, call, left):
         ('{{ here | each("{ms:precent}") }}', "no filter precent"),
         ("{{ here.leest('ms') }}", "leest"),
         ("{{ gone.frame.iloc[0] }}", "no element 0"),  # a slip, not a value that is missing
+        ("{% filter table(here) %}shape: {shape}\nx: {mss}{% endfilter %}", "no column mss"),
+        ("{% filter table(here) %}shape: {shape}\nx: ms{% endfilter %}", "'x: ms' is no column"),
         ('{% if gone.one.dtype == "tf32" %}{% endif %}', "compared with 'tf32'"),
         ('{{ "in" if here.over("triton") == "faster" }}', "compare their"),
     ],
@@ -95,6 +97,15 @@ def test_slip_is_an_error_with_its_line(said, text, words):
     with pytest.raises(UserError) as error:
         said("\n" + text)
     assert "mine.md.j2:2: " in str(error.value) and words in str(error.value)
+
+
+def test_table_is_written_as_lines_of_columns(said):
+    lines = "shape: {shape}\ntime (ms): {triton.ms} (interval)\n{{ 'both: {ms} (at {shape})' }}"
+    made = said("{% filter table(here, again=False) %}\n" + lines + "\n{% endfilter %}")
+    assert (
+        "| shape | time (ms) | both |" in made
+        and "| 256 | 1.00 (0.998-1.00) | 1.00 (at 256) |" in made
+    )
 
 
 def test_code_keeps_its_lines_and_blanks():

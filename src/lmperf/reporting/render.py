@@ -336,7 +336,7 @@ def question(name: str, own: Path | None = None) -> str:
     try:
         template = load_templates(own).get_template(name + SUFFIX)
         block = template.blocks.get("question")
-        return "".join(block(template.new_context())) if block else ""
+        return sentences.said("".join(block(template.new_context()))) if block else ""
     except UndefinedError:
         return ""
     except Exception as error:

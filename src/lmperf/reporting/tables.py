@@ -352,9 +352,14 @@ def _parsed(line: str, rows: pd.DataFrame) -> tuple[str, str, str, list[tuple[st
     return found["header"], found["unit"] or "", found["cell"], fields
 
 
+def _has_text(rows: pd.DataFrame, name: str) -> bool:
+    return rows[name].map(lambda value: isinstance(value, str)).any()
+
+
 def _column(header: str, unit: str, cell: str, fields: list, rows: pd.DataFrame) -> Quantity:
     (of, name, form), *others = fields
-    if not of and rows[name].map(lambda value: isinstance(value, str)).any():
+    texts = {one for _, one, _ in fields if _has_text(rows, one)}
+    if not of and name in texts:
         return text(name, header)
     numbers = iter(("{value}", "{second}"))
     more, words = {}, FIELD.sub(lambda _: next(numbers), cell)
@@ -362,7 +367,7 @@ def _column(header: str, unit: str, cell: str, fields: list, rows: pd.DataFrame)
         ends = ("low_ms", "high_ms") if name == "ms" else (f"{name}_low", f"{name}_high")
         more, words = dict(zip(("low", "high"), ends, strict=True)), ""
     for _, second, of_second in others:
-        more["second"] = (second, of_second or "sig")
+        more["second"] = (second, of_second or (str if second in texts else "sig"))
     return number(name, header, form or "sig", unit, of, words=words, **more)
 
 
