@@ -20,6 +20,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
@@ -271,13 +272,23 @@ def _settings() -> dict[str, _Setting]:
 
 def _options(entries: Mapping[str, Any]) -> dict[str, Any]:
     """Name -> value of the options of torch's compiler that are not as by default."""
-    found = ((key, one.user_override.get(), one.default) for key, one in entries.items())
+    found = ((key, _override(one), one.default) for key, one in entries.items())
     return {k: value for k, value, default in found if value is not _UNSET and value != default}
 
 
 def _put_options(entries: Mapping[str, Any], values: Mapping[str, Any]) -> None:
     for name in _options(entries) | values:
-        entries[name].user_override.set(values.get(name, _UNSET))
+        value = values.get(name, _UNSET)
+        if isinstance(entries[name].user_override, ContextVar):
+            entries[name].user_override.set(value)
+        else:
+            entries[name].user_override = value
+
+
+def _override(entry: Any) -> Any:
+    """The value that somebody has given an option: a ContextVar holds it in newer versions."""
+    value = entry.user_override
+    return value.get() if isinstance(value, ContextVar) else value
 
 
 def _default_device() -> torch.device | str:
