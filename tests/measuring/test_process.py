@@ -112,7 +112,7 @@ def test_daemon_of_a_worker_ends_with_it(worker):
     wait_for(lambda: not is_alive(marked("daemon")))
 
 
-def test_ended_worker_may_clean_up_even_if_a_shell_ignores_interrupts(worker):
+def test_ended_worker_may_clean_up_despite_ignored_interrupts(worker):
     lines = ("try:", "    mark('began')", "    time.sleep(60)", "finally:", "    mark('cleaned')")
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as with & in a script
     try:

@@ -85,13 +85,14 @@ class Worlds:
     Args:
         apart: whether this process measures one implementation alone, which may change what cannot
             be put back.
+        ignores: whether what cannot be put back is ignored, as in a comparison of versions.
 
     Attributes:
-        lasting: what has been changed and cannot be put back, in words; empty if `apart`.
+        lasting: what has been changed and cannot be put back, in words; empty if ignored.
     """
 
-    def __init__(self, apart: bool = False) -> None:
-        self.apart, self.lasting = apart, []
+    def __init__(self, apart: bool = False, ignores: bool = False) -> None:
+        self.apart, self.lasting, self._ignores = apart, [], apart or ignores
         self._worlds: dict[str, _World] = {}
         self._inside: tuple[str, bool] | None = None
         self._settings: dict[str, _Setting] = {}
@@ -163,7 +164,7 @@ class Worlds:
         settings = self._settings_back()
         lasting += [key for key in settings if self._remains(key)]
         self._worlds[name] = _World({k: settings[k] for k in settings if k not in lasting}, names)
-        self.lasting += [] if self.apart else lasting
+        self.lasting += [] if self._ignores else lasting
 
     def _settings_back(self) -> dict[str, Any]:
         """Put the settings back one by one, and return the values that had changed."""

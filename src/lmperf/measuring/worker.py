@@ -111,7 +111,7 @@ def _measure(
     """Measure groups; return how many. Ranks end after one that has left memory in use."""
     told = tell if team.is_first else _silent
     # A comparison of versions ends no worker for what an implementation changes.
-    worlds = Worlds(job.apart or job.on_request)
+    worlds = Worlds(job.apart, ignores=job.on_request)
     for number, cases in enumerate(groups, 1):
         benchmark = copy.copy(job.benchmark)  # without what it kept of another group
         seed = seed_of(benchmark, cases)

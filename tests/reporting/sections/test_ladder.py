@@ -135,7 +135,7 @@ def test_first_sentence_and_title_are_over_sdpa_in_a_graph():
     assert over in " ".join(made.figures["end_to_end"]["title"]["text"])
 
 
-def test_copies_have_a_line_of_their_own_where_the_graph_without_them_was_measured():
+def test_copies_have_a_line_beside_the_graph_without_them():
     rows = [rung("fused_blocks", 20.0, waits=True), rung("graph", 10.0, device_ms=9.0)]
     assert "| + graph, bf16 copies | 10.0 | one launch: the GPU no longer waits" in page(*rows).text
     text = page(*rows, rung("fused_graph", 12.0, device_ms=10.0)).text
