@@ -51,6 +51,15 @@ def test_machine_may_have_a_list_of_benchmarks_of_its_own(tmp_path):
     assert narrowed.stems("cpu", "two-gpus", here=False) == ["memory"]
 
 
+def test_page_is_about_all_custom_implementations_or_the_chosen_ones(tmp_path):
+    named = "{use: 'a.b:c', name: 'FlashAttention, 64 x 64 tiles'}"
+    text = f"implementations: {{lrpe: {{first: {named}, second: 'a.b:d'}}}}"
+    config = load(tmp_path, text)
+    assert config.subjects("lrpe") == ["first", "second"] and not config.subjects("attention")
+    assert config.names == {"first": "FlashAttention, 64 x 64 tiles"}
+    assert load(tmp_path, text, subject={"lrpe": ["second"]}).subjects("lrpe") == ["second"]
+
+
 def test_custom_implementation_is_an_entry_or_a_mapping(tmp_path):
     mapping = "{use: 'a.b:c', tolerance: rounded_scores}"
     text = f"implementations: {{attention: {{one: 'a.b:c', other: {mapping}}}}}"
@@ -74,6 +83,19 @@ def test_custom_implementation_is_an_entry_or_a_mapping(tmp_path):
         ("preset: fast", "preset is 'fast'; it must be 'auto', 'cpu', 'gpu', 'full' or 'quick'"),
         ("preset: cpu\npreset: gpu", ":2: not valid YAML: preset: the key is there twice"),
         ("report: ../elsewhere", "it must be the name of a folder, such as lmperf-report"),
+        ("subject: {lrpe: [mine]}", "subject.lrpe names 'mine'; implementations has none for lrpe"),
+        (
+            "implementations: {lrpe: {mine: 'a:b'}}\nsubject: {lrpe: [mone]}",
+            "subject.lrpe names 'mone'; did you mean mine?",
+        ),
+        (
+            "implementations: {lrpe: {m: {use: 'a:b', name: x}}, attention: {m: 'a:b'}}",
+            "implementations.attention.m.name is '', and 'x' in another benchmark",
+        ),
+        (
+            'implementations: {lrpe: {m: {use: "a:b", name: "a\\nb"}}}',
+            "name is 'a\\nb'; it must be one line of text",
+        ),
         ("report: site", "site is 'site', which is the folder of the report; it must differ"),
         ("machine: Big Box", "machine is 'Big Box'; it must be a name of a-z, 0-9"),
         ("grid: {attention: {seq_len: [1e4]}}", "seq_len is '1e4'; it must be a valid integer"),

@@ -159,10 +159,12 @@ def _require_no_path(value: Any) -> Any:
     return value
 
 
+_Words = Annotated[str, StringConstraints(pattern=r"^[^\n\r]*$", max_length=80)]
 _Name = Annotated[str, StringConstraints(pattern=NAME, max_length=_LONGEST)]
 _Entry = Annotated[
     str, StringConstraints(pattern=ENTRY, max_length=255), BeforeValidator(_require_no_path)
 ]
+_Names = Annotated[list[_Name], Field(min_length=1), AfterValidator(_distinct)]
 _Machine = Annotated[
     str,
     AfterValidator(_check_slug),
@@ -179,10 +181,17 @@ class _Strict(BaseModel):
 
 
 class Custom(_Strict):
-    """A custom implementation: its function or class, and the rounding that it declares."""
+    """A custom implementation.
+
+    Attributes:
+        use: its function or class.
+        tolerance: the rounding that it declares.
+        name: what the report calls it; empty: its key.
+    """
 
     use: _Entry
     tolerance: str = STRICT
+    name: _Words = ""
 
     @model_validator(mode="before")
     @classmethod
@@ -198,6 +207,10 @@ class Config(_Strict):
         benchmarks_by_machine: machine -> stems that replace those of `all`.
         grid: stem -> axis, or `implementation` -> values that replace those of the preset.
         implementations: stem -> name -> custom implementation; an entry stands for `use: entry`.
+        subject: stem -> those of its custom implementations that its page is about, in this order;
+            all of them where it names none.
+        reference: whether the report keeps the parts about lmperf's own code that no custom
+            implementation takes part in.
         peers: the implementations of other projects to measure; true: all, false: none.
         report: the folder for evidence and write-ups of all machines.
         site: the folder for the site.
@@ -210,6 +223,8 @@ class Config(_Strict):
     benchmarks_by_machine: dict[_Machine, _Stems] = {}
     grid: dict[_Stem, dict[str, Annotated[list[Any], Field(min_length=1)]]] = {}
     implementations: dict[_Stem, dict[_Name, Custom]] = {}
+    subject: dict[_Stem, _Names] = {}
+    reference: bool = False
     peers: bool | _Peers = True
     report: _Folder = "report"
     site: _Folder = "site"
@@ -233,6 +248,34 @@ class Config(_Strict):
                     words = f"is {shown(one.tolerance)}; it must be {' or '.join(known)}"
                     raise _Fault(words, stem, name, "tolerance")
         return given
+
+    @model_validator(mode="after")
+    def _has_one_name_each(self) -> Config:
+        known: dict[str, str] = {}
+        for stem, of in self.implementations.items():
+            for key, one in of.items():
+                words = known.setdefault(key, one.name)
+                if words != one.name:
+                    raise _Fault(
+                        f"is {shown(one.name)}, and {shown(words)} in another benchmark; an"
+                        " implementation must have one name",
+                        *("implementations", stem, key, "name"),
+                    )
+        return self
+
+    @model_validator(mode="after")
+    def _has_its_subjects(self) -> Config:
+        for stem, names in self.subject.items():
+            there = self.implementations.get(stem, {})
+            for name in names:
+                if name not in there:
+                    words = (
+                        meant(name, there, f"implementations.{stem} has")
+                        if there
+                        else (f"implementations has none for {stem}")
+                    )
+                    raise _Fault(f"names {shown(name)}; {words}", "subject", stem)
+        return self
 
     @model_validator(mode="after")
     def _has_two_folders(self) -> Config:
@@ -263,6 +306,16 @@ class Config(_Strict):
         """The peers (other projects) that are installed and configured: name -> package version."""
         wanted = self.peers if isinstance(self.peers, list) else PEERS if self.peers else ()
         return {name: version for name, version in installed().items() if name in wanted}
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Key of a custom implementation -> what the report calls it, where that differs."""
+        every = (of for of in self.implementations.values())
+        return {key: one.name for of in every for key, one in of.items() if one.name}
+
+    def subjects(self, stem: str) -> list[str]:
+        """The custom implementations that the page of a benchmark is about, in their order."""
+        return self.subject.get(stem, [*self.implementations.get(stem, {})])
 
     def custom_entries(self) -> dict[str, str]:
         """The configured custom implementations: "stem.name" -> "package.module:function"."""
@@ -444,6 +497,8 @@ def _wanted(fault: Mapping[str, Any], keys: list[str]) -> str:
     match fault["type"]:
         case "string_pattern_mismatch" if keys[-1] == "use":
             return "be a function as package.module:function"
+        case "string_pattern_mismatch" if keys[-1] == "name":
+            return "be one line of text"
         case "string_pattern_mismatch" if keys[-1] in ("report", "site"):
             return f"be the name of a folder, such as lmperf-{keys[-1]}"
         case "model_type" | "dict_type" if keys[0] == "implementations" and len(keys) == 3:

@@ -9,7 +9,7 @@ after the known ones, in alphabetical order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from lmperf.dtypes import DTYPES
 from lmperf.transformer.sizes import ALIASES, COURSES, SIZES
@@ -108,6 +108,8 @@ IMPLEMENTATIONS = {
     "fsdp2_checkpointed": "FSDP2, checkpointed",
     "copy": "copy",
 }
+# Key of a custom implementation -> what its author calls it: `name` in the configuration.
+_OWN: dict[str, str] = {}
 # Implementations that have other words in a model.
 _OF_MODELS = {"eager": "eager", "triton": "our attention"}
 STATUSES = {
@@ -146,6 +148,12 @@ AXES = {
 }
 
 
+def call(names: Mapping[str, str]) -> None:
+    """Show these words for these custom implementations, and no others."""
+    _OWN.clear()
+    _OWN.update(names)
+
+
 def dtype_words(dtype: str, axes: Collection[str] = ()) -> str:
     """The words that a report shows for a dtype; an unknown dtype unchanged.
 
@@ -179,7 +187,7 @@ def implementation_words(implementation: str, axes: Collection[str] = ()) -> str
     model, every one of which is PyTorch.
     """
     words = IMPLEMENTATIONS | _OF_MODELS if "size" in axes else IMPLEMENTATIONS
-    return words.get(implementation, implementation)
+    return _OWN.get(implementation) or words.get(implementation, implementation)
 
 
 def bytes_words(size: float) -> str:

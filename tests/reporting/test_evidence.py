@@ -1,7 +1,7 @@
 """Rows are judged once, when they are read."""
 
 import pytest
-from planted import evidence, row
+from planted import H200, evidence, row
 
 from lmperf.benchmark import COMMON_COLUMNS
 from lmperf.benchmarks import load, stems
@@ -21,6 +21,15 @@ def frame(*rows, stem="end_to_end", **more):
 def test_benchmark_that_was_not_measured_has_no_rows():
     rows = evidence().rows("lrpe")
     assert rows.empty and {"state", "signs", "holds", "ms"} <= {*rows.columns}
+
+
+def test_page_is_about_the_custom_implementations_that_were_measured():
+    rows = [row("lrpe", 1.0, implementation=name) for name in ("b", "triton", "a")]
+    facts = H200 | {"implementations": {f"lrpe.{name}": "x:y" for name in ("b", "c", "a")}}
+    assert evidence(*rows).subjects("lrpe") == [] and not evidence(*rows).is_own
+    own = evidence(*rows, facts=facts)
+    assert own.is_own and own.subjects("lrpe") == ["b", "a"] and own.subjects("memory") == []
+    assert evidence(*rows, facts=facts, chosen={"lrpe": ["a"]}).subjects("lrpe") == ["a"]
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from lmperf import names
 from lmperf.benchmarks import load
 from lmperf.config import Config, is_slug
 from lmperf.custom import check_names
@@ -40,6 +41,7 @@ class Project:
 
     def __init__(self, config: Config, root: Path = Path()):
         self.config = config
+        names.call(config.names)
         self.root = root
         self.machine = self._machine()
         self.preset = preset_of(config.preset, self.machine.kind)

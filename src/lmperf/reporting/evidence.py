@@ -102,6 +102,9 @@ class Evidence:
         others: the evidence of the other machines in `report/`, the one with most rows first.
         traces: names of the published traces of the profiler, which pages link to.
         made: what functions with the decorator `once` have made of it.
+        chosen: stem -> the custom implementations that its page is about, as configured; of a stem
+            that it lacks, all that were recorded.
+        reference: whether parts about lmperf's own code stay in a report about custom ones.
         report: the folder of the reports, whose newest commits the page of the history shows; None
             for no such page.
     """
@@ -118,6 +121,8 @@ class Evidence:
     selftest: pd.DataFrame | None = None
     others: Sequence[Evidence] = field(default=(), repr=False)
     traces: frozenset[str] = frozenset()
+    chosen: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    reference: bool = False
     report: Path | None = None
     made: dict = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -143,6 +148,24 @@ class Evidence:
             review.reason,
             **more,
         )
+
+    @once
+    def subjects(self, stem: str) -> list[str]:
+        """The custom implementations that the page of a benchmark is about; none: lmperf's own."""
+        recorded = [
+            name
+            for facts in self.environments.values()
+            for of, _, name in [key.partition(".") for key in facts.get("implementations") or {}]
+            if of == stem
+        ]
+        names = self.chosen.get(stem, dict.fromkeys(recorded))
+        measured = {row["implementation"] for row in self.raw.get(stem, ())} & {*recorded}
+        return [name for name in names if name in measured]
+
+    @cached_property
+    def is_own(self) -> bool:
+        """Whether the report is about custom implementations."""
+        return any(self.subjects(stem) for stem in self.stems)
 
     @property
     def link(self) -> str:

@@ -28,7 +28,13 @@ def evidence_of(project: Project, machine: str) -> Evidence:
         UserError: `report/` has no evidence of this machine.
     """
     folder = project.report_directory / machine
-    more = {"selftest": read_selftest(folder), "traces": traces_in(folder)}
+    config = project.config
+    more = {
+        "selftest": read_selftest(folder),
+        "traces": traces_in(folder),
+        "chosen": {stem: config.subjects(stem) for stem in config.implementations},
+        "reference": config.reference,
+    }
     return Evidence.reviewed(review(project, machine), **more)
 
 
