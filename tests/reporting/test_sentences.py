@@ -38,6 +38,12 @@ GONE = "{{ gone.least('ms').ms | sig }}"
         ("It takes {{ here.least('ms').ms / gone.least('ms').ms }} times as long.", ""),
         ("It takes {{ [1, gone.least('ms').ms] | max }} ms.", ""),
         ("It takes {{ here.one.ms }} ms.", ""),  # there are two rows
+        (
+            f"- **Why?**\n  In {GONE} ms.\n  [F1](x)\n- **So?**\n  Yes.\n  [F2](y)",
+            "- **So?** Yes. [F2](y)",
+        ),
+        (f"- **Why {GONE}?**\n  So.\n  [F1](x)", ""),
+        ("{{ said('lrpe', 'copy') }}\nTwo.", "Two."),
         (f"- One\n- It takes {GONE} ms\n- Two.", "- One\n- Two."),
         (f"## Times\n\n{GONE}\n*A caption.*\n\n## Else\nTwo.", "## Else\nTwo."),
         (f"## A\n### B\nIt is {GONE}.\n### C\nTwo.", "## A\n### C\nTwo."),

@@ -176,6 +176,7 @@ class Page:
             raise _located(error) from error
         self.evidence.made["named", self.name, self.own] = self.named
         text = sentences.finished(text)
+        self.said += re.findall(rf"^- ({sentences.ASKED.pattern}.*)", text, re.MULTILINE)
         self.text = text if self.form == "markdown" else to_html(text)
         return self.text
 
@@ -273,15 +274,15 @@ class Page:
     def quoted(self, page: str, *names: str) -> str:
         """What the findings with these names on another page of lmperf say.
 
-        Nothing if the page has no rows. A user's template of the page may lack the findings.
+        A missing sentence if there are none: a user's template of the page may lack them.
         """
         if {*stems_of(page)}.isdisjoint(self.evidence.stems):
-            return ""
+            return f"{sentences.MISSING}."
         key = "named", page, None
         if key not in self.evidence.made:
             Page(page, self.evidence).render()
         found = self.evidence.made[key]
-        return " ".join(found[name] for name in names if name in found)
+        return " ".join(found[name] for name in names if name in found) or f"{sentences.MISSING}."
 
     def note(self, caller=None) -> str:
         """A note of the author."""

@@ -5,7 +5,8 @@
 
 A sentence ends where a line ends with a full stop. It is left out if a value in it is missing. So
 is a [[clause]]; of [[one||another]] the first that is complete stays. A heading goes with the last
-sentence below it, and what stands directly below a missing figure or table goes with it. In a row
+sentence below it, and what stands directly below a missing figure or table goes with it. A bold
+question that begins a paragraph or an item, and the links at its end, go with its answer. In a row
 of a table that a template writes, a missing value is a dash. The sentences of a paragraph stand on
 one line.
 """
@@ -32,6 +33,7 @@ from lmperf.reporting.words import FILTERS, NotMeasured, sig, whole
 MISSING, OPEN, OTHERWISE, CLOSE = "\ue000", "\ue001", "\ue002", "\ue003"
 MARKS = {"[[": OPEN, "||": OTHERWISE, "]]": CLOSE}
 CLAUSE = re.compile(f"{OPEN}([^{OPEN}{CLOSE}]*){CLOSE}")
+ASKED = re.compile(r"\*\*.*\?\*\*")  # a question, the first line of its answer
 ENDED = re.compile(r"[.!?][*_)`\"]*$")
 HEADING = re.compile(r"(#+) ")
 ITEM = re.compile(r"\s*(?:-|\d+\.) ")
@@ -272,7 +274,10 @@ def said(text: str) -> str:
         if ENDED.search(line.rstrip(CLOSE)):
             sentences.append(begun)
             begun = []
-    return " ".join(filter(None, (complete(" ".join(one)) for one in [*sentences, begun])))
+    first, *others = made = [complete(" ".join(one)) for one in [*sentences, begun]]
+    if sentences and ASKED.fullmatch(sentences[0][0]) and not (first and any(others[:-1])):
+        return ""
+    return " ".join(filter(None, made))
 
 
 def complete(sentence: str, keep: bool = False) -> str:

@@ -103,7 +103,7 @@ def end(value: float) -> str:
 
 def percent(value: float, places: int = 1) -> str:
     """A fraction as ``12.3 %``."""
-    return EMPTY if absent(value) else f"{100 * value:.{places}f} %"
+    return EMPTY if absent(value) else f"{100 * value:,.{places}f} %"
 
 
 def signed_percent(value: float, places: int = 1) -> str:
@@ -137,7 +137,7 @@ def listed(items: Iterable, word: str = "and") -> str:
 
 def count(number: int, noun: str) -> str:
     """``1 row``, ``12 rows``."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    return f"{number:,.0f} {noun}{'' if number == 1 else 's'}"
 
 
 def range_(values: Iterable[float], form: str = "sig") -> str:
@@ -161,6 +161,7 @@ FILTERS: dict[str, Callable] = {
 FILTERS["sheet"] = sheet
 # With a number of decimals, for columns of tables.
 FILTERS |= {f"fixed_{places}": partial(fixed, places=places) for places in (3, 4)}
+FILTERS |= {"percent_0": partial(percent, places=0), "calls": partial(count, noun="call")}
 FILTERS["signed_percent_3"] = partial(signed_percent, places=3)
 FILTERS |= {"listed": listed, "count": count, "range": range_, "name": name}
 FILTERS |= {"in_full": names.size_in_full, "precise": precise, "bytes": names.bytes_words}

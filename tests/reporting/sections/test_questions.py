@@ -96,6 +96,28 @@ def test_answers_repeat_findings_that_exist():
         assert {*names.split(", ")} <= {*known}, page
 
 
+def test_answer_without_its_profiled_forward_keeps_the_rest():
+    timed = planted.row("end_to_end", 33, bound="device", **STEP)
+    text = planted.page("questions", planted.evidence(timed, profile())).text
+    assert "**Does the profile agree with the timer?** Yes, where the GPU is the limit" in text
+    assert "Forward of" not in text
+
+
+def test_peaks_are_of_contexts_with_forward_and_step():
+    cells = [(128, "forward"), (256, "forward"), (256, "train_step")]
+    found = of(
+        *(
+            planted.row(
+                "memory", peak_mib=1024 * n, **STEP | {"context_length": at, "phase": phase}
+            )
+            for n, (at, phase) in enumerate(cells, 1)
+        )
+    )
+    found.__dict__["recorded"] = found.rows("memory")
+    known = {"context_length": 256, "forward": 2.0, "train_step": 3.0}
+    assert found.peaks.to_dict("records") == [known]
+
+
 def test_answer_is_the_finding_of_another_page():
     rows = [
         planted.row("end_to_end", ms, **STEP | {"dtype": dtype})

@@ -11,10 +11,10 @@ import pandas as pd
 from lmperf.benchmarks import stems
 from lmperf.dtypes import DTYPES, dtype_of
 from lmperf.names import in_order
-from lmperf.reporting.evidence import having, matching, some
+from lmperf.reporting.evidence import Evidence, having, matching, some
 from lmperf.reporting.html import anchor
 from lmperf.reporting.rows import Rows
-from lmperf.reporting.sections import Section
+from lmperf.reporting.sections import Section, kernels, predicate
 from lmperf.reporting.sections.accumulation import spacing
 from lmperf.reporting.sections.attention import PHASES as PASSES
 from lmperf.reporting.sections.attention import STEP as FURTHER
@@ -22,7 +22,7 @@ from lmperf.reporting.sections.kernels import MATMUL
 from lmperf.reporting.sections.lrpe import COPY
 from lmperf.reporting.sections.profiles import CASE, usual_size
 from lmperf.reporting.sections.steps import AUTOCAST, CELL, EAGER, FLOAT32, STEM, STEP
-from lmperf.reporting.words import NotMeasured, Range
+from lmperf.reporting.words import MIB, NotMeasured, Range, listed, percent, ratio
 from lmperf.statistics import SLOWER
 from lmperf.transformer.sizes import SHORT
 from lmperf.workflow import TEMPLATES
@@ -66,17 +66,22 @@ class Questions(Section):
         rows = some(self.eager[complete], "no eager float32 model has all phases")
         counts = rows.groupby(["context_length", "batch"])["size"].nunique()
         most = dict(zip(counts.index.names, counts.idxmax(), strict=True))
-        return self.rows(STEM, having(rows, **most))
+        rows = having(rows, **most)
+        return self.rows(STEM, rows.assign(waited=rows["ms"].where(rows["waits"])))
 
     @cached_property
-    def by_context(self) -> tuple[str, pd.Series]:
-        """The largest size with steps of several contexts that do not wait; context -> ms."""
+    def by_context(self) -> dict[str, object]:
+        """The largest `size` with steps that do not wait of several `contexts`: least and greatest.
+
+        tokens, time: how many times as many, and as long.
+        """
         rows = self.eager[self.eager["holds"] & ~self.eager["waits"]]
         wide = having(rows, phase=STEP).pivot_table("ms", ["size", "batch"], "context_length")
         wide = some(wide[wide.count(axis=1) > 1], "no size has steps of two contexts")
         size = in_order("size", wide.index.get_level_values("size"))[-1]
-        times = wide.loc[size].iloc[-1].dropna()
-        return size, times.iloc[[0, -1]]
+        times = wide.loc[size].iloc[-1].dropna().iloc[[0, -1]]
+        tokens, time = times.index[1] / times.index[0], times.iloc[1] / times.iloc[0]
+        return {"size": size, "contexts": [*times.index], "tokens": tokens, "time": time}
 
     @cached_property
     def slowed(self) -> pd.Series:
@@ -98,6 +103,23 @@ class Questions(Section):
             raise NotMeasured("autocast adds no kernels")
         return before, after
 
+    @predicate
+    def model_gains_less(self) -> bool:
+        """Whether compiling gains less in the float32 model, mostly matmuls, than in attention."""
+        steps, matmuls = self.of(STEM), self.of("profiles").matmul_shares(FLOAT32)
+        model = steps.over(steps.compiling, EAGER).where(dtype=FLOAT32)
+        return matmuls.low > 0.5 and self.of("attention").compiled.mean > model.mean
+
+    @property
+    def others(self) -> list[tuple[Evidence]]:
+        """The other machines with the same tables."""
+        return [(one,) for one in self.evidence.others if STEM in one.stems]
+
+    @property
+    def kinds(self) -> set[str]:
+        """What measured, here and on other machines: cuda, cpu, mps."""
+        return {one.environment.get("kind") for one in (self.evidence, *self.evidence.others)}
+
     # Profiling.
 
     @cached_property
@@ -113,8 +135,13 @@ class Questions(Section):
         waits = late & self.evidence.is_cuda
         return self.of("profiles").cases.kept(cases.assign(filled=filled, waits=waits))
 
+    @property
+    def confirmed_forward(self) -> pd.Series:
+        """The forward whose longest kernel the write-up names."""
+        return self.confirmed.kept(self.in_forward(self.confirmed.frame)).one
+
     def in_forward(self, rows: pd.DataFrame, **where) -> pd.DataFrame:
-        """Of some rows those of the forward whose longest kernel the write-up names."""
+        """Of some rows those of that forward."""
         return having(rows, **(self.of("profiles").first_kernel[CASE].to_dict() | where))
 
     @property
@@ -129,14 +156,20 @@ class Questions(Section):
 
     @cached_property
     def first_of_both(self) -> pd.Series:
-        """The longest kernel of forward and backward together."""
-        return longest(self.in_forward(self.of("profiles").kernels.frame, phase="forward_backward"))
+        """The longest kernel of both together; `is_the_same` as of the forward, `as_often`."""
+        rows = self.in_forward(self.of("profiles").kernels.frame, phase="forward_backward")
+        forward = self.of("profiles").first_kernel
+        same = rows["name"] == forward["name"]
+        as_often = rows["instances"] == forward["instances"]
+        return longest(rows.assign(is_the_same=same, as_often=same & as_often))
 
     @property
     def first_of_last(self) -> pd.Series:
-        """The longest kernel of the step with the most techniques."""
-        case = self.of("profiles").last[CASE]
-        return longest(having(self.of("profiles").kernels.frame, **case))
+        """The longest kernel of the step with the most techniques, of several."""
+        profiles = self.of("profiles")
+        rows = having(profiles.kernels.frame, **profiles.last[CASE])
+        rows = rows.assign(is_adamw=rows["kernel_class"] == kernels.OPTIMIZER)
+        return longest(rows if profiles.has_several_ways else rows[:0])
 
     @cached_property
     def further_kernels(self) -> pd.DataFrame:
@@ -144,22 +177,33 @@ class Questions(Section):
         rows = self.in_forward(self.of("profiles").kernels.frame)
         return rows[rows["kernel_class"] != MATMUL].nlargest(3, "total_ms")
 
+    def with_meaning(self, meanings: dict[str, str]) -> pd.DataFrame:
+        """These with their `meaning`: that of the first part of a name that they have."""
+        rows = self.further_kernels
+        found = [[said for part, said in meanings.items() if part in of] for of in rows["name"]]
+        return rows.assign(meaning=[next(iter(said), None) for said in found])
+
+    @predicate
+    def further_kernels_move_data(self) -> bool:
+        classes = some(self.further_kernels["kernel_class"], "there are no others")
+        return classes.isin([kernels.ELEMENTWISE, kernels.REDUCTION, kernels.COPY]).all()
+
     @property
     def matmul_shares(self) -> pd.DataFrame:
-        """(size, its longest context) -> shares of matmuls in eager float32 forwards and steps."""
+        """Shares of matmuls in eager float32 forwards and steps, of sizes at the longest length."""
         cases = having(self.of("profiles").cases.sound, dtype=FLOAT32, implementation=EAGER)
         longest = cases.groupby("size")["context_length"].transform("max")
         cases = cases[cases["context_length"] == longest]
         wide = cases.pivot_table("matmul_share", ["size", "context_length"], "phase", sort=False)
-        return wide.reindex(columns=["forward", STEP]).dropna()
+        return wide.reindex(columns=["forward", STEP]).dropna().reset_index()
 
     @property
-    def softmax(self) -> list[pd.Series]:
+    def softmax(self) -> Rows:
         """Softmax inside attention by dtype, of the usual size and its longest context."""
         rows = self.of("profiles").attention.sound
         rows = having(rows, name="softmax", size=usual_size(rows))
-        rows = having(rows, context_length=rows["context_length"].max())
-        return [row for _, row in rows.iterrows()]
+        longest = having(rows, context_length=rows["context_length"].max())
+        return self.of("profiles").attention.kept(longest)
 
     # Mixed precision.
 
@@ -175,20 +219,20 @@ class Questions(Section):
         rows = some(having(ours.sound, dtype=FLOAT32, size=size), "no peak of that size")
         return ours.kept(having(rows, batch=rows["batch"].max()))
 
-    def peaks(self, phase: str) -> pd.Series:
-        """Context -> GiB at the peak."""
-        return some(
-            self.recorded.where(phase=phase).frame.set_index("context_length")["peak_gib"],
-            f"no peak of a {phase}",
-        )
+    @property
+    def peaks(self) -> pd.DataFrame:
+        """GiB at the peak of a forward and a step, of contexts that have both."""
+        wide = self.recorded.frame.pivot_table("peak_gib", "context_length", "phase")
+        return wide.reindex(columns=["forward", STEP]).dropna().reset_index()
 
     @cached_property
     def blocks(self) -> pd.DataFrame:
-        """The largest tensors at the peak of that size's float32 step, one for each shape."""
+        """The largest tensors at the peak of that size's float32 step; `is_older` than the step."""
         peak = self.of("memory_timeline").peak
         rows = self.of("memory_timeline").blocks.frame
         rows = having(rows, size=peak.size, dtype=peak.dtype, phase=STEP)
-        return rows[rows["size_mib"] == rows["size_mib"].max()].drop_duplicates("tensor")
+        rows = rows[rows["size_mib"] == rows["size_mib"].max()].drop_duplicates("tensor")
+        return some(rows, "no tensors").assign(is_older=rows["made_in"] == "before")
 
     @property
     def shape_explains(self) -> bool:
@@ -203,30 +247,16 @@ class Questions(Section):
     # Attention.
 
     @cached_property
-    def plain(self) -> pd.DataFrame:
-        """Length -> ms of plain attention's forward and backward, of the usual rows."""
-        rows = self.of("attention").usual.where(implementation=EAGER).sound
-        return rows.pivot_table("ms", "seq_len", "phase").reindex(columns=[*PASSES])
-
-    @property
-    def forward_ms(self) -> pd.Series:
-        """Length -> ms."""
-        return some(self.plain["forward"].dropna(), "no forward of plain attention")
-
-    @cached_property
-    def growths(self) -> list[tuple[int, int, Range]]:
-        """(length, FURTHER times as long, how many times as long both phases take), by length.
-
-        Of every width, in the other values of the usual rows.
-        """
+    def growths(self) -> list[dict]:
+        """`times` as long that phases of every width take at `end`, FURTHER times `start`."""
         plain = self.of("attention")
         same = {name: plain.cell[name] for name in ("dtype", "batch", "causal")}
         rows = having(plain.eager.sound, phase=[*PASSES], **same)
         times = rows.pivot_table("ms", "seq_len", ["phase", "d_head"])
         pairs = [(n, FURTHER * n) for n in times.index if FURTHER * n in times.index]
-        pairs = some(pairs, "no length that is four times another")
-        grown = {(a, b): (times.loc[b] / times.loc[a]).dropna() for a, b in pairs}
-        return [(a, b, Range.of(of)) for (a, b), of in grown.items() if len(of)]
+        grown = [(a, b, (times.loc[b] / times.loc[a]).dropna()) for a, b in pairs]
+        found = [dict(start=a, end=b, times=Range.of(of)) for a, b, of in grown if len(of)]
+        return some(found, "no length that is four times another")
 
     @cached_property
     def slower(self) -> Rows:
@@ -239,22 +269,26 @@ class Questions(Section):
         """The largest matrix of scores of these."""
         of = self.slower.frame
         bytes_ = of["dtype"].map(lambda dtype: dtype_of(dtype).bytes)
-        return (of["batch"] * of["seq_len"] ** 2 * bytes_).max() / 2**20
+        return (of["batch"] * of["seq_len"] ** 2 * bytes_).max() / MIB
 
     # md_lrpe_cosine.
 
-    def along(self, axis: str) -> pd.DataFrame:
-        """Value of an axis -> speed of the lead relative to a copy, a column for each phase."""
+    def along(self, axis: str) -> dict[str, object]:
+        """Values of an axis with `shares`: (phase, speeds of the lead relative to a copy)."""
         rows = self.alike(axis).where(implementation=self.of("lrpe").lead)
-        return self._by_phase(axis, rows.frame["copy_percent"] / 100, rows.frame)
+        shares = self._by_phase(axis, rows.frame["copy_percent"] / 100, rows.frame)
+        said = [(phase, listed(map(percent, of))) for phase, of in shares.items()]
+        change = (shares.max() / shares.min()).max()
+        return {"along": [*shares.index], "shares": said, "change": change}
 
-    def varying(self, axis: str) -> list[tuple[str, pd.Series]]:
-        """(phase, value -> time of the next implementation over the lead's), where it varies."""
+    def varying(self, axis: str) -> list[tuple[str, str]]:
+        """(phase, times of the next implementation over the lead's), where they vary."""
         lrpe = self.of("lrpe")
         rows = self.alike(axis)
         found = rows.where(implementation=lrpe.lead).over(lrpe.peer).rows["ratio"]
         found = self._by_phase(axis, found, rows.frame)
-        return [(n, of) for n, of in found.items() if of.max() / of.min() > 1 + VARIES]
+        varies = found.max() / found.min() > 1 + VARIES
+        return [(n, listed(map(ratio, of))) for n, of in found.items() if varies[n]]
 
     def alike(self, axis: str) -> Rows:
         """The rows of the most positions that most values have; of axes and extra tokens the other
@@ -276,11 +310,11 @@ class Questions(Section):
 
     @property
     def lrpe_peaks(self) -> pd.DataFrame:
-        """Implementation -> MiB by phase, in the first page's rows."""
+        """MiB of each implementation by phase, in the first page's rows."""
         rows = self.of("lrpe").largest.sound
         rows = rows[rows["implementation"] != COPY]
         wide = rows.pivot_table("peak_mib", "implementation", "phase", sort=False)
-        return wide.reindex(columns=[*PASSES]).dropna()
+        return wide.reindex(columns=[*PASSES]).dropna().reset_index()
 
     @property
     def larger_peaks(self) -> list[pd.Series]:
