@@ -152,6 +152,11 @@ class Gain:
         return Range.of(self.rows["ratio"])
 
     @property
+    def saved(self) -> Range:
+        """By which fractions peaks of memory are lower."""
+        return Range.of(1 - self.timed["peak_gib"] / self.timed["peak_gib_base"])
+
+    @property
     def verdict(self) -> str:
         """That of all rows; else whether the mean exceeds the mean of their noise floors."""
         if len(said := {*self.rows["verdict"]}) == 1:
