@@ -152,6 +152,11 @@ class Gain:
         return Range.of(self.rows["ratio"])
 
     @property
+    def saved(self) -> Range:
+        """By which fractions peaks of memory are lower."""
+        return Range.of(1 - self.timed["peak_gib"] / self.timed["peak_gib_base"])
+
+    @property
     def verdict(self) -> str:
         """That of all rows; else whether the mean exceeds the mean of their noise floors."""
         if len(said := {*self.rows["verdict"]}) == 1:
@@ -185,10 +190,13 @@ class Gain:
         return self.counted(SLOWER)
 
     def faster_from(self, axis: str) -> float | None:
-        """The value of an axis from which on every resolved comparison is faster; None: nowhere."""
+        """The value of an axis from which on every resolved comparison is faster.
+
+        None: there is none, or it is the greatest one.
+        """
         rows = self.rows[self.rows["verdict"] != UNRESOLVED]
         steady = (rows["verdict"] == FASTER).groupby(rows[axis]).all()[::-1].cummin()[::-1]
-        return steady.index[steady].min() if steady.any() else None
+        return steady.index[steady].min() if steady.sum() > 1 else None
 
     def __gt__(self, bound: float) -> bool:
         return bool((self.rows["low"] > bound).all())

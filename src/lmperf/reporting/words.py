@@ -159,9 +159,10 @@ FILTERS: dict[str, Callable] = {
     for f in (sig, rounded, rounded_up, whole, fixed, ratio, factor, percent, signed_percent, error)
 }
 FILTERS["sheet"] = sheet
-# With a number of decimals, for columns of tables.
+# With an argument, for columns of tables and patterns of `each`.
 FILTERS |= {f"fixed_{places}": partial(fixed, places=places) for places in (3, 4)}
 FILTERS |= {"percent_0": partial(percent, places=0), "calls": partial(count, noun="call")}
 FILTERS["signed_percent_3"] = partial(signed_percent, places=3)
+FILTERS |= {f"range_{form}": partial(range_, form=form) for form in ("percent", "ratio")}
 FILTERS |= {"listed": listed, "count": count, "range": range_, "name": name}
 FILTERS |= {"in_full": names.size_in_full, "precise": precise, "bytes": names.bytes_words}

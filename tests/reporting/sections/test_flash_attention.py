@@ -155,3 +155,9 @@ def test_float32_is_better_if_faster_and_no_less_exact(factor, times, expected):
     made += rows("triton", factor, dtype="tf32", **rough)
     page = planted.page(STEM, planted.evidence(*made))
     assert ("prefer float32*" in page.text) == expected
+
+
+def test_errors_without_tf32_are_not_compared():
+    checked = {"dtype": "float32", "error_bound": 1.0, "max_error": 1e-4, "error_out": 1e-4}
+    page = planted.page(STEM, planted.evidence(*rows("triton", **checked)))
+    assert "slower in TF32" not in page.text and any(table.id == "F4" for table in page.tables)

@@ -105,10 +105,17 @@ class Attention(Section):
 
     @property
     def longest_bounds(self) -> Rows:
-        """What bounds the longest forward of the usual cell, by width."""
+        """The longest forward of the usual cell by width, with memory_share and compute_share."""
         same = {name: value for name, value in self.cell.items() if name != "d_head"}
         rows = having(self.bounds.sound, **same)
-        return self.every.kept(having(rows, seq_len=rows["seq_len"].max()))
+        rows = having(rows, seq_len=rows["seq_len"].max())
+        shares = {f"{of}_share": rows[f"{of}_ms"] / rows["ms"] for of in ("memory", "compute")}
+        return self.every.kept(rows.assign(**shares))
+
+    def over_float32(self, phase: str) -> list[tuple[str, Gain]]:
+        """The speed-ups of the other dtypes at the longest length."""
+        rows = self.eager.where(seq_len=self.longest, phase=phase)
+        return [(dtype, of.over(dtype=SINGLE)) for dtype, of in rows.by("dtype") if dtype != SINGLE]
 
     # Memory, and the first length without room.
 

@@ -13,7 +13,7 @@ from lmperf.names import in_order
 from lmperf.reporting.evidence import having, some
 from lmperf.reporting.gains import Gain
 from lmperf.reporting.rows import Rows
-from lmperf.reporting.sections import Section
+from lmperf.reporting.sections import Section, predicate
 from lmperf.reporting.sections.external import another_model
 from lmperf.reporting.sections.steps import (
     AUTOCAST,
@@ -118,6 +118,12 @@ class EndToEnd(Section):
         """How the sentences compile: by block; the whole model if no other was timed."""
         return BLOCKS if BLOCKS in self.steps.valid.values("implementation") else WHOLE
 
+    @property
+    def compiled(self) -> list[tuple[str, str, Gain, list[str]]]:
+        """Dtype, context, the speed-ups of compiled steps over eager ones, and their sizes."""
+        gains = self.over(self.compiling, EAGER).by("dtype")
+        return [(dtype, *of) for dtype, gain in gains for of in _by_context(gain)]
+
     @cached_property
     def repaid(self) -> pd.DataFrame:
         """Compiled steps beside eager ones that are slower."""
@@ -155,26 +161,39 @@ class EndToEnd(Section):
             for dtype in in_order("dtype", over.index.unique("dtype"))
         }
 
+    @predicate
+    def backward_is_two_forwards(self) -> bool:
+        """Whether the backward takes about twice as long as the forward in every dtype."""
+        return all(of.low > 1.5 and of.high < 2.5 for of in self.backward_over_forward.values())
+
     @property
-    def attention_of_blocks(self) -> list[tuple[str, Gain, Range]]:
+    def attention_of_blocks(self) -> list[tuple[str, str, Gain, list[str]]]:
         """Each other attention in models compiled by block, beside plain attention there.
 
-        Its name, the speed-ups and the fraction by which it lowers the peak of those steps.
+        Its name, the context, the speed-ups and their sizes.
         """
-        timed, found = self.steps.valid.values("implementation"), []
-        for name, way in zip(ATTENTIONS[EAGER][1:], ATTENTIONS[BLOCKS][1:], strict=True):
-            if way in timed:
-                gain = self.over(way, BLOCKS)
-                peaks = gain.timed["peak_gib"] / gain.timed["peak_gib_base"]
-                found.append((name, gain, Range.of(1 - peaks)))
+        timed = self.steps.valid.values("implementation")
+        ways = zip(ATTENTIONS[EAGER][1:], ATTENTIONS[BLOCKS][1:], strict=True)
+        gains = [(name, self.over(way, BLOCKS)) for name, way in ways if way in timed]
+        found = [(name, *of) for name, gain in gains for of in _by_context(gain)]
         return some(found, "no other attention was timed")
 
-    @property
+    @predicate
+    def attention_lowers_peaks(self) -> bool:
+        """Whether each other attention lowers the peak of every step."""
+        return all(gain.saved.low > 0 for _, _, gain, _ in self.attention_of_blocks)
+
+    @predicate
     def fuses(self) -> bool:
         """Whether compiling gains more under autocast than in float32, at the contexts of both."""
-        gains = dict(self.over(self.compiling, EAGER).by("dtype"))
         half, single = (
-            dict(gains[d].by("context_length")) if d in gains else {} for d in (AUTOCAST, FLOAT32)
+            {context: gain.mean for dtype, context, gain, _ in self.compiled if dtype == of}
+            for of in (AUTOCAST, FLOAT32)
         )
         both = half.keys() & single.keys()
-        return bool(both) and all(half[c].mean > single[c].mean for c in both)
+        return both and all(half[context] > single[context] for context in both)
+
+
+def _by_context(gain: Gain) -> list[tuple[str, Gain, list[str]]]:
+    """Each context with its speed-ups and their sizes."""
+    return [(str(n), of, [*of.rows["size"].unique()]) for n, of in gain.by("context_length")]

@@ -318,9 +318,17 @@ class FlashAttention(Section):
     def tf32_errors(self) -> Range:
         """How many times as large the errors in TF32 are as those in float32."""
         tensors = [f"error_{name}" for name in ("out", "dq", "dk", "dv")]
-        found = self.errors.frame.set_index(CELL)[tensors]
-        tf32, float32 = (found.xs(dtype, level="dtype") for dtype in ("tf32", "float32"))
+        tf32, float32 = (
+            having(self.errors.frame, dtype=dtype).set_index(CELL[1:])[tensors]
+            for dtype in ("tf32", "float32")
+        )
         return Range.of((tf32 / float32.reindex(tf32.index)).stack())
+
+    @predicate
+    def prefers_float32(self) -> bool:
+        """Whether TF32 is mostly slower than float32, and no more exact."""
+        slower = self.tf32.slower
+        return 2 * slower.k > slower.n and self.tf32_errors.low >= 1
 
     @cached_property
     def curves(self) -> pd.DataFrame:

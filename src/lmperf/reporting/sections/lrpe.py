@@ -211,6 +211,12 @@ class Lrpe(Section):
         return sorted_for_reading(rows, ("phase", "implementation", "positions"))
 
     @property
+    def shares(self) -> list[tuple[str, Range]]:
+        """Phase and the speed of the lead relative to a copy in the large rows of the figure."""
+        large = self.shown.kept(self.curves).where(large=True)
+        return [(phase, self.of_copy(rows, self.lead)) for phase, rows in large.by("phase")]
+
+    @property
     def speed_columns(self) -> list[Quantity]:
         """The time of each implementation, and the rates of the copy and the lead (L1)."""
         made = []
