@@ -114,6 +114,17 @@ def test_table_is_written_as_lines_of_columns(said):
     )
 
 
+def test_note_of_a_table_is_its_complete_sentences(said):
+    table = 'call table("", here, "shape", [time("triton")], again=False)'
+    made = said(f"{{% {table} %}}\nOne\nnote.\nIt takes {GONE} ms.\n{{% endcall %}}\n\nAfter.")
+    assert "\n\nOne note. Times: median (interval).\n\nAfter." in made
+
+
+def test_axis_is_a_column_where_pandas_has_an_attribute_of_its_name(said):
+    shapes = "{{ here.frame.shape | list | listed }}, {{ here.least('ms').shape }}"
+    assert said(shapes) == "256 and 8192, 256\n"
+
+
 def test_code_keeps_its_lines_and_blanks():
     code = "Do this.\n\n```python\nif x:\n\n    y = a[b[0]]\n```\nThen\nthat.\n"
     assert sentences.finished(code) == code.replace("Then\nthat", "Then that")

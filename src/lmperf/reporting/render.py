@@ -4,6 +4,7 @@
     section("lrpe")                         selections and calculations of a section
     published_figure("lrpe", source=...)    the first published figure with these values
     {{ table("F3. Title", rows, ...) }}     tables, in the format of the page
+    {% call table("F3. Title", rows, ...) %}    the same, and sentences as its note
     {% filter table(rows) %}                a table whose lines are `header: {column} (interval)`
     {{ ready(table) }}                      a table that a calculation has made
     {{ every_row("softmax") }}              tables with all rows of a benchmark
@@ -66,7 +67,7 @@ CHARTS = ("line_chart", "bar_chart", "area_chart")
 class Templates(Environment):
     """Jinja that does not take an error inside one of our attributes for a missing attribute.
 
-    Of a row, `row.size` and `row.dtype` are its values, not attributes of pandas.
+    Of rows, `rows.size` and `row.dtype` are values, not attributes of pandas.
     """
 
     def getattr(self, obj, attribute):
@@ -76,7 +77,7 @@ class Templates(Environment):
         return sentences.tried(super().getitem, obj, argument)
 
     def _attribute(self, obj, attribute):
-        if isinstance(obj, pd.Series) and attribute in obj.index:
+        if isinstance(obj, pd.Series | pd.DataFrame) and attribute in obj.keys():  # noqa: SIM118
             return obj[attribute]
         if isinstance(obj, Section | Rows | Evidence) and hasattr(type(obj), attribute):
             return getattr(obj, attribute)
@@ -190,8 +191,10 @@ class Page:
         """The tables of a title, which may begin with a number; nothing without rows.
 
         Tables of one title stand below one heading.
-        lines, split: names of axes, separated by blanks. more: see `tables.made`.
+        lines, split: names of axes, separated by blanks. more: see `tables.made`; `caller`: a note.
         """
+        if caller := more.pop("caller", None):
+            more["note"] = self._text(caller)
         found = re.match(r"([A-Z]\d+)\. ", title)
         id_ = found[1] if found else ""
         frame = rows.frame
@@ -202,7 +205,7 @@ class Page:
         ]
         is_first = all(title != shown.title for shown in self.tables)
         heading = [f"## {title}"] * bool(title and made and is_first)
-        return "\n\n".join([*heading, *map(self.ready, made)])
+        return "\n\n".join([*heading, *map(self.ready, made)]) + "\n" * bool(caller)
 
     def every_row(self, stem: str) -> str:
         """Tables with all rows of a benchmark."""
