@@ -47,6 +47,11 @@ class Section:
         """The rows of a benchmark, or a frame that was made from them."""
         return Rows(self.evidence, stem, self.evidence.rows(stem) if frame is None else frame)
 
+    def traces(self, stem: str) -> list[tuple[str]]:
+        """The names of the published traces of a benchmark."""
+        names = self.evidence.rows(stem)["trace"].dropna().unique()
+        return [(name,) for name in names if name in self.evidence.traces]
+
     def of(self, stem: str) -> Section:
         """The section of another template."""
         return section(self.evidence, stem)

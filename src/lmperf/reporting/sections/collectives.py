@@ -6,7 +6,7 @@ from functools import cached_property
 
 import pandas as pd
 
-from lmperf.names import in_order
+from lmperf.names import OPERATIONS, in_order
 from lmperf.reporting.evidence import having, some
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
@@ -46,13 +46,16 @@ class Collectives(Section):
     def of_shards(self) -> Rows:
         """The collectives of sharded strategies, on messages as long as the longest all-reduce."""
         same = self.longest[["message_bytes", "ranks", "dtype"]]
-        return self.every.where(operation=["all_gather", "reduce_scatter"], **same)
+        rows = self.every.where(operation=["all_gather", "reduce_scatter"], **same).sound
+        return self.every.kept(rows.assign(called=rows["operation"].map(OPERATIONS)))
 
     @property
     def small(self) -> pd.Series:
-        """The longest message up to which all take at most twice as long as the shortest one."""
+        """The longest message up to which all take at most twice as long as the shortest one, if it
+        is neither the shortest nor the longest."""
         rows = self._all_reduces
-        return rows[(rows["ms"] <= 2 * rows["ms"].iloc[0]).cummin()].iloc[-1]
+        steady = (rows["ms"] <= 2 * rows["ms"].iloc[0]).cummin()
+        return some(rows[steady & ~steady.all()][1:], "none lies between").iloc[-1]
 
 
 def bus_factors(rows: pd.DataFrame) -> pd.Series:

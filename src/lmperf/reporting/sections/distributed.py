@@ -24,6 +24,8 @@ HEAD = (ONE, HOOKS, DDP, SHARDED, "fsdp2")
 FROM_LEDGER = ["communication_ms", "hidden_share", "hidden_share_low", "hidden_share_high"]
 FROM_LEDGER += ["longer", "calls"]
 WAITS = "idle, or waiting for others"  # the part of a step that neither computes nor communicates
+IDLE = 0.1  # a step whose GPUs are idle for a larger share waits
+LONGER = 0.01  # profiled steps are longer by so much that a reader should know
 GROWS = 1.1  # a larger batch pays from so many times as many tokens a second on
 
 
@@ -40,7 +42,7 @@ def one_rank(name: str) -> str:
 class Distributed(Section):
     """Steps by strategy. The first table has one cell: see `cell`."""
 
-    hooks, ddp, sharded, state = HOOKS, DDP, SHARDED, STATE
+    one, hooks, ddp, sharded, state = ONE, HOOKS, DDP, SHARDED, STATE
     # Parts of a profiled step in the figure, and their colours.
     parts = {"computation alone": "blue", "both": "green", "communication alone": "orange"}
     parts |= {WAITS: "grey"}
@@ -167,12 +169,31 @@ class Distributed(Section):
         """The rows of the first table, at its smallest and its largest batch."""
         return self.strategies(*self.words)
 
+    @predicate
+    def lacks_peak_of_fsdp2(self) -> bool:
+        condition = "implementation.str.startswith('fsdp2') and peak.isna() and state.isna()"
+        return self.head.query(condition)
+
+    @property
+    def width(self) -> float:
+        """How far intervals of the first table reach from their times, where no GPU waits."""
+        rows = self.head.query("not waits")
+        return max(rows.range("high_ms / ms").high, rows.range("ms / low_ms").high) - 1
+
+    @property
+    def longer(self) -> list[tuple[int, float]]:
+        """(batch, by which fraction profiled steps of the first table are longer than timed)."""
+        far = self.head.frame.groupby("batch")["longer"].max()
+        return [(int(batch), share) for batch, share in far[far > LONGER].items()]
+
     @property
     def elsewhere(self) -> Rows:
         """The steps of the sizes that the first table leaves out, the fastest first."""
         rows = self.steps.valid.frame
         rows = rows[(rows["size"] != self.cell["size"]) & rows["ranks"].isin([1, self.ranks])]
-        return self.steps.kept(rows.sort_values("ms", kind="stable"))
+        rows = rows.sort_values("ms", kind="stable")
+        stars = rows["waits"].map({True: "*", False: ""}).astype(object)
+        return self.steps.kept(rows.assign(time=stars + rows["ms"].map(sig).astype(object) + stars))
 
     @cached_property
     def drawn(self) -> Rows:
@@ -216,8 +237,10 @@ class Distributed(Section):
 
         Each with its words in the first table. Noise: the intervals overlap, or the difference is
         below the larger noise floor. Steps that wait for the CPU are left out unless the fastest
-        waits. NotMeasured: no other strategy is left.
+        waits. NotMeasured: no other strategy is left, or one rank is as fast.
         """
+        if len(self.over_one_rank) and self.one_is_enough:
+            raise NotMeasured("one rank is enough")
         steps = self._at(self.many)
         steps = steps[~steps["waits"].eq(True) | bool(steps.iloc[0]["waits"])]
         if len(steps) == 1:
@@ -240,13 +263,13 @@ class Distributed(Section):
         return found[found.index.isin(rows.index) & found["ratio"].notna()]
 
     @property
-    def pays(self) -> bool:
-        """Whether any strategy is faster than one rank, beyond intervals and noise floors."""
-        found = self.over_one_rank
+    def one_is_enough(self) -> bool:
+        """Whether no strategy is faster than one rank, beyond intervals and noise floors."""
+        found = some(self.over_one_rank, "no step was compared with that of one rank")
         faster = (found["low"] > 1) & (found["ratio"] > 1 + found["floor"])
         if not faster.any() and (found["waits"] & (found["ratio"] > 1)).any():
             raise NotMeasured("a step that waits may be faster elsewhere")
-        return bool(faster.any())
+        return not faster.any()
 
     def step(self, family: str, batch: int) -> pd.Series:
         """The step of a strategy in the cell of the first table."""
@@ -276,14 +299,14 @@ class Distributed(Section):
         """The step of the first table that waits for the largest share of its time.
 
         compute_ms, communication_ms: of the profiled step. idle: the share of the timed step that
-        is left even if communication never runs beside computation.
+        is left even if communication never runs beside computation, more than IDLE.
         """
         rows = self.head.sound
         rows = rows[rows["waits"]]
         profiled = matched(self.ledger.sound, rows)[["compute_ms", "communication_ms"]]
         rows = rows.assign(**profiled.astype(float))
         idle = 1 - (rows["compute_ms"] + rows["communication_ms"]) / rows["ms"]
-        rows = some(rows.assign(idle=idle)[idle.notna()], "no step that waits was profiled")
+        rows = some(rows.assign(idle=idle)[idle > IDLE], "no profiled step waits for long")
         return rows.loc[rows["idle"].idxmax()]
 
     @property
@@ -295,3 +318,9 @@ class Distributed(Section):
     def bucket(self, megabytes: int) -> pd.Series:
         """The row of the ledger of buckets of a size, at the smallest batch."""
         return self.ledger_of(f"bucket_{megabytes}", self.few)
+
+    @predicate
+    def small_buckets_merge_nothing(self) -> bool:
+        """Whether buckets of 1 and 10 MB make as many calls as one for each gradient."""
+        alone = self.ledger_of("one_by_one", self.few)["calls"]
+        return self.bucket(1)["calls"] == self.bucket(10)["calls"] == alone

@@ -221,12 +221,6 @@ class Profiles(Section):
         )
 
     @property
-    def traces(self) -> list[tuple[str]]:
-        """The names of the traces that are published."""
-        names = self.rows(STEM).frame["trace"].dropna().unique()
-        return [(name,) for name in names if name in self.evidence.traces]
-
-    @property
     def drawn(self) -> pd.DataFrame:
         """The lines that the figure shows; beside TF32 not float32, which makes others short."""
         lines = self.lines.frame

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import namedtuple
 from functools import cached_property
 
 import numpy as np
@@ -12,7 +13,7 @@ from lmperf.reporting.evidence import Evidence, having, matching, only, some
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.tables import Quantity, number
-from lmperf.reporting.words import GIB, MIB, MIB_IN_GIB, NotMeasured
+from lmperf.reporting.words import GIB, MIB, MIB_IN_GIB, Count, NotMeasured
 from lmperf.transformer.sizes import SHORT, ModelSize
 
 MEMORY = "distributed_memory"
@@ -23,6 +24,7 @@ BYTES_AT_UPDATE = 16
 CLOSE = 0.05  # a predicted peak this near to the measured one agrees with it
 RESERVED = 0.08  # share of a GPU's memory for driver, libraries and gaps
 MOST_GPUS = 64
+MoreOfDdp = namedtuple("MoreOfDdp", "third second batch buckets")
 LARGEST = "12.8B"  # of the course
 
 
@@ -32,7 +34,7 @@ class RanksMemory(Section):
     Sentences are about its smallest batch, unless another one is given.
     """
 
-    largest = LARGEST
+    largest, most_gpus = LARGEST, MOST_GPUS
 
     @property
     def several(self) -> Section:
@@ -53,9 +55,16 @@ class RanksMemory(Section):
         off = rows["total_mib"] / parts["predicted_total_mib"] - 1
         return self.rows(MEMORY, rows.assign(**parts, off=off))
 
-    def component(self, name: str) -> Quantity:
-        """A component: predicted / measured."""
-        return number(f"predicted_{name}_mib", name, unit="MiB", second=f"{name}_mib")
+    @property
+    def components(self) -> list[Quantity]:
+        """Each component and their sum: predicted / measured."""
+        return [number(f"predicted_{n}_mib", n, unit="MiB", second=f"{n}_mib") for n in PARTS]
+
+    @property
+    def close(self) -> Count:
+        """How many of the predicted peaks agree with the measured ones."""
+        peaks = self.every.valid.query("moment == 'peak' and off.notna()")
+        return some(peaks, "no predicted peak").count(f"-{CLOSE} <= off <= {CLOSE}")
 
     def peak(self, name: str, batch: int | None = None) -> float:
         """GiB of a rank at the peak of a step."""
@@ -63,9 +72,10 @@ class RanksMemory(Section):
         return float(only(having(rows, batch=batch or self.several.few)["peak"]))
 
     @property
-    def more_of_ddp(self) -> tuple[float, float, int]:
+    def more_of_ddp(self) -> MoreOfDdp:
         """GiB that a rank of DistributedDataParallel needs more than one of hooks: in the third
-        step of the eager one, and at most in the second step of the first table, at which batch."""
+        step of the eager one, and at most in the second step of the first table, at which batch.
+        buckets: GiB of its buckets of gradients."""
         of = self.several
         ddp, hooks = (self.moment(name, "peak")["total_mib"] for name in (of.ddp, of.hooks))
         second = [
@@ -74,7 +84,8 @@ class RanksMemory(Section):
         ]
         more = second[0].set_index("batch")["peak_gib"] - second[1].set_index("batch")["peak_gib"]
         more = some(more.dropna(), "no peak of a second step")
-        return (ddp - hooks) / MIB_IN_GIB, more.max(), int(more.idxmax())
+        buckets = self.moment(of.ddp, "before_step")["gradients_mib"] / MIB_IN_GIB
+        return MoreOfDdp((ddp - hooks) / MIB_IN_GIB, more.max(), int(more.idxmax()), buckets)
 
     def moment(self, name: str, moment: str) -> pd.Series:
         """The memory of an eager strategy at a moment."""
@@ -86,17 +97,14 @@ class RanksMemory(Section):
         """Sequences of each GPU at the smallest batch of the first table."""
         return max(1, self.several.few // self.several.ranks)
 
-    def gpus_needed(self, name: str) -> int | None:
-        """The least number of GPUs for the course's largest model, with `sequences` on each.
-
-        None: no number is enough.
-        """
+    def gpus_needed(self, name: str) -> float:
+        """The least number of GPUs for the course's largest model, with `sequences` on each."""
         memory = self.evidence.environment.get("device_memory_gib")
         if not memory or abs(self.moment(name, "peak")["off"]) > CLOSE:
             raise NotMeasured("the closed form does not hold here")
         cell = self.several.cell
         setting = int(cell["context_length"]), self.sequences, cell["dtype"]
-        return least_gpus(name, SHORT[LARGEST], *setting, memory)
+        return least_gpus(name, SHORT[LARGEST], *setting, memory) or np.inf
 
 
 def matched(rows: pd.DataFrame, lines: pd.DataFrame) -> pd.DataFrame:
