@@ -40,14 +40,16 @@ PHASES = {
     "forward_backward": "forward + backward",
     "train_step": "train step",
 }
-IMPLEMENTATIONS = {
+# Name -> words. Where a name has several forms: in general; short, beside others of its kind, as a
+# step of the ladder or a strategy on several GPUs; and its technique as the subject of a sentence.
+_FORMS: dict[str, str | tuple[str, ...]] = {
     "torch": "PyTorch",
     "eager": "PyTorch",
-    "float32": "float32",
+    "float32": ("float32", "float32, eager"),
     "tf32": "TF32",
     "autocast": "bf16 autocast",
     "compiled": "compiled",
-    "compiled_blocks": "compiled by block",
+    "compiled_blocks": ("compiled by block", "+ compiled by block", "compiling by block"),
     "triton": "ours",
     "triton_compiled": "our attention, compiled",
     "triton_compiled_blocks": "our attention, compiled by block",
@@ -60,15 +62,15 @@ IMPLEMENTATIONS = {
     "sdpa_flash": "SDPA flash",
     "sdpa_efficient": "SDPA efficient",
     "flex": "FlexAttention",
-    "flash_attention": "our attention",
-    "fused_loss": "loss in chunks",
-    "fused_blocks": "fused blocks",
-    "sdpa_graph": "SDPA, compiled by block, CUDA graph",
-    "fused_graph": "fused, CUDA graph",
+    "flash_attention": ("our attention", "+ our attention", "flash attention"),
+    "fused_loss": ("loss in chunks", "+ loss in chunks"),
+    "fused_blocks": ("fused blocks", "+ fused blocks"),
+    "sdpa_graph": ("SDPA, compiled by block, CUDA graph", "SDPA, compiled, graph"),
+    "fused_graph": ("fused, CUDA graph", "+ graph"),
     "sdpa_copies_graph": "SDPA, compiled by block, CUDA graph, bf16 copies",
-    "graph": "fused, CUDA graph, bf16 copies",
-    "bf16_weights": "bf16 weights, no graph",
-    "bf16_graph": "bf16 weights, CUDA graph",
+    "graph": ("fused, CUDA graph, bf16 copies", "+ bf16 copies"),
+    "bf16_weights": ("bf16 weights, no graph", "bf16 weights, no graph", "bf16 weights"),
+    "bf16_graph": ("bf16 weights, CUDA graph", "bf16 weights, graph", "bf16 weights"),
     "fp8_tensorwise": "FP8, tensorwise (torchao)",
     "fp8_rowwise": "FP8, rowwise (torchao)",
     "checkpoint_1": "checkpoints of 1 layer",
@@ -90,7 +92,7 @@ IMPLEMENTATIONS = {
     "one_by_one": "one by one",
     "flat": "one flat tensor",
     "flat_compiled": "one flat tensor, compiled",
-    "overlapped": "overlapped by hooks",
+    "overlapped": ("overlapped by hooks", "all-reduce by hooks (ours)"),
     "overlapped_compiled": "overlapped by hooks, compiled",
     "bucket_1": "buckets of 1 MB",
     "bucket_10": "buckets of 10 MB",
@@ -100,7 +102,7 @@ IMPLEMENTATIONS = {
     "ddp_compiled": "DistributedDataParallel, compiled",
     "sharded_optimizer": "sharded optimizer",
     "zero_redundancy": "ZeroRedundancyOptimizer",
-    "fully_sharded": "fully sharded",
+    "fully_sharded": ("fully sharded", "fully sharded (ours)"),
     "fully_sharded_compiled": "fully sharded, compiled",
     "fully_sharded_checkpointed": "fully sharded, checkpointed",
     "fsdp2": "FSDP2",
@@ -108,6 +110,10 @@ IMPLEMENTATIONS = {
     "fsdp2_checkpointed": "FSDP2, checkpointed",
     "copy": "copy",
 }
+IMPLEMENTATIONS, SHORT, TECHNIQUES = (
+    {name: of if isinstance(of, str) else (*of, of[0])[form] for name, of in _FORMS.items()}
+    for form in range(3)
+)
 # Key of a custom implementation -> what its author calls it: `name` in the configuration.
 _OWN: dict[str, str] = {}
 # Implementations that have other words in a model.

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import pandas as pd
 
-from lmperf.names import implementation_words, in_order
+from lmperf.names import SHORT, in_order
 from lmperf.reporting.evidence import WIDE, Evidence, having, some
 from lmperf.reporting.gains import Gain, pairs
 from lmperf.reporting.rows import Rows
@@ -146,10 +146,8 @@ class Distributed(Section):
     @property
     def words(self) -> dict[str, str]:
         """Names of the strategies of the first table."""
-        names = {ONE: "one GPU" if self.evidence.is_cuda else "one process"}
-        names |= {HOOKS: "all-reduce by hooks (ours)", SHARDED: "fully sharded (ours)"}
-        words = {family: names.get(family, implementation_words(family)) for family in HEAD}
-        return {family + self.suffix: said for family, said in words.items()}
+        words = SHORT | {ONE: "one GPU" if self.evidence.is_cuda else "one process"}
+        return {family + self.suffix: words[family] for family in HEAD}
 
     @property
     def batches(self) -> list[str]:

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import pandas as pd
 
-from lmperf.names import in_order
+from lmperf.names import SHORT, TECHNIQUES, in_order
 from lmperf.reporting.evidence import having, matching, parts, some, sorted_for_reading
 from lmperf.reporting.gains import Gain, pairs
 from lmperf.reporting.results import EMPTY
@@ -100,6 +100,16 @@ class Ladder(Section):
         """The rungs with a result, the lowest first."""
         known = {*self.frame.loc[self.frame["state"].isna(), "rung"]}
         return [rung for rung in RUNGS if rung.name in known]
+
+    @property
+    def words(self) -> dict[str, str]:
+        """Rungs, and SDPA in a graph, in the words of a step of this ladder."""
+        words = dict(SHORT)
+        if "fused_graph" not in {*self.frame["rung"]}:
+            words["graph"] = f"{SHORT['fused_graph']}, {SHORT['graph'].removeprefix('+ ')}"
+        if not self.evidence.is_cuda:
+            words["bf16_weights"] = TECHNIQUES["bf16_weights"]
+        return words
 
     def lines(self, because: Callable[[Rung], str]) -> Rows:
         """A row for each rung and size, with the reason for the gain of its rung in words.
@@ -218,11 +228,11 @@ class Ladder(Section):
 
     # The figure.
 
-    def bars(self, words: dict[str, str]) -> list[dict]:
+    @property
+    def bars(self) -> list[dict]:
         """Bars in ms, in panels of a size; on a GPU without float32, and with SDPA in a graph.
 
         A size of a single rung has no panel.
-        words: name of a rung, or of SDPA in a graph -> name of its bar.
         """
         rows = self.frame[self.frame["state"].isna()]
         if self.evidence.is_cuda:
@@ -231,7 +241,7 @@ class Ladder(Section):
         peer = having(usual(self.evidence), way=[SDPA_GRAPH], size=[*rows["size"].unique()])
         peer = peer[peer["state"].isna()]
         rows = pd.concat([rows, peer.assign(rung=peer["implementation"])])
-        rows = sorted_for_reading(rows, ["size"])
+        rows, words = sorted_for_reading(rows, ["size"]), self.words
         return [bar for row in rows.to_dict("records") for bar in _bar(row, words[row["rung"]])]
 
 

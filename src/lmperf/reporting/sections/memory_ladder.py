@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cached_property
 
 import pandas as pd
 
 from lmperf.dtypes import dtype_of
-from lmperf.names import implementation_words, in_order
+from lmperf.names import SHORT, TECHNIQUES, implementation_words, in_order
 from lmperf.reporting.evidence import having, some, sorted_for_reading
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
-from lmperf.reporting.sections.steps import STEM, steps
+from lmperf.reporting.sections.steps import EAGER, STEM, steps
 from lmperf.reporting.tables import Quantity, memory
 from lmperf.reporting.words import GIB, sig
 
@@ -59,13 +58,12 @@ class MemoryLadder(Section):
     def is_measured(self) -> bool:
         return self.every
 
-    def columns(self, headers: Mapping[str, str]) -> list[Quantity]:
-        """A column of peaks for each rung of the table that has a row.
-
-        headers: rung -> its header.
-        """
+    @property
+    def columns(self) -> list[Quantity]:
+        """A column of peaks for each rung of the table that has a row."""
         there = {*self.every.frame["implementation"]}
-        return [memory("peak_gib", headers[rung], "", of=rung) for rung in SHOWN if rung in there]
+        words = SHORT | {"autocast": f"{SHORT['autocast']}, {EAGER}"}
+        return [memory("peak_gib", words[rung], "", of=rung) for rung in SHOWN if rung in there]
 
     @cached_property
     def peaks(self) -> pd.DataFrame:
@@ -78,10 +76,12 @@ class MemoryLadder(Section):
         """Of each size, the change of the peak over the rung that the saving is over."""
         return (self.peaks[rung] / self.peaks[SHOWN[rung]] - 1).dropna()
 
-    def savers(self, words: Mapping[str, str]) -> list[str]:
-        """The rungs that save more than a tenth of the peak at every size, in words."""
+    @property
+    def savers(self) -> list[str]:
+        """The techniques that save more than a tenth of the peak at every size, in words."""
         changes = {rung: self.changes(rung) for rung, base in SHOWN.items() if base}
-        return [words[rung] for rung, of in changes.items() if len(of) and (of < -SAVES).all()]
+        saving = [rung for rung, of in changes.items() if len(of) and (of < -SAVES).all()]
+        return [TECHNIQUES[rung] for rung in saving]
 
     @predicate
     def autocast_changes_little(self) -> bool:
