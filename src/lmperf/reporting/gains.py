@@ -16,6 +16,7 @@ from lmperf.benchmarks import load
 from lmperf.errors import UserError
 from lmperf.evidence.plausible import EVENT_STEP_MS
 from lmperf.reporting.evidence import WITHHELD, Evidence, having, once, parts
+from lmperf.reporting.numbers import Number, keys_of, known
 from lmperf.reporting.results import EMPTY
 from lmperf.reporting.words import Count, NotMeasured, Range, name, range_, ratio
 from lmperf.statistics import (
@@ -145,11 +146,18 @@ class Gain:
     @property
     def mean(self) -> float:
         """The geometric mean over cells."""
-        return float(np.exp(np.log(self.rows["ratio"]).mean()))
+        return known(float(np.exp(np.log(self.rows["ratio"]).mean())), keys_of(self.rows))
 
     @property
     def range(self) -> Range:
-        return Range.of(self.rows["ratio"])
+        return known(Range.of(self.rows["ratio"]), keys_of(self.rows))
+
+    @property
+    def as_number(self) -> Number:
+        """The mean with the range of the speed-ups; of one, with its interval."""
+        ends = ("low", "high") if len(self.rows) == 1 else ("ratio", "ratio")
+        low, high = (self.rows[name] for name in ends)
+        return Number(self.mean, low.min(), high.max(), self.verdict, self.mean.rows)
 
     @property
     def saved(self) -> Range:
@@ -179,7 +187,8 @@ class Gain:
     def counted(self, verdict: str) -> Count:
         """How many of the resolved comparisons have a verdict."""
         resolved = self.rows[self.rows["verdict"] != UNRESOLVED]
-        return Count(int((resolved["verdict"] == verdict).sum()), len(resolved))
+        found = Count(int((resolved["verdict"] == verdict).sum()), len(resolved))
+        return known(found, keys_of(resolved))
 
     @property
     def faster(self) -> Count:

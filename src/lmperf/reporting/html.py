@@ -14,6 +14,8 @@ from itertools import pairwise
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from lmperf.reporting.numbers import bare
+
 
 def to_html(text: str) -> str:
     """A page as HTML, with anchors at headings and links that lead to the pages of the site."""
@@ -62,7 +64,7 @@ def _with_anchors(tokens: list[Token]) -> list[Token]:
     for opening, content in pairwise(tokens):
         if opening.type == "heading_open":
             words = (one.content for one in content.children if one.type in ("text", "code_inline"))
-            name = anchor("".join(words))
+            name = anchor(bare("".join(words)))
             opening.attrSet("id", f"{name}-{seen[name]}" if seen[name] else name)
             seen[name] += 1
     return tokens

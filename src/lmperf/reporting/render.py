@@ -45,7 +45,7 @@ from jinja2.runtime import Context
 
 from lmperf.benchmarks import load, stems
 from lmperf.errors import UserError, kept, meant, message_of, trace_of
-from lmperf.reporting import figures, foreign, formats, measured, sentences, tables
+from lmperf.reporting import figures, foreign, formats, measured, numbers, sentences, tables
 from lmperf.reporting.evidence import Evidence, some
 from lmperf.reporting.html import to_html
 from lmperf.reporting.own import SUFFIX, check
@@ -56,6 +56,7 @@ from lmperf.reporting.sections import Section
 from lmperf.reporting.words import FILTERS, NotMeasured
 from lmperf.workflow import TEMPLATES
 
+FIRST = "report"  # the template of the first page
 GENERIC = "generic"  # the template of a benchmark that has none
 COLUMNS = (
     *("number", "memory", "known", "time", "rate", "over", "over_base", "mean", "text", "status"),
@@ -74,10 +75,13 @@ class Templates(Environment):
         return sentences.tried(self._attribute, obj, attribute)
 
     def getitem(self, obj, argument):
-        return sentences.tried(super().getitem, obj, argument)
+        found = sentences.tried(super().getitem, obj, argument)
+        return numbers.known(found, numbers.keys_of(obj)) if isinstance(obj, pd.Series) else found
 
     def _attribute(self, obj, attribute):
-        if isinstance(obj, pd.Series | pd.DataFrame) and attribute in obj.keys():  # noqa: SIM118
+        if isinstance(obj, pd.Series) and attribute in obj.index:
+            return numbers.known(obj[attribute], numbers.keys_of(obj))
+        if isinstance(obj, pd.DataFrame) and attribute in obj:
             return obj[attribute]
         if isinstance(obj, Section | Rows | Evidence) and hasattr(type(obj), attribute):
             return getattr(obj, attribute)
@@ -126,6 +130,7 @@ class Page:
         said: the sentences that the page has.
         named: those that have a name, by name.
         tables, figures: what the template has shown, as data; name of a figure -> specification.
+        numbers: those that the sentences of the page print, and the tables of the first page.
         text: the page, once it is rendered.
     """
 
@@ -138,6 +143,7 @@ class Page:
     named: dict[str, str] = field(default_factory=dict)
     tables: list[Table] = field(default_factory=list)
     figures: dict[str, figures.Spec] = field(default_factory=dict)
+    numbers: list[numbers.Entry] = field(default_factory=list)
     text: str = field(default="", init=False)
     told: bool = field(default=False, init=False)
 
@@ -169,16 +175,24 @@ class Page:
             "overview": False,
             **{name: self._chart(name) for name in CHARTS},
         }
+        # Sentences that another page quotes keep their marks: all pages share the list.
+        token = numbers.printing.set(self.evidence.made.setdefault("numbers", []))
         try:
             names = [self.name, *([GENERIC] if is_benchmark else [])]
             template = templates.select_template([name + SUFFIX for name in names])
             text = self._plainly(lambda: template.render(values | further), raising=False)
+            self.evidence.made["named", self.name, self.own] = self.named
+            text = sentences.finished(text)
+            self.numbers = [*numbers.entries(self.name, text)]
+            is_first = self.name == FIRST
+            self.numbers += numbers.entries_of(self.name, self.tables if is_first else ())
+            plain_text, is_markdown = numbers.bare(text), self.form == "markdown"
+            self.said += re.findall(rf"^- ({sentences.ASKED.pattern}.*)", plain_text, re.MULTILINE)
+            self.text = plain_text if is_markdown else numbers.linked(to_html(text))
         except Exception as error:
             raise _located(error) from error
-        self.evidence.made["named", self.name, self.own] = self.named
-        text = sentences.finished(text)
-        self.said += re.findall(rf"^- ({sentences.ASKED.pattern}.*)", text, re.MULTILINE)
-        self.text = text if self.form == "markdown" else to_html(text)
+        finally:
+            numbers.printing.reset(token)
         return self.text
 
     def rows(self, stem: str) -> Rows:
@@ -263,7 +277,7 @@ class Page:
         text = self._text(caller)
         if not text:
             return ""
-        self.said.append(text)
+        self.said.append(numbers.bare(text))
         if name:
             self.named[name] = text
         return f"- {text}\n"
@@ -352,7 +366,7 @@ def written_table(context: Context, text: str, rows: Rows, **more) -> str:
     """The table whose columns a template writes; see `tables.written` and `Page.table`."""
 
     def made(rows: Rows) -> str:
-        axis, header, columns = tables.written(text, rows.frame)
+        axis, header, columns = tables.written(numbers.bare(text), rows.frame)
         heads = {axis: header} | more.pop("heads", {})
         return context["table"]("", rows, axis, columns, heads=heads, **more)
 

@@ -10,6 +10,7 @@ from lmperf.evidence.project import Project
 from lmperf.evidence.repeatability import STEM as REPEATED
 from lmperf.evidence.review import review
 from lmperf.evidence.store import COST, EVIDENCE
+from lmperf.reporting import numbers
 from lmperf.reporting.evidence import Evidence, traces_in
 from lmperf.reporting.files import replace_files
 from lmperf.reporting.foreign import plain
@@ -70,10 +71,12 @@ def _require_whole(project: Project, evidence: Evidence) -> None:
 def files_of_machine(evidence: Evidence, own: Path | None) -> dict[str, str]:
     """File name -> text of all files in `report/<machine>`."""
     files: dict[str, str] = {}
+    found: list[numbers.Entry] = []
     for name, page in pages_of(evidence, own).items():
         files[f"{name}.md"] = page.text
         files |= page.svgs
-    return files
+        found += page.numbers
+    return files | {numbers.FILE: numbers.to_csv(found)}
 
 
 def files_of_overview(project: Project) -> dict[str, str]:

@@ -13,6 +13,7 @@ from lmperf.errors import UserError
 from lmperf.names import size_words
 from lmperf.reporting.evidence import Evidence, having, only, ordered, parts, some
 from lmperf.reporting.gains import Gain, pairs
+from lmperf.reporting.numbers import keys_of, known
 from lmperf.reporting.sentences import said
 from lmperf.reporting.words import Count, NotMeasured, Range
 
@@ -141,7 +142,7 @@ class Rows:
 
     def range(self, expression: str) -> Range:
         """The range of an expression over columns, such as ``flops / bytes``."""
-        return Range.of(self.sound.eval(expression))
+        return known(Range.of(self.sound.eval(expression)), keys_of(self.sound))
 
     def only(self, axis: str):
         """The value that all rows share.
@@ -159,7 +160,8 @@ class Rows:
 
     def count(self, condition: str) -> Count:
         """In how many rows a condition over columns holds."""
-        return Count(int(self.frame.eval(condition).sum()), len(self.frame))
+        found = Count(int(self.frame.eval(condition).sum()), len(self.frame))
+        return known(found, keys_of(self.frame))
 
 
 def _said(macro: Callable[[pd.Series], str], row: pd.Series) -> str | None:

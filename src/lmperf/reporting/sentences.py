@@ -25,6 +25,7 @@ from jinja2.lexer import Token
 from jinja2.runtime import Context, Macro
 
 from lmperf.errors import UserError
+from lmperf.reporting import numbers
 from lmperf.reporting.results import EMPTY
 from lmperf.reporting.words import FILTERS, NotMeasured, sig, whole
 
@@ -115,10 +116,23 @@ def unknown(value) -> bool:
 
 
 class Calls(Context):
-    """Calls of a template; what a missing value is given to is missing, too."""
+    """Calls of a template; what a missing value is given to is missing, too.
+
+    Macros keep the marks of numbers, which functions in Python do not see.
+    """
 
     def call(self, make: Callable, *args, **named):
+        if not isinstance(make, Macro):
+            args = [_bare(one) for one in args]
+            named = {k: _bare(of) if k != "caller" else of for k, of in named.items()}
         return tried(super().call, make, *args, **named)
+
+
+def _bare(value):
+    """What a function in Python gets of a text or a macro: no marks of numbers."""
+    if isinstance(value, Macro):
+        return lambda *args: numbers.bare(value(*args))
+    return numbers.bare(value) if isinstance(value, str) else value
 
 
 class Clauses(Extension):
@@ -145,7 +159,12 @@ def tolerant(make: Callable, of_value: bool = False) -> Callable:
     def found(*args, **named):
         if of_value and unknown(args[0]) and not raising.get():
             return Missing()
-        return tried(make, *args, **named)
+        made = tried(make, *args, **named)
+        if not of_value:
+            return made
+        if isinstance(made, str):
+            return numbers.words(made, args[0])
+        return numbers.known(made, numbers.keys_of(args[0]))
 
     return found
 
@@ -154,7 +173,8 @@ def printed(value):
     """What an expression of a template prints."""
     if unknown(value):
         return MISSING
-    return f"{value:.12g}" if isinstance(value, float) else str(tried(str, value))
+    text = f"{value:.12g}" if isinstance(value, float) else tried(str, value)
+    return str(text if isinstance(text, Missing) else numbers.words(text, value))
 
 
 def prepare(env: Environment) -> None:
@@ -204,10 +224,13 @@ def _filled(env: Environment, pattern: str, row) -> str:
             raise UserError(f"each: there is no filter {found[2]}")
         if unknown(of) or isinstance(of, Missing):
             return MISSING
+        of = numbers.known(of, numbers.keys_of(row)) if isinstance(row, pd.Series) else of
         if found[2]:
             return str(env.filters[found[2]](of))
         is_number = isinstance(of, int | float) and not isinstance(of, bool)
-        return (sig if isinstance(of, float) else whole)(of) if is_number else str(tried(str, of))
+        form = (sig if isinstance(of, float) else whole) if is_number else str
+        text = tried(form, of)
+        return str(text if isinstance(text, Missing) else numbers.words(text, of))
 
     return complete(FIELD.sub(value, marked(pattern)), keep=True)
 

@@ -31,7 +31,6 @@ from lmperf.reporting.foreign import deep, plain
 from lmperf.reporting.html import target
 from lmperf.reporting.pages import REPORT, pages_of, title
 from lmperf.reporting.render import Page, load_templates
-from lmperf.reporting.results import Table
 from lmperf.reporting.words import absent, sig
 from lmperf.workflow import TEMPLATES
 
@@ -102,7 +101,7 @@ def files_of_machine(site: Site, number: int) -> Files:
     found = _copied(site.report / folder, folder)
     for name, page in pages.items():
         path = target(f"{name}.md")
-        sources = [f"{EVIDENCE}/{stem}.csv" for stem in keys_by_stem(evidence, page.tables)]
+        sources = [f"{EVIDENCE}/{stem}.csv" for stem in keys_by_stem(evidence, page)]
         known = [source for source in sources if f"{folder}/{source}" in found]
         found[f"{folder}/{path}"] = framed(site, page, f"{evidence.link}/{path}", links, known)
         found |= {f"{folder}/{name}": svg for name, svg in page.svgs.items()}
@@ -168,7 +167,7 @@ def framed(
         root="../" * path.count("/"),
         machine=page.evidence.machine,
         sources=sources,
-        rows=in_script(behind(shown, page.tables)),
+        rows=in_script(behind(shown, page)),
         charts={name: in_script(of) for name, of in page.figures.items()},
         version=version("lmperf"),
     )
@@ -180,20 +179,21 @@ def in_script(value: Any) -> str:
     return text.replace("<", "\\u003c")
 
 
-def behind(machines: Sequence[Evidence], tables: Sequence[Table]) -> dict[str, Any]:
-    """What the numbers of tables are of: labels, and key of a row -> its texts by label."""
+def behind(machines: Sequence[Evidence], page: Page) -> dict[str, Any]:
+    """What the numbers of a page are of: labels, and key of a row -> its texts by label."""
     records = {}
     for evidence in machines:
-        for stem, keys in keys_by_stem(evidence, tables).items():
+        for stem, keys in keys_by_stem(evidence, page).items():
             records |= described(evidence, stem, keys)
     labels = list(dict.fromkeys(label for record in records.values() for label in record))
     rows = {key: [record.get(label, "") for label in labels] for key, record in records.items()}
     return deep(plain, {"labels": labels, "rows": rows})
 
 
-def keys_by_stem(evidence: Evidence, tables: Sequence[Table]) -> dict[str, set[str]]:
-    """Benchmark -> the keys of its rows that tables show."""
-    keys = {cell.row for table in tables for cell in table.cells if cell.row}
+def keys_by_stem(evidence: Evidence, page: Page) -> dict[str, set[str]]:
+    """Benchmark -> the keys of its rows that a page shows."""
+    keys = {cell.row for table in page.tables for cell in table.cells if cell.row}
+    keys |= {key for number in page.numbers for key in number.linked}
     there = {stem: keys & {row["key"] for row in rows} for stem, rows in evidence.raw.items()}
     return {stem: of for stem, of in there.items() if of}
 

@@ -28,6 +28,7 @@ from lmperf.evidence.store import (
 )
 from lmperf.evidence.syntax import digest
 from lmperf.reporting.files import LIST, listed, names_in, require_free
+from lmperf.reporting.numbers import FILE as NUMBERS
 from lmperf.reporting.report import evidence_of, files_of_machine, remedy
 from lmperf.reporting.selftest import SELFTEST
 from lmperf.workflow import TEMPLATES
@@ -117,6 +118,7 @@ def files_of(project: Project, machine: str | None) -> list[Path]:
     """The files of a machine's evidence and write-up, or of the overview; no symbolic link, which
     Git would publish."""
     files = [*_evidence(project, machine), *pages(project, machine), *drawn(project, machine)]
+    files += _listed(project, machine, NUMBERS)
     files.append(target(project, machine).with_name(LIST))
     return [path for path in files if path.is_file() and not path.is_symlink()]
 
@@ -143,6 +145,7 @@ def _state(project: Project, machine: str | None) -> str:
     here = [project.machine.slug, project.machine.environment, project.can_measure]
     here.append(project.config.peer_versions())
     files = [*_sources(project), *pages(project, machine), *drawn(project, machine)]
+    files += _listed(project, machine, NUMBERS)
     known = [
         [str(path.relative_to(project.root)), file_digest(path)] for path in files if path.is_file()
     ]

@@ -1,4 +1,4 @@
-// Sorting by number, filters by axis, and the measurement behind a cell. Pages are complete
+// Sorting by number, filters by axis, and the measurements behind a number. Pages are complete
 // without it.
 "use strict";
 (() => {
@@ -69,15 +69,19 @@
 
   const dialog = document.getElementById("cell");
   const { labels, rows } = JSON.parse(document.getElementById("rows").textContent);
-  const hasRow = (cell) => cell && "row" in cell.dataset && cell.dataset.row in rows;
+  const rowsOf = (cell) => (cell?.dataset.row ?? "").split(" ").filter((key) => key in rows);
+  const hasRow = (cell) => rowsOf(cell).length > 0;
 
   function show(cell) {
-    const head = cell.closest("table").tHead.rows[0].cells[cell.cellIndex];
+    const head = cell.closest("table.data")?.tHead.rows[0].cells[cell.cellIndex];
     const list = dialog.querySelector("dl");
     list.replaceChildren();
-    const { value, low, high, row } = cell.dataset;
+    const { value, low, high, rows: all } = cell.dataset;
     const said = low ? `${value} (${low} to ${high})` : value ?? cell.textContent;
-    const texts = [[head.textContent, said], ...labels.map((label, at) => [label, rows[row][at]])];
+    const shown = rowsOf(cell);
+    const of = shown.flatMap((row) => labels.map((label, at) => [label, rows[row][at]]));
+    const more = all > shown.length ? [["rows", `the first ${shown.length} of ${all}`]] : [];
+    const texts = [[head?.textContent ?? "number", said], ...more, ...of];
     for (const [label, text] of texts) {
       if (text === "") continue;
       add(list, "dt", label);
@@ -91,15 +95,15 @@
     const block = event.target.closest(".scroll");
     const head = event.target.closest("th");
     if (event.key === "Enter" && head) return sort(head);
-    if (!block || head) return;
-    const cell = event.target.closest("td");
+    const cell = event.target.closest("td, data");
+    if ((!block && cell?.tagName !== "DATA") || head) return;
     if (event.key === "Enter" && hasRow(cell)) {
       event.preventDefault();  // the key would press the button of the dialog that it opens
       return show(cell);
     }
     const steps = { ArrowDown: [1, 0], ArrowUp: [-1, 0], ArrowRight: [0, 1], ArrowLeft: [0, -1] };
     const step = steps[event.key];
-    if (!step) return;
+    if (!step || cell?.tagName === "DATA") return;
     const shown = [...block.querySelectorAll("tbody tr")].filter((line) => !line.hidden);
     const from = cell ? [shown.indexOf(cell.parentNode), cell.cellIndex] : null;
     const at = from ? [from[0] + step[0], from[1] + step[1]] : [0, 0];
@@ -113,7 +117,7 @@
   document.documentElement.classList.add("scripted");
   document.addEventListener("keydown", move);
   document.addEventListener("click", (event) => {
-    const cell = event.target.closest("td");
+    const cell = event.target.closest("td, data");
     const head = event.target.closest("table.data th");
     if (head) sort(head);
     if (hasRow(cell) && !event.target.closest("a")) show(cell);
@@ -121,8 +125,9 @@
   });
   for (const block of document.querySelectorAll(".table")) addFilters(block);
   for (const head of document.querySelectorAll("table.data th")) head.tabIndex = 0;
-  for (const cell of document.querySelectorAll("td[data-row]")) {
+  for (const cell of document.querySelectorAll("td[data-row], data[data-row]")) {
     cell.classList.toggle("has-row", hasRow(cell));
+    if (cell.tagName === "DATA" && hasRow(cell)) cell.tabIndex = 0;
   }
   for (const hint of document.querySelectorAll(".hint")) hint.hidden = false;
 })();
