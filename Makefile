@@ -22,8 +22,8 @@ help: ## show this list
 setup: $(READY) ## create .venv from the pinned files in envs/ and install lmperf
 
 report: $(READY) ## measure what is missing or stale, then write report/report.md
-	LMPERF_NO_SUMMARY=1 $(SNAKEMAKE)
-	@$(BIN)/lmperf report
+	@$(BIN)/lmperf report --if-nothing-is-due; code=$$?; \
+	  if [ $$code -eq 3 ]; then $(SNAKEMAKE); else exit $$code; fi
 
 site: $(READY) ## build the static site of all evidence in report/ in site/
 	@$(BIN)/lmperf site
@@ -55,8 +55,8 @@ selftest: $(READY) ## measure wrong, fake and harmful implementations: is each o
 	$(BIN)/lmperf selftest
 
 quick: $(READY) ## measure the cells of the write-up's own tables only, in minutes, and write it
-	LMPERF_NO_SUMMARY=1 $(SNAKEMAKE) --config preset=quick
-	@$(BIN)/lmperf --config preset=quick report
+	@$(BIN)/lmperf --config preset=quick report --if-nothing-is-due; code=$$?; \
+	  if [ $$code -eq 3 ]; then $(SNAKEMAKE) --config preset=quick; else exit $$code; fi
 
 publish: $(READY) ## add this machine's evidence and report to Git, if it passes verify
 	@$(BIN)/lmperf publish $(if $(ANYWAY),--anyway '$(subst ','\'',$(ANYWAY))')

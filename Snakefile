@@ -43,6 +43,4 @@ onstart:
 
 
 onsuccess:
-    # After `make report`, which sets LMPERF_NO_SUMMARY, `lmperf report` prints the summary.
-    if "LMPERF_NO_SUMMARY" not in os.environ:
-        print_summary()
+    print_summary()

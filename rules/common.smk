@@ -43,10 +43,7 @@ try:
     CONFIGFILE = Path(config.get("configfile", "config/config.yaml"))
     project = Project(load_config(CONFIGFILE, GIVEN))
     HERE, REPORT, PLANS = project.machine.slug, project.config.report, project.plans
-    # Job -> what it measures, for those that have something to do.
-    DUE_JOBS = {stem: plan.summary for stem, plan in PLANS.items() if plan.is_due}
-    if project.repeats_rows and project.repeats.is_due:
-        DUE_JOBS["repeatability"] = project.repeats.summary
+    DUE_JOBS = project.due_jobs
     MACHINES = [*(one for one in project.machines_with_evidence() if one != HERE), HERE]
     written.require_free_paths(project)
     # None stands for the overview, report/report.md.

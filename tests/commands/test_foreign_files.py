@@ -24,7 +24,7 @@ from lmperf.selftest.run import line_of
 pytestmark = pytest.mark.machine
 
 ROOT = Path(__file__).parents[2]
-Page = namedtuple("Page", "text svgs")
+Page = namedtuple("Page", "text svgs numbers", defaults=[()])
 FOREIGN = {
     "report/writeup.md": "a write-up",
     "report/figures/own.svg": "<svg/>",
@@ -91,7 +91,7 @@ def short(repository, monkeypatch):
     """The repository, whose reports have two pages with a line each."""
     pages = {"report": Page("Every table: [Method](method.md)", {"figures/a.svg": "<svg/>"})}
     pages["method"] = Page("# Method", {})
-    monkeypatch.setattr(report, "pages_of", lambda evidence, own: pages)
+    monkeypatch.setattr(report, "pages_of", lambda evidence, own, due: pages)
     overview = {"report.md": "Every table: [Method](here/method.md)"}
     monkeypatch.setattr(report, "files_of_overview", lambda project: overview)
     return repository

@@ -2,34 +2,59 @@
 
 from __future__ import annotations
 
+import time
+
 import click
 
-from lmperf.commands.options import force_option, of_project, say_misnamed, say_replaced
+from lmperf.commands.options import force_option, of_project, say, say_misnamed, say_replaced
 from lmperf.config import slug
+from lmperf.errors import UserError
 from lmperf.evidence.project import Project
+
+SOMETHING_IS_DUE = 3  # exit code of --if-nothing-is-due
 
 
 @click.command(short_help="Render the write-up of measured evidence.")
 @click.argument("machine", required=False, type=slug)
+@click.option("--page", metavar="NAME", help="Only this page, such as lrpe; report: the first.")
+@click.option("--watch", is_flag=True, help="Render again whenever a template is saved.")
+@click.option("--if-nothing-is-due", is_flag=True, hidden=True)  # for `make report`
 @force_option
 @of_project
-def report(project: Project, machine: str | None, force: bool):
+def report(
+    project: Project,
+    machine: str | None,
+    page: str | None,
+    watch: bool,
+    if_nothing_is_due: bool,
+    force: bool,
+) -> int:
     """Render the write-up of MACHINE from its evidence; without MACHINE, render report/report.md
     for this machine, and the pages that it links to.
+
+    Only pages are rendered whose templates have changed; after a change of evidence or code, and
+    with --force, all are. With --page or --watch only pages of MACHINE, by default this machine.
 
     Rendering never waits for a measurement. It replaces and removes only files that lmperf wrote,
     which .lmperf-files beside them lists.
 
     \b
-    Example:
+    Examples:
       lmperf report nvidia-h200
+      lmperf report nvidia-h200 --page lrpe --watch
     """
+    if if_nothing_is_due and (project.due_jobs or not _is_current(project)):
+        return SOMETHING_IS_DUE
+    if page is not None or watch:
+        _render_pages(project, machine or project.machine.slug, page, watch, force)
+        return 0
     render(project, machine, force)
     say_where(project, machine)
+    return 0
 
 
 def render(project: Project, machine: str | None, force: bool = False) -> None:
-    """Render the write-up of a machine, or the overview, and note that it is current.
+    """Render the write-up of a machine, or the overview, as far as it is out of date.
 
     The overview links to the pages of this machine and to the write-ups of the others: those of
     this machine that are out of date, and those of others that are missing, are rendered as well.
@@ -37,9 +62,63 @@ def render(project: Project, machine: str | None, force: bool = False) -> None:
     from lmperf.reporting import report, written
 
     machines = [machine] if machine is not None else [*_out_of_date(project), None]
-    say_replaced(report.render(project, machines, force))
-    for one in machines:
+    due = {one: None if force else written.due_pages(project, one) for one in machines}
+    machines = [one for one in machines if due[one] != set()]
+    say_replaced(report.render(project, machines, force, due))
+    for one in due:
         written.record(project, one)
+        written.target(project, one).touch()  # so that Snakemake knows that nothing is due
+
+
+def _render_pages(
+    project: Project, machine: str, page: str | None, watch: bool, force: bool
+) -> None:
+    """Render a page of a machine, or those whose templates have changed; `watch`: again and again.
+
+    Raises:
+        UserError: the machine has no such page.
+    """
+    from lmperf.reporting import report, written
+    from lmperf.reporting.pages import REPORT, page_names
+
+    evidence = report.evidence_of(project, machine)
+    known = [REPORT, *page_names(project.own_templates, evidence)]
+    if page is not None and page not in known:
+        raise UserError(f"unknown page {page}; {machine} has {', '.join(known)}")
+
+    def render_due(due: set[str] | None) -> None:
+        began, evidence.made = time.monotonic(), _without_pages(evidence.made)
+        read = lambda *_: evidence  # noqa: E731
+        say_replaced(report.render(project, [machine], force, {machine: due}, read))
+        written.record(project, machine, page)
+        names = known if due is None else [name for name in known if name in due]
+        folder = written.target(project, machine).parent
+        print(
+            f"{folder}: {', '.join(names) or 'nothing'} in {time.monotonic() - began:.1f} s",
+            flush=True,
+        )
+
+    render_due({page} if page is not None else written.due_pages(project, machine))
+    for due in written.edits(project) if watch else ():
+        wanted = due.intersection(known if page is None else [page])
+        try:
+            if wanted:
+                render_due(wanted)
+        except UserError as error:
+            say(str(error))
+
+
+def _without_pages(made: dict) -> dict:
+    """What was made of evidence, without what its pages have said."""
+    return {key: of for key, of in made.items() if "named" not in key and key != "numbers"}
+
+
+def _is_current(project: Project) -> bool:
+    """Whether the write-up of this machine, and the overview, are there and up to date."""
+    from lmperf.reporting.written import is_current, target
+
+    machines = [*filter(project.is_here, project.machines_with_evidence()), None]
+    return all(target(project, one).exists() and is_current(project, one) for one in machines)
 
 
 def _out_of_date(project: Project) -> list[str]:

@@ -125,6 +125,14 @@ class Project:
         is_full = self.config.benchmarks == "all" and not self.is_quick
         return is_full and self.repeats.is_possible
 
+    @cached_property
+    def due_jobs(self) -> dict[str, str]:
+        """Stem -> what it measures, for each benchmark that has something to measure, and R1."""
+        found = {stem: plan.summary for stem, plan in self.plans.items() if plan.is_due}
+        if self.repeats_rows and self.repeats.is_due:
+            found["repeatability"] = self.repeats.summary
+        return found
+
     def plan(self, stem: str) -> Plan:
         """The plan (what is fresh and what to measure) of a benchmark with all implementations.
 

@@ -8,15 +8,24 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from jinja2 import Environment, TemplateNotFound, nodes
 
+from lmperf.benchmarks import stems
 from lmperf.errors import UserError, meant
+from lmperf.evidence.store import file_digest
+from lmperf.evidence.syntax import digest
 from lmperf.workflow import TEMPLATES
 
 SUFFIX = ".md.j2"
+GENERIC = "generic"  # the template of a benchmark that has none
+# What a template extends, includes, imports or quotes, and the texts in it.
+_USED = re.compile(r"\{%-?\s*(?:extends|include|import|from)\b(.*?)%\}", re.DOTALL)
+_QUOTED = re.compile(r"\bsaid\(\s*[\"']([\w-]+)[\"']")
+_TEXT = re.compile(r"[\"']([^\"']*)[\"']")
+_QUESTION = re.compile(r"block question\b.*?endblock", re.DOTALL)
 # What a template that extends another one may have outside of blocks: it writes no text.
 _SILENT = (
     *(nodes.Extends, nodes.Block, nodes.Macro, nodes.Assign, nodes.AssignBlock),
@@ -32,6 +41,41 @@ def pages_in(folder: Path) -> list[str]:
     """
     paths = folder.glob(f"*{SUFFIX}")
     return sorted(one.name.removesuffix(SUFFIX) for one in paths if not one.name.startswith("."))
+
+
+def template_digests(own: Path | None) -> dict[str, str]:
+    """Name of each page -> digest of the templates that it is made from, ours or the user's.
+
+    The first page also names the titles of all others.
+    """
+    folders = [*([own] if own else []), TEMPLATES]
+    paths = [(folder, path) for folder in folders[::-1] for path in sorted(folder.rglob("*.j2"))]
+    every = {str(path.relative_to(folder)): path for folder, path in paths}
+    every |= {f"lmperf/{name}": TEMPLATES / name for name in every if (TEMPLATES / name).is_file()}
+    texts = {
+        name: path.read_text(encoding="utf-8-sig", errors="replace") for name, path in every.items()
+    }
+    used = {name: _used_in(text, every) for name, text in texts.items()}
+    files = {name: file_digest(path) for name, path in every.items()}
+    questions = [_QUESTION.findall(text) for text in texts.values()]
+    found = {}
+    for page in sorted({*stems(), *(name for folder in folders for name in pages_in(folder))}):
+        reached, waiting = set(), [page + SUFFIX if page + SUFFIX in every else GENERIC + SUFFIX]
+        while waiting:
+            reached.add(name := waiting.pop())
+            waiting += used[name] - reached
+        more = questions if page == "report" else []
+        found[page] = digest(repr([sorted((name, files[name]) for name in reached), more]))
+    return found
+
+
+def _used_in(text: str, every: Collection[str]) -> set[str]:
+    """The templates that a text names; all, if it computes a name."""
+    names = [_TEXT.findall(tag) for tag in _USED.findall(text)]
+    if not all(names) or not {name for of in names for name in of}.issubset(every):
+        return {*every}
+    quoted = {name + SUFFIX for name in _QUOTED.findall(text)}
+    return quoted.intersection(every).union(*names)
 
 
 def check(templates: Environment, own: Path) -> None:

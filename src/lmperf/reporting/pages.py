@@ -7,15 +7,16 @@ another one has a page with all its rows.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 from lmperf.benchmarks import in_order, load, stems
 from lmperf.reporting.evidence import Evidence
-from lmperf.reporting.own import pages_in
-from lmperf.reporting.render import GENERIC, Page, question, stems_of
+from lmperf.reporting.own import GENERIC, pages_in
+from lmperf.reporting.render import FIRST, Page, question, stems_of
 from lmperf.workflow import TEMPLATES
 
-REPORT = "report"
+REPORT = FIRST
 # Templates that are no page of a machine, or another one's frame.
 FRAMES = ("page", GENERIC, REPORT, "machines", "unmeasured")
 # Pages that are not of one benchmark, in the order of the links below the write-up.
@@ -23,15 +24,20 @@ FURTHER = ("questions", "method", "published", "history", "selftest")
 
 
 def pages_of(
-    evidence: Evidence, own: Path | None = None, form: str = "markdown"
+    evidence: Evidence,
+    own: Path | None = None,
+    form: str = "markdown",
+    due: Collection[str] | None = None,
 ) -> dict[str, Page]:
     """Name -> page, rendered, for the write-up of a machine and each of its other pages.
 
-    own: folder of the user's templates. form: `markdown` or `html`.
+    own: folder of the user's templates. form: `markdown` or `html`. due: only these pages.
     """
     titles = titles_of(own, evidence)
     made = {}
     for name in (REPORT, *titles):
+        if due is not None and name not in due:
+            continue
         made[name] = Page(name, evidence, form, own)
         made[name].render(pages=titles)
     return made

@@ -48,7 +48,7 @@ from lmperf.errors import UserError, kept, meant, message_of, trace_of
 from lmperf.reporting import figures, foreign, formats, measured, numbers, sentences, tables
 from lmperf.reporting.evidence import Evidence, some
 from lmperf.reporting.html import to_html
-from lmperf.reporting.own import SUFFIX, check
+from lmperf.reporting.own import GENERIC, SUFFIX, check
 from lmperf.reporting.published import figure
 from lmperf.reporting.results import Table
 from lmperf.reporting.rows import Rows
@@ -57,7 +57,6 @@ from lmperf.reporting.words import FILTERS, NotMeasured
 from lmperf.workflow import TEMPLATES
 
 FIRST = "report"  # the template of the first page
-GENERIC = "generic"  # the template of a benchmark that has none
 COLUMNS = (
     *("number", "memory", "known", "time", "rate", "over", "over_base", "mean", "text", "status"),
     *("beside", "across"),

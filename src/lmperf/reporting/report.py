@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from lmperf.errors import UserError
 from lmperf.evidence.project import Project
@@ -14,12 +16,13 @@ from lmperf.reporting import numbers
 from lmperf.reporting.evidence import Evidence, traces_in
 from lmperf.reporting.files import replace_files
 from lmperf.reporting.foreign import plain
-from lmperf.reporting.pages import REPORT, pages_of, titles_of
+from lmperf.reporting.pages import REPORT, page_names, pages_of, titles_of
 from lmperf.reporting.render import Page
 from lmperf.reporting.selftest import read_selftest
 from lmperf.reporting.site import Site
 
 WRITE_UP = f"{REPORT}.md"
+FIGURE = re.compile(r'"(figures/[^"]+\.svg)"')  # as `render.Page` writes it
 
 
 def evidence_of(project: Project, machine: str) -> Evidence:
@@ -68,15 +71,38 @@ def _require_whole(project: Project, evidence: Evidence) -> None:
         raise UserError(f"{gone[0]}{more}; {kept}")
 
 
-def files_of_machine(evidence: Evidence, own: Path | None) -> dict[str, str]:
-    """File name -> text of all files in `report/<machine>`."""
+def files_of_machine(
+    evidence: Evidence, own: Path | None, due: Collection[str] | None = None, folder: Path = Path()
+) -> dict[str, str]:
+    """File name -> text of all files in `report/<machine>`.
+
+    due: the pages to render; None: all. The others keep what they have in `folder`.
+    """
+    names = (REPORT, *page_names(own, evidence))
+    kept = {name: _kept(folder, name) for name in names if due is not None and name not in due}
+    known = numbers.read_csv(_text(folder / numbers.FILE)) if kept else []
+    made = pages_of(evidence, own, due={name for name in names if not kept.get(name)})
     files: dict[str, str] = {}
     found: list[numbers.Entry] = []
-    for name, page in pages_of(evidence, own).items():
-        files[f"{name}.md"] = page.text
-        files |= page.svgs
-        found += page.numbers
+    for name in names:
+        if name in made:
+            files |= {f"{name}.md": made[name].text, **made[name].svgs}
+            found += made[name].numbers
+        elif name in kept:
+            files |= kept[name]
+            found += [one for one in known if one.page == name]
     return files | {numbers.FILE: numbers.to_csv(found)}
+
+
+def _kept(folder: Path, page: str) -> dict[str, str]:
+    """The files of a page that is there; none if one of them is missing."""
+    text = _text(folder / f"{page}.md")
+    files = {name: _text(folder / name) for name in FIGURE.findall(text)}
+    return {f"{page}.md": text, **files} if text and all(files.values()) else {}
+
+
+def _text(path: Path) -> str:
+    return path.read_bytes().decode() if path.is_file() else ""
 
 
 def files_of_overview(project: Project) -> dict[str, str]:
@@ -109,20 +135,27 @@ def site_of(project: Project) -> Site:
     return Site(found, project.report_directory, project.own_templates)
 
 
-def render(project: Project, machines: Sequence[str | None], force: bool = False) -> list[Path]:
+def render(
+    project: Project,
+    machines: Sequence[str | None],
+    force: bool = False,
+    due: Mapping[str | None, Collection[str] | None] = MappingProxyType({}),
+    read: Callable[[Project, str], Evidence] = evidence_of,
+) -> list[Path]:
     """Write the write-ups of machines, with their pages and figures; None: the overview.
 
-    Arguments and errors as for `replace_files`.
+    due: machine -> the pages to render; by default all. read: what has the evidence of a machine.
+    Further arguments and errors as for `replace_files`.
     """
     folders = {}
     for machine in machines:
         if machine is None:
             folders[project.report_directory] = files_of_overview(project)
             continue
-        evidence = evidence_of(project, machine)
+        evidence, folder = read(project, machine), project.report_directory / machine
         _require_whole(project, evidence)
-        files = files_of_machine(evidence, project.own_templates)
-        folders[project.report_directory / machine] = files
+        pages = due.get(machine)
+        folders[folder] = files_of_machine(evidence, project.own_templates, pages, folder)
     return replace_files(folders, remedy(machines), force)
 
 

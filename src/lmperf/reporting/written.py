@@ -1,8 +1,9 @@
 """Whether a write-up is up to date with its evidence and the code that renders it.
 
-Rendering writes a record to `.lmperf/written/`: a digest of evidence, code, templates and
-configuration, and of the resulting files. While it matches, the write-up is not rendered again.
-Without `.lmperf/` the write-up is rendered once more than necessary.
+Rendering writes a record to `.lmperf/written/`: digests of evidence, code and configuration, of the
+resulting files, and of the templates of each page. While it matches, the write-up is not rendered
+again; if only templates differ, only their pages are. Without `.lmperf/` the write-up is rendered
+once more than necessary.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import lmperf
@@ -29,11 +31,13 @@ from lmperf.evidence.store import (
 from lmperf.evidence.syntax import digest
 from lmperf.reporting.files import LIST, listed, names_in, require_free
 from lmperf.reporting.numbers import FILE as NUMBERS
+from lmperf.reporting.own import template_digests
+from lmperf.reporting.pages import REPORT
 from lmperf.reporting.report import evidence_of, files_of_machine, remedy
 from lmperf.reporting.selftest import SELFTEST
-from lmperf.workflow import TEMPLATES
 
 RECORDS = Path(".lmperf/written")
+OVERVIEW = {REPORT, "machines", "unmeasured"}
 PACKAGE = Path(lmperf.__file__).parent
 
 
@@ -77,19 +81,50 @@ def leads(project: Project, machine: str) -> list[str]:
 
 def is_current(project: Project, machine: str | None) -> bool:
     """Whether the write-up is up to date: rendering it again would write the same files."""
-    try:
-        return _record_of(project, machine).read_text(encoding="utf-8") == _state(project, machine)
-    except (OSError, UnicodeError):
-        return False
+    return due_pages(project, machine) == set()
 
 
-def record(project: Project, machine: str | None) -> None:
+def due_pages(project: Project, machine: str | None) -> set[str] | None:
+    """The pages whose templates have changed; None: all, since evidence, code or files have."""
+    known, now = _recorded(project, machine), _state(project, machine)
+    if any(known.get(name) != now[name] for name in ("inputs", "files")):
+        return None
+    then = known.get("templates", {})
+    return {page for page, of in now["templates"].items() if then.get(page) != of}
+
+
+def edits(project: Project, every_s: float = 0.2) -> Iterator[set[str]]:
+    """Wait for templates to be saved; yield the pages that are made from them, for ever."""
+    known = template_digests(project.own_templates)
+    while True:
+        time.sleep(every_s)
+        now = template_digests(project.own_templates)
+        if changed := {page for page, of in now.items() if known.get(page) != of}:
+            yield changed
+        known = now
+
+
+def record(project: Project, machine: str | None, only: str | None = None) -> None:
     """Record that the write-up was just rendered from the current evidence.
 
-    If the record cannot be written, the write-up is rendered again next time.
+    only: the only page that was. If the record cannot be written, the write-up is rendered again
+    next time.
     """
+    then, now = _recorded(project, machine), _state(project, machine)
+    if only is not None:
+        if then.get("inputs") != now["inputs"]:
+            return
+        now["templates"] = then["templates"] | {only: now["templates"][only]}
     with contextlib.suppress(OSError):
-        write_atomically(_record_of(project, machine), _state(project, machine).encode())
+        write_atomically(_record_of(project, machine), json.dumps(now).encode())
+
+
+def _recorded(project: Project, machine: str | None) -> dict:
+    """The record of the last rendering; empty if there is none that can be read."""
+    with contextlib.suppress(OSError, ValueError):
+        found = json.loads(_record_of(project, machine).read_text(encoding="utf-8"))
+        return found if isinstance(found, dict) else {}
+    return {}
 
 
 def edited(project: Project, machine: str) -> list[str]:
@@ -141,30 +176,41 @@ def _record_of(project: Project, machine: str | None) -> Path:
     return project.root / RECORDS / target(project, machine).relative_to(project.report_directory)
 
 
-def _state(project: Project, machine: str | None) -> str:
+def _state(project: Project, machine: str | None) -> dict:
+    """Digests of what a write-up is made from, of its files, and of the templates of its pages."""
     here = [project.machine.slug, project.machine.environment, project.can_measure]
     here.append(project.config.peer_versions())
-    files = [*_sources(project), *pages(project, machine), *drawn(project, machine)]
-    files += _listed(project, machine, NUMBERS)
-    known = [
-        [str(path.relative_to(project.root)), file_digest(path)] for path in files if path.is_file()
+    made = [*pages(project, machine), *drawn(project, machine)]
+    made += _listed(project, machine, NUMBERS)
+    templates = template_digests(project.own_templates)
+    # The overview has the first page and that of all machines, a machine all but these.
+    kept = OVERVIEW if machine is None else {*templates} - (OVERVIEW - {REPORT})
+    return {
+        "inputs": digest(
+            json.dumps([_code_key(project), here, _digests(project, _sources(project))])
+        ),
+        "files": digest(json.dumps(_digests(project, made))),
+        "templates": {page: of for page, of in templates.items() if page in kept},
+    }
+
+
+def _digests(project: Project, paths: Iterable[Path]) -> list[list[str]]:
+    return [
+        [str(one.relative_to(project.root)), file_digest(one)] for one in paths if one.is_file()
     ]
-    return digest(json.dumps([rendering_key(project), here, known]))
 
 
-def rendering_key(project: Project) -> str:
-    """Digest of code, templates, published figures and configuration.
+def _code_key(project: Project) -> str:
+    """Digest of code, published figures and configuration.
 
     All code of the package counts: a report names stale rows, and any module can make a row stale.
     Rendering again after a changed comment costs less than parsing every module each time. Keys of
     the configuration that only choose what is measured again do not count.
     """
-    folders = (PACKAGE, "*.py"), (PACKAGE, "*.csv"), (TEMPLATES, "*.j2")
-    folders += ((project.root / "templates", "*.j2"),)
     parts = [
-        [str(path.relative_to(folder)), file_digest(path)]
-        for folder, files in folders
-        for path in sorted(folder.rglob(files))
+        [str(path.relative_to(PACKAGE)), file_digest(path)]
+        for files in ("*.py", "*.csv")
+        for path in sorted(PACKAGE.rglob(files))
         if path.is_file()
     ]
     config = project.config.model_dump_json(exclude={"retry_failed"})
