@@ -34,8 +34,9 @@ def copy(tmp_path):
 
 
 def texts(directory):
-    """Relative path -> text of the Markdown files and SVG figures in a folder."""
+    """Relative path -> text of the pages, SVG figures and printed numbers in a folder."""
     paths = [*directory.glob("*.md"), *directory.glob("figures/*.svg")]
+    paths += directory.glob("numbers.csv")
     return {str(path.relative_to(directory)): path.read_text() for path in paths}
 
 

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import fields
 
 import pytest
 from made_up import timed
@@ -10,6 +11,7 @@ from repository import commit, git
 from lmperf.benchmarks import load
 from lmperf.evidence.repeatability import repeated
 from lmperf.evidence.store import Evidence
+from lmperf.reporting.numbers import Entry
 
 IDENTITY = ("batch", "seq_len", "d_head", "dtype", "causal", "implementation", "phase")
 
@@ -101,3 +103,23 @@ def test_committed_evidence_is_compared(folder, lmperf):
     write(folder / "report/h200", 1.1, 1)
     code, out, _ = lmperf("diff", "h200@HEAD", "h200")
     assert code == 1 and "h200@HEAD -> h200: 20 rows compared" in out
+
+
+def test_moved_numbers_of_two_commits_are_listed(lmperf, folder):
+    def write_number(value):
+        heads = [one.name for one in fields(Entry)]
+        line = f"report,sentence,It takes {value} ms.,{value},{value},,,ms,,key"
+        path = folder / "report/here/numbers.csv"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(",".join(heads) + f"\n{line}\n")
+
+    git(folder, "init", "-q")
+    write_number(35)
+    commit(folder)
+    write_number(36)
+    code, out, _ = lmperf("diff", "--numbers", "here@HEAD", "here")
+    assert code == 0 and out == "report: 35 -> 36: It takes 36 ms.\n"
+    assert lmperf("diff", "--numbers", "here", "here")[1] == "no printed number has moved\n"
+    (folder / "report/here/numbers.csv").write_text("a,b\n")
+    code, _, said = lmperf("diff", "--numbers", "here@HEAD", "here")
+    assert code == 2 and "here has no numbers.csv that can be read" in said

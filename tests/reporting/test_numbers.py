@@ -116,3 +116,12 @@ def test_known_numbers_are_numbers():
     assert (one - other, one == 3.0, f"{one:.1f}", hash(other)) == (1.0, True, "3.0", 2)
     assert keys_of(one * other) == ("a", "b") and keys_of(1 / -one) == ("a",)
     assert known(True, ["a"]) is True and known("x", ["a"]) == "x"
+
+
+def test_numbers_of_one_sentence_are_compared(said):
+    old = said(f"A step takes {{{{ {FLOAT32}.ms | sig }}}} ms.\nGone: {{{{ 1 }}}}.").numbers
+    new = said(f"A step takes {{{{ ({FLOAT32}.ms / 2) | sig(2) }}}} ms.").numbers
+    found = numbers.changes(old, new)
+    assert found[0] == "mine: 100 -> 50: A step takes 50 ms."
+    assert found[1:] == ["in other sentences or cells: 1 numbers gone, 0 new"]
+    assert not numbers.changes(old, old)

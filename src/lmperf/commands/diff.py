@@ -52,9 +52,17 @@ def comparison_options(command: Callable) -> Callable:
 @click.argument("old")
 @click.argument("new")
 @comparison_options
+@click.option("--numbers", is_flag=True, help="Which numbers that pages print have moved.")
 @click.pass_obj
 def diff(
-    settings: Settings, old: str, new: str, only, benchmarks, at_least: float, format: str
+    settings: Settings,
+    old: str,
+    new: str,
+    only,
+    benchmarks,
+    at_least: float,
+    format: str,
+    numbers: bool,
 ) -> int:
     """Show what changed from OLD to NEW, row by row, worst first. Each of them is MACHINE,
     MACHINE@REV (its evidence in a Git revision), or a directory with the evidence of a machine.
@@ -64,9 +72,14 @@ def diff(
       lmperf diff nvidia-h200@HEAD nvidia-h200
     """
     from lmperf.reporting.comparing import compare
-    from lmperf.reporting.results_of import read_result
+    from lmperf.reporting.numbers import changes
+    from lmperf.reporting.results_of import numbers_of, read_result
 
     report = Path(settings.config(needs_file=False).report)
+    if numbers:
+        moved = changes(*(numbers_of(name, report) for name in (old, new)))
+        print("\n".join(moved) if moved else "no printed number has moved")
+        return 0
     before, after = read_result(old, report), read_result(new, report)
     found = compare(before, after, at_least / 100, only, benchmarks or None)
     if not found.shares_rows:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, fields
@@ -237,3 +238,31 @@ def read_csv(text: str) -> list[Entry]:
     names = [one.name for one in fields(Entry)]
     found = csv.DictReader(io.StringIO(text))
     return [Entry(**one) for one in found] if found.fieldnames == names else []
+
+
+def changes(old: Iterable[Entry], new: Iterable[Entry]) -> list[str]:
+    """A line for each printed number that differs: the same number of the same sentence or cell.
+
+    Sentences are the same if they read the same without their digits. Numbers of sentences that
+    only one side has are counted in the last line.
+    """
+    before, after = _by_place(old), _by_place(new)
+    found = [
+        f"{one.page}: {before[place].number} -> {one.number}: {one.where}"
+        for place, one in after.items()
+        if place in before and before[place].number != one.number
+    ]
+    gone, added = len(before.keys() - after.keys()), len(after.keys() - before.keys())
+    more = f"in other sentences or cells: {gone:,} numbers gone, {added:,} new"
+    return [*found, more] if gone or added else found
+
+
+def _by_place(found: Iterable[Entry]) -> dict[tuple, Entry]:
+    """Page, kind, words around a number, and how many such numbers come before -> number."""
+    counts, places = Counter[tuple](), {}
+    for one in found:
+        words = one.where if one.kind == "table" else re.sub(r"[\d.,]*\d", "#", one.where)
+        place = (one.page, one.kind, words)
+        places[*place, counts[place]] = one
+        counts[place] += 1
+    return places

@@ -11,7 +11,7 @@ import io
 import tarfile
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from lmperf.errors import UserError
 from lmperf.evidence import repeatability
 from lmperf.evidence.machine import FILE, git, read_facts
 from lmperf.evidence.store import EVIDENCE, read
-from lmperf.reporting import foreign
+from lmperf.reporting import foreign, numbers
 from lmperf.reporting.evidence import Evidence
 
 
@@ -40,6 +40,20 @@ def read_result(name: str, report: Path = Path("report")) -> Evidence:
         if not evidence.raw:
             raise UserError(f"{name}: no evidence: there is no {folder / EVIDENCE}/*.csv")
     return evidence
+
+
+def numbers_of(name: str, report: Path = Path("report")) -> list[numbers.Entry]:
+    """The numbers that the pages of this result print.
+
+    Raises:
+        UserError: there is no such result, or it has no list of them.
+    """
+    with folder_of(name, report, numbers.FILE) as folder:
+        path = folder / numbers.FILE
+        found = numbers.read_csv(path.read_text(encoding="utf-8")) if path.is_file() else []
+    if not found:
+        raise UserError(f"{name} has no {numbers.FILE} that can be read; run lmperf report there")
+    return found
 
 
 def evidence_in(folder: Path, name: str) -> Evidence:
@@ -76,8 +90,10 @@ def unreadable(evidence: Evidence, stem: str) -> str:
 
 
 @contextlib.contextmanager
-def folder_of(name: str, report: Path) -> Iterator[Path]:
-    """Yield the folder of a result; that of a Git revision is temporary.
+def folder_of(name: str, report: Path, *wanted: str) -> Iterator[Path]:
+    """Yield the folder of a result; that of a Git revision is temporary, and has what is wanted.
+
+    wanted: names below the folder; by default the evidence.
 
     Raises:
         UserError: there is no such result.
@@ -87,7 +103,8 @@ def folder_of(name: str, report: Path) -> Iterator[Path]:
         yield Path(name)
     elif at:
         with tempfile.TemporaryDirectory() as temporary:
-            _extract(report.parent, revision, f"{report.name}/{machine}", Path(temporary))
+            path = f"{report.name}/{machine}"
+            _extract(report.parent, revision, path, Path(temporary), wanted or (EVIDENCE, FILE))
             yield Path(temporary) / report.name / machine
     elif (report / name).is_dir():
         yield report / name
@@ -95,11 +112,11 @@ def folder_of(name: str, report: Path) -> Iterator[Path]:
         raise UserError(f"{name} is neither a directory nor a machine with evidence in {report}")
 
 
-def _extract(root: Path, revision: str, path: str, into: Path) -> None:
-    """Write the evidence below a path as it was committed at a revision."""
+def _extract(root: Path, revision: str, path: str, into: Path, names: Sequence[str]) -> None:
+    """Write files below a path as they were committed at a revision."""
     if not revision or revision.startswith("-"):
         raise UserError(f"{path}@{revision}: {revision or 'nothing'!r} is not a revision")
-    wanted = (f"{path}/{EVIDENCE}", f"{path}/{FILE}")
+    wanted = [f"{path}/{name}" for name in names]
     try:
         content = git(root, "archive", "--format=tar", revision, "--", *wanted)
     except UserError as error:
