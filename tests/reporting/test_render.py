@@ -40,14 +40,6 @@ def test_finding_stands_while_its_rows_exist(said):
     assert said(text.replace("ROWS", f'{STEPS}.where(dtype="tf32")')).strip() == ""
 
 
-def test_text_stands_only_while_its_condition_holds(said):
-    gain = f'{STEPS}.where(dtype="autocast_bfloat16").over(dtype="float32")'
-    text = "{% call note() %}{% set gain = GAIN %}{{ holds(gain COND) }}{{ gain }}{% endcall %}"
-    text = text.replace("GAIN", gain)
-    assert said(text.replace("COND", "> 2")) == "> **Author's note.** 2.50x\n"
-    assert said(text.replace("COND", "> 3")).strip() == ""
-
-
 def test_tables_have_a_heading_and_a_command(said):
     text = '{{ table("T1. Steps", rows("end_to_end"), "dtype", [time("eager")]) }}'
     shown = said(f"\ufeff{text}")  # some editors begin a file with a byte order mark

@@ -107,7 +107,7 @@ def load_templates(own: Path | None = None) -> Templates:
     )
     env.filters |= {**FILTERS, "mean": tables.mean, "code": foreign.code, "link": foreign.link}
     sentences.prepare(env)
-    env.filters |= {"paragraph": paragraph, "table": written_table}
+    env.filters["table"] = written_table
     env.globals |= {name: getattr(tables, name) for name in COLUMNS}
     if own:
         try:
@@ -157,7 +157,7 @@ class Page:
         """
         templates, is_benchmark = load_templates(self.own), self.name in stems()
         plain = Section(self.evidence)
-        own = ("table", "ready", "every_row", "finding", "part", "note", "holds", "rows", "reasons")
+        own = ("table", "ready", "every_row", "finding", "note", "rows", "reasons")
         values = {name: getattr(self, name) for name in own} | {
             "said": self.quoted,
             "evidence": self.evidence,
@@ -179,7 +179,7 @@ class Page:
         try:
             names = [self.name, *([GENERIC] if is_benchmark else [])]
             template = templates.select_template([name + SUFFIX for name in names])
-            text = self._plainly(lambda: template.render(values | further), raising=False)
+            text = template.render(values | further)
             self.evidence.made["named", self.name, self.own] = self.named
             text = sentences.finished(text)
             self.numbers = [*numbers.entries(self.name, text)]
@@ -207,7 +207,7 @@ class Page:
         lines, split: names of axes, separated by blanks. more: see `tables.made`; `caller`: a note.
         """
         if caller := more.pop("caller", None):
-            more["note"] = self._text(caller)
+            more["note"] = sentences.said(caller())
         found = re.match(r"([A-Z]\d+)\. ", title)
         id_ = found[1] if found else ""
         frame = rows.frame
@@ -245,7 +245,7 @@ class Page:
                 args = [one.drawn if isinstance(one, Rows) else one for one in args]
                 return self._figure(getattr(figures, kind)(title, *args, **options), name)
             except NotMeasured:
-                return sentences.MISSING if not sentences.raising.get() else ""
+                return sentences.MISSING
 
         return draw
 
@@ -273,19 +273,13 @@ class Page:
 
     def finding(self, name: str = "", caller=None) -> str:
         """Sentences as an item of a list."""
-        text = self._text(caller)
+        text = sentences.said(caller())
         if not text:
             return ""
         self.said.append(numbers.bare(text))
         if name:
             self.named[name] = text
         return f"- {text}\n"
-
-    def _text(self, caller) -> str:
-        """The sentences of a block on one line; a block of the old form is all of them or none."""
-        if sentences.is_of_old_form(caller):
-            return " ".join(self.part(caller).split())
-        return sentences.said(self._plainly(caller, raising=False))
 
     def quoted(self, page: str, *names: str) -> str:
         """What the findings with these names on another page of lmperf say.
@@ -302,30 +296,8 @@ class Page:
 
     def note(self, caller=None) -> str:
         """A note of the author."""
-        text = self._text(caller)
+        text = sentences.said(caller())
         return f"> **Author's note.** {text}\n" if text else ""
-
-    def part(self, caller=None) -> str:
-        """Text that is left out if rows that it names are missing, or if it does not hold."""
-        try:
-            return self._plainly(caller, raising=True)
-        except NotMeasured:
-            return ""
-
-    @staticmethod
-    def _plainly(caller, raising: bool) -> str:
-        """The text of a block, in which a missing value raises NotMeasured or prints its mark."""
-        token = sentences.raising.set(raising)
-        try:
-            return caller()
-        finally:
-            sentences.raising.reset(token)
-
-    def holds(self, condition: bool) -> str:
-        """Leave out the sentence or part around it unless a condition is true."""
-        if not condition:
-            raise NotMeasured("its condition is false")
-        return ""
 
     def reasons(self, *stems: str) -> list[dict]:
         """Why rows of these benchmarks have no result, with the number of rows."""
@@ -372,11 +344,6 @@ def written_table(context: Context, text: str, rows: Rows, **more) -> str:
     return f"{sentences.tried(made, rows)}\n"
 
 
-def paragraph(text: str) -> str:
-    """Sentences on one line."""
-    return sentences.said(text) + "\n"
-
-
 def _located(error: Exception) -> UserError:
     """The error as one line with the innermost template's file and line."""
     message = " ".join(message_of(error).split())
@@ -390,8 +357,6 @@ def _located(error: Exception) -> UserError:
         raise error
     if isinstance(error, KeyError):
         message = f"there is no {message}"
-    if isinstance(error, NotMeasured):
-        message = f"{message}; put it into {{% call part() %}}, which leaves it out"
-    elif not isinstance(error, UserError | TemplateError | KeyError):
+    if not isinstance(error, UserError | TemplateError | KeyError):
         message = f"{type(error).__name__}: {message}{kept(trace_of(error))}"
     return UserError(f"{found[-1].filename}:{found[-1].lineno}: {message}")

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from contextvars import ContextVar
 from functools import partial, wraps
 
 import pandas as pd
@@ -40,8 +39,6 @@ HEADING = re.compile(r"(#+) ")
 ITEM = re.compile(r"\s*(?:-|\d+\.) ")
 VERBATIM = re.compile(r"[|<>]|!\[")  # tables, HTML, quotations, images: lines of their own
 FIELD = re.compile(r"\{([\w.]+)(?::(\w+))?\}")
-# Whether a missing value raises NotMeasured, as a template with `part` or `holds` expects.
-raising: ContextVar[bool] = ContextVar("raising", default=False)
 
 
 class Missing:
@@ -100,8 +97,6 @@ def tried(make: Callable, *args, **named):
     try:
         return make(*args, **named)
     except NotMeasured:
-        if raising.get():
-            raise
         return Missing()
 
 
@@ -157,7 +152,7 @@ def tolerant(make: Callable, of_value: bool = False) -> Callable:
 
     @wraps(make)
     def found(*args, **named):
-        if of_value and unknown(args[0]) and not raising.get():
+        if of_value and unknown(args[0]):
             return Missing()
         made = tried(make, *args, **named)
         if not of_value:
@@ -322,9 +317,3 @@ def plain(text: str) -> str:
 
 def _first_complete(clause: re.Match) -> str:
     return next((one for one in clause[1].split(OTHERWISE) if MISSING not in one), "")
-
-
-def is_of_old_form(caller: Macro) -> bool:
-    """Whether a block is of a template with `part` or `holds`: its missing values raise."""
-    with open(caller._func.__code__.co_filename, encoding="utf-8-sig") as source:
-        return bool(re.search(r"call part\b|\bholds\(", source.read()))
