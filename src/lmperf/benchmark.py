@@ -175,6 +175,7 @@ class Workload:
         check: takes the name of a phase and the result of a timed call; compares the result with
             the reference for the current inputs. May raise WrongResult.
         resident: tensors that the case needs throughout (inputs, parameters).
+        least_mib: what must be allocated at the peak of a call; a smaller peak is left out.
         compiles: whether the first calls compile or autotune.
         context: returns a context manager that is entered around every call, timed or not (for
             precision flags, for example).
@@ -187,6 +188,7 @@ class Workload:
     freshen: Callable[[int], None] | None = None
     check: Callable[[str, Any], Gate] | None = None
     resident: list[Any] = field(default_factory=list)
+    least_mib: float = 0.0
     compiles: bool = False
     context: Callable[[], Any] | None = None
     columns: dict[str, Any] = field(default_factory=dict)

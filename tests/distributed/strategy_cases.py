@@ -17,6 +17,7 @@ from lmperf.distributed.fully_sharded import FullySharded
 from lmperf.distributed.gating import Reference, Timed
 from lmperf.distributed.problem import DistributedProblem, release
 from lmperf.distributed.sharded_optimizer import ShardedOptimizer
+from lmperf.measuring.memory import state_of
 from lmperf.selftest.planted.strategies import leaves_out_a_gradient
 from lmperf.transformer.sizes import SIZES, ModelSize
 from lmperf.transformer.training import draw
@@ -273,8 +274,12 @@ def _sharded_optimizer(chunk_mb: float) -> tuple[float, int]:
             model(x).square().mean().backward()
             optimizer.step()
             scheduler.step()
-    states = [state["exp_avg"].numel() for o in ours.optimizers for state in o.state.values()]
-    return _largest_difference(plain.parameters(), mine.parameters()), sum(states)
+    # Two moments, and in chunks of parameters the pieces and the buffer are no state.
+    chunks = {chunk.flat.untyped_storage()._cdata for _, chunk in ours._chunks}
+    state = [t for t in state_of(ours) if t.untyped_storage()._cdata not in chunks and t.ndim]
+    return _largest_difference(plain.parameters(), mine.parameters()), sum(
+        tensor.numel() for tensor in state
+    ) // 2
 
 
 def _largest_difference(some, others) -> float:

@@ -15,7 +15,7 @@ def statuses(rows):
     return {name: {row["status"] for row in of} for name, of in rows.items()}
 
 
-def test_python_faults_cost_one_case_each_and_no_process(measured):
+def test_python_faults_cost_one_case_each_and_no_process(measured, said):
     names = ["doubles", "raises", "asks_for_a_pebibyte", "is_wrong", "is_not_finite"]
     names += ["is_unsupported", "is_too_large_to_check", "also_doubles", "prints_a_lot"]
     rows = measured(names, **SIZE)
@@ -41,6 +41,9 @@ def test_python_faults_cost_one_case_each_and_no_process(measured):
         assert float(row["low_ms"]) <= float(row["median_ms"]) <= float(row["high_ms"])
         assert 6 <= len(row["rounds_ms"].split(";")) <= 20
         assert row["max_error"] == row["error_out"] == 0
+        assert row["peak_mib"] > 0
+    assert not any("peak_mib" in row for row in rows["also_doubles"]), "it is impossible"
+    assert any("also_doubles is left out: only" in line for line in said)
 
 
 def test_whatever_a_call_raises_costs_one_case_and_no_process(measured, said, monkeypatch, marks):

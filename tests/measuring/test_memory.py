@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from lmperf.measuring.memory import available_host_bytes, out_of_memory, peak_memory
+from lmperf.measuring.memory import available_host_bytes, out_of_memory, peak_memory, state_of
 
 MIB = 2**20
 
@@ -9,6 +9,31 @@ MIB = 2**20
 def test_peak_memory_of_a_call_includes_temporary_tensors():
     x = torch.ones(MIB // 4)
     assert peak_memory(lambda: (x * 2) + 1, "cpu", [x]) == 3 * MIB
+
+
+class HiddenMoments(torch.optim.Optimizer):
+    """Keeps an inner optimizer for half of the parameters, and a buffer, where nobody looks."""
+
+    def __init__(self, params):
+        super().__init__(params, {})
+        (group,) = self.param_groups
+        self.parts = {"mine": [torch.optim.AdamW(group["params"][::2])]}
+        self.spare = (torch.zeros(MIB // 4),)
+
+    def step(self):
+        self.parts["mine"][0].step()
+
+
+def test_state_of_an_optimizer_within_an_optimizer_is_found():
+    weights = [torch.zeros(MIB // 4, requires_grad=True) for _ in range(2)]
+    outer = HiddenMoments(weights)
+    for weight in weights:
+        weight.grad = torch.ones_like(weight)
+    outer.step()
+    # Two moments of one weight, and the buffer; the number of steps is a tensor, too.
+    assert sum(one.nbytes for one in state_of(outer)) == 3 * MIB + 4
+    resident = [*weights, outer]
+    assert peak_memory(lambda: None, "cpu", resident) == 7 * MIB + 4
 
 
 @pytest.mark.gpu

@@ -208,6 +208,7 @@ class Toy(Timed):
             freshen=freshen,
             check=check,
             resident=[inputs],
+            least_mib=float(name == "also_doubles"),  # more than these few numbers take
         )
 
 

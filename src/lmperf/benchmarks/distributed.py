@@ -22,7 +22,10 @@ from lmperf.benchmark import (
     grid,
     numbers,
 )
+from lmperf.distributed.memory import state_bytes
 from lmperf.dtypes import MODEL_STORED_DTYPES
+from lmperf.signatures import kind_of
+from lmperf.transformer.sizes import ModelSize
 
 _ENTRY = "lmperf.distributed.strategies"
 # The courses' batch of all ranks. Eight ranks need twice as many sequences.
@@ -34,6 +37,9 @@ _BF16 = "autocast_bfloat16"
 ROUNDED_NORMS = "rounded_norms"
 # Size -> how many implementations share a group, whose models are side by side; of others one.
 _SIDE_BY_SIDE = {"tiny": 32, "0.13B": 32, "0.97B": 2}
+# Kind of a custom strategy -> the strategy of `lmperf.distributed.memory` that stores the least.
+_STORES = {"ddp": "overlapped", "sharded_optimizer": "sharded_optimizer", "fsdp": "fsdp2"}
+_MIB = 2**20
 
 
 def _strategy(
@@ -200,11 +206,19 @@ class Distributed(RankedTimed):
             gate=lambda _: gate,
             freshen=problem.freshen,
             check=lambda _, result: timed.check(result),
-            resident=[*timed.tensors, *timed.training.optimizers, problem.tokens, problem.targets],
+            resident=[*timed.tensors, timed.training.optimizer, problem.tokens, problem.targets],
+            least_mib=sum(self._state_of(case, problem.size).values()) / _MIB,
             compiles=implementation.compiles,
             context=partial(precision, dtype),
             columns={"parameters": problem.size.parameters(), "tokens": batch * context},
         )
+
+    def _state_of(self, case: Case, size: ModelSize) -> dict[str, int]:
+        """Bytes of weights, gradients and moments of a rank while it updates the weights."""
+        name = case.implementation
+        if self.implementation(name).origin != "project":
+            name = _STORES[kind_of(self.callable_of(name))]
+        return state_bytes(name, size, case.axes["ranks"])
 
     def build_of(self, name: str):
         """How to make an implementation's training, and how its blocks run.

@@ -7,11 +7,17 @@ from collections.abc import Callable, Iterable
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.utils._pytree import tree_iter
 
+from lmperf.distributed.memory import COMPONENTS
 from lmperf.distributed.problem import Build, DistributedProblem, release
 from lmperf.distributed.strategies import Training
-from lmperf.measuring.memory import CACHING_ALLOCATOR, LIVE_TENSORS, LiveTensors, peak_memory
+from lmperf.measuring.memory import (
+    CACHING_ALLOCATOR,
+    LIVE_TENSORS,
+    LiveTensors,
+    peak_memory,
+    state_of,
+)
 
 Bytes = dict[str, dict[str, int]]
 
@@ -100,20 +106,18 @@ def _moments(
 def _parts(training: Training, allocated: int) -> dict[str, int]:
     parameters = list(training.model.parameters())
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    states = [leaf for one in training.optimizers for leaf in tree_iter(dict(one.state))]
-    found = {
-        "parameters": _storages(parameters),
-        "gradients": _storages(gradients),
-        "optimizer": _storages(leaf for leaf in states if isinstance(leaf, Tensor)),
-    }
+    known = _storages(parameters), _storages(gradients)
+    states = _storages(state_of(training.optimizer)).items()
+    state = {key: size for key, size in states if not any(key in others for others in known)}
+    sizes = (sum(found.values()) for found in (*known, state))
+    found = dict(zip(COMPONENTS, sizes, strict=False))
     return {**found, "other": max(0, allocated - sum(found.values())), "total": allocated}
 
 
-def _storages(tensors: Iterable[Tensor | nn.Parameter]) -> int:
-    """Bytes of the storages of this rank's parts of tensors; each counts once."""
+def _storages(tensors: Iterable[Tensor | nn.Parameter]) -> dict[int, int]:
+    """Address -> bytes of the storages of this rank's parts of tensors."""
     local = (getattr(tensor, "_local_tensor", tensor) for tensor in tensors)
-    storages = {one.untyped_storage()._cdata: one.untyped_storage().nbytes() for one in local}
-    return sum(storages.values())
+    return {one.untyped_storage()._cdata: one.untyped_storage().nbytes() for one in local}
 
 
 def _largest(parts: dict[str, int], device: torch.device) -> dict[str, int]:

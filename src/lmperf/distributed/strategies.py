@@ -75,7 +75,6 @@ class Training:
         finish: called between the backward pass and the optimizer's step.
         weights: iterates over (name, whole weight), gathered on every rank in parts.
         gradients: likewise, averaged gradients; None: the strategy has no way to gather them.
-        optimizers: those that hold this rank's state.
     """
 
     model: nn.Module
@@ -83,13 +82,6 @@ class Training:
     weights: Tensors
     gradients: Tensors | None
     finish: Callable[[], None] = lambda: None
-
-    @property
-    def optimizers(self) -> list[Optimizer]:
-        inner = getattr(self.optimizer, "optimizers", None)  # ours
-        if inner is None:
-            inner = [getattr(self.optimizer, "optim", self.optimizer)]  # ZeroRedundancyOptimizer
-        return inner
 
 
 def _replicated(setup: Setup, module: nn.Module, optimizer: Optimizer) -> Training:

@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
+from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -23,6 +24,8 @@ CACHING_ALLOCATOR = "caching allocator"
 LIVE_TENSORS = "live tensors"
 
 Resident = Tensor | nn.Module | torch.optim.Optimizer
+# Packages whose objects hold caches of compiled code, and no state of an optimizer.
+_OPAQUE = {"torch", "triton"}
 
 
 class LiveTensors(TorchDispatchMode):
@@ -86,10 +89,35 @@ def _tensors_of(subject: Resident) -> list[Tensor]:
         gradients = [p.grad for p in subject.parameters() if p.grad is not None]
         return [*subject.parameters(), *subject.buffers(), *gradients]
     if isinstance(subject, torch.optim.Optimizer):
-        return [leaf for leaf in tree_iter(dict(subject.state)) if isinstance(leaf, Tensor)]
+        return state_of(subject)
     if isinstance(subject, Tensor):
         return [subject] if subject.grad is None else [subject, subject.grad]
     raise TypeError(f"cannot count {type(subject).__name__}: give a tensor, module or optimizer")
+
+
+def state_of(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    """The tensors other than parameters that an optimizer, or an object within it, holds.
+
+    An optimizer that shards its state keeps it in an inner one, under a name that its author chose.
+    """
+    tensors: list[Tensor] = []
+    parameters, seen, left = set(), {id(optimizer)}, [optimizer]
+    while left:
+        one = left.pop()
+        if isinstance(one, Tensor):
+            tensors.append(one)
+            continue
+        if isinstance(one, torch.optim.Optimizer):
+            parameters |= {id(of) for group in one.param_groups for of in group["params"]}
+        elif (
+            isinstance(one, type | ModuleType | FunctionType | nn.Module)
+            or type(one).__module__.partition(".")[0] in _OPAQUE
+        ):
+            continue
+        found = [of for of in gc.get_referents(one) if id(of) not in seen]
+        seen |= {id(of) for of in found}
+        left += {id(of): of for of in found}.values()
+    return [tensor for tensor in tensors if id(tensor) not in parameters]
 
 
 def peak_memory(

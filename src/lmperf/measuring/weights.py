@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lmperf.measuring.memory import state_of
+
 
 class Weights:
     """Copies of models' weights on the host.
@@ -50,8 +52,7 @@ class Weights:
         if changed:
             for tensor, copy in self._copies.values():
                 tensor.copy_(copy)
-        states = (state for one in self._optimizers.values() for state in one.state.values())
-        moments = [one for state in states for one in state.values() if torch.is_tensor(one)]
+        moments = [tensor for one in self._optimizers.values() for tensor in state_of(one)]
         parameters = (one for module in self._modules.values() for one in module.parameters())
         gradients = [one.grad for one in parameters if one.grad is not None]
         others = _plain((*moments, *gradients))
