@@ -7,8 +7,11 @@ import torch
 from wrong_models import FAULTS, scaled
 
 from lmperf.benchmark import STRICT, WrongResult
+from lmperf.transformer.accuracy import compared
 from lmperf.transformer.implementations import sdpa
 from lmperf.transformer.model import cross_entropy, plain_attention, twin_of
+from lmperf.transformer.problem import ModelProblem
+from lmperf.transformer.sizes import SIZES, ModelSize
 from lmperf.transformer.training import WithLoss
 
 PHASES = ("forward", "backward", "forward_backward", "train_step")
@@ -38,6 +41,29 @@ def losing(factor):
     return lambda model: WithLoss(
         model, lambda tokens, targets: factor * cross_entropy(model(tokens), targets)
     )
+
+
+def written_out(logits, targets):
+    logits = logits - logits.max(dim=-1, keepdim=True).values
+    log_sums = logits.exp().sum(dim=-1, keepdim=True).log()
+    return (log_sums - logits.gather(-1, targets[..., None])).mean()
+
+
+def test_cross_entropy_written_out_in_float32_passes(monkeypatch):
+    """The largest logit takes the rounding of a sum, which rare tokens show: 4e-5."""
+    monkeypatch.setattr("lmperf.transformer.problem.VOCAB_SIZE", 10_000)
+    monkeypatch.setitem(SIZES, "narrow", ModelSize(64, 128, 1, 2))
+    problem = ModelProblem("narrow", 16, 2, "cpu", seed=1)
+    phases, model = ["train_step"], twin_of(problem.model)
+    run = WithLoss(model, lambda tokens, targets: written_out(model(tokens), targets))
+    assert problem.gate(run, "float32", phases).passed
+    run.loss(problem.tokens, problem.targets).backward()
+    got = {"head.weight": problem.model.head.weight.grad}
+    errors, _ = compared(got, problem._reference)
+    _, bounds = problem._limits("float32")
+    assert 1e-5 < errors["head.weight"] < bounds["head.weight"] < 1e-3
+    run = WithLoss(model, lambda tokens, targets: 1.0001 * cross_entropy(model(tokens), targets))
+    assert problem.gate(run, "float32", phases).verdict == "failed_check"
 
 
 def test_gate_checks_both_loss_and_logits_of_with_loss(problem):

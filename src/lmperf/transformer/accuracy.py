@@ -3,11 +3,12 @@
 The bound of a tensor follows from PyTorch's own error: that of the eager model in the same dtype,
 with the same weights and tokens. For every implementation, eager included, it is
 
-    min(FACTOR * max(error of eager, u), error that rounding explains)
+    min(FACTOR * max(error of eager, u), error that rounding explains) + error of a written-out loss
 
 with u the unit roundoff. The first term follows the model, because errors grow with width and depth
 in a way that no short formula describes. The second does not depend on a run, so that an eager
-model with a wrong operator fails too.
+model with a wrong operator fails too. The third (`_of_written_out_loss`) concerns the weights of
+the output layer only.
 
 Two measures detect two kinds of fault. The blockwise error finds a fault in one place. A small
 fault everywhere, such as a scale that is 1 % off, disappears in bf16 below rounding errors of 5 to
@@ -34,6 +35,8 @@ _LOGITS_ALLOWED, _GRADIENTS_ALLOWED = 4.0, 12.0
 _COARSE_ALLOWED = 0.8
 # The loss is a float32 sum: it has this error even with exact logits.
 _LOSS_FLOOR = 2 * UNIT_ROUNDOFF["float32"]
+# Roundings that a log-softmax leaves at the largest logit: see `_of_written_out_loss`.
+_ROUNDINGS = 4
 
 
 def compared(
@@ -108,10 +111,51 @@ def bounds(
     # Rounding changes loss and gain by less than one unit.
     least = dict.fromkeys(pytorch, UNIT_ROUNDOFF[dtype]) | {"loss": 0.0, "gain": 0.0}
     found = {name: FACTOR * max(error, least[name]) for name, error in pytorch.items()}
+    of_loss = _of_written_out_loss(reference)
     return {
-        name: min(bound, explained.get(name, explained["gradient"]))
+        name: min(bound, explained.get(name, explained["gradient"])) + of_loss.get(name, 0.0)
         for name, bound in found.items()
     }
+
+
+@torch.no_grad()
+def _of_written_out_loss(reference: Mapping[str, Tensor]) -> dict[str, float]:
+    """What a log-softmax written out in float32 adds to errors: of the output layer, and "gain".
+
+    log_softmax(x) = y - log(sum(exp(y))) with y = x - max(x). The gradient of the maximum is minus
+    the sum of the gradients of y over the vocabulary, (p - [target]) / T for T tokens: zero but for
+    the rounding of sum(exp(y)), of its reciprocal, of 1 / T and of the sum itself, each at most
+    u / T. Autograd adds it to the gradient of the largest logit, which is often not much larger
+    than 1 / (V T) for a vocabulary of V. (torch's cross entropy, and one by logsumexp, do not.)
+
+    So row j of the output layer's gradient, a sum over tokens t of gradients times hidden states
+    h_t, has the error 4 u |h| sqrt(n_j) / T, where n_j tokens have their largest logit at j. The
+    row of a target has the norm |h| / T or more. Errors are relative to a row and its block, as in
+    `blockwise_error`: only blocks without a target show it, with 1e-5 to 7e-5 for the smallest
+    model. Of this error a share of sqrt(1/T + 1/d) lies along the gradient of a width d: h_t is one
+    of T states in that sum, and random to the others. FACTOR times as much is allowed, as always.
+    """
+    found: dict[str, float] = {}
+    largest = reference["logits"].argmax(-1).flatten()
+    vocab = reference["logits"].shape[-1]
+    for name, gradient in reference.items():
+        if name in ("logits", "loss") or gradient.ndim != 2 or len(gradient) != vocab:
+            continue
+        squares = gradient.double().square().sum(-1)
+        if not bool(squares.all()):  # an embedding, some of whose tokens do not occur
+            continue
+        counts = torch.bincount(largest, minlength=vocab).to(squares)
+        error = FACTOR * _ROUNDINGS * UNIT_ROUNDOFF["float32"] * squares.max().sqrt()
+        blocks = torch.arange(vocab, device=squares.device) // BLOCK
+        of_block, tokens = (
+            torch.zeros_like(squares).index_add(0, blocks, of) for of in (squares, counts)
+        )
+        scale = torch.maximum(squares, (of_block / BLOCK)[blocks])
+        found[name] = float((error * (counts / scale).sqrt()).max())
+        along = math.sqrt(1 / len(largest) + 1 / gradient.shape[-1])
+        gain = along * float((error * (tokens / of_block).nan_to_num().sqrt()).max())
+        found["gain"] = max(gain, found.get("gain", 0.0))
+    return found
 
 
 def coarse_bounds(pytorch: Mapping[str, float]) -> dict[str, float]:
