@@ -38,6 +38,7 @@ class Gate:
             It is called only if the gate fails, so that the row can show both errors.
         where: name that covers several tensors (e.g. `gradient`) -> the one with the largest error.
         reference: what the result is compared with, in words.
+        advice: what may mend a result that fails, for the reason of its row.
     """
 
     errors: Mapping[str, float]
@@ -45,6 +46,7 @@ class Gate:
     pytorch: Callable[[], Mapping[str, float]] | None = None
     where: Mapping[str, str] = field(default_factory=dict)
     reference: str = "the float64 reference"
+    advice: str = ""
 
     @property
     def worst(self) -> str:
@@ -80,7 +82,7 @@ class Gate:
             return row
         wrong = "is not finite" if status == "nan" else f"differs from {self.reference}"
         meaning = _MEANS.get(worst, "") if status == "failed_check" else ""
-        row["reason"] = f"{self.worst_in_words} {wrong}{meaning}"
+        row["reason"] = f"{self.worst_in_words} {wrong}{meaning}{self.advice}"
         pytorch = self.pytorch() if self.pytorch else {}
         return row | ({"pytorch_error": pytorch[worst]} if worst in pytorch else {})
 

@@ -96,10 +96,10 @@ def _called(found: Any, takes: str) -> str:
 def _attended(attention: Any) -> str:
     import torch
 
-    from lmperf.attention.custom import fitted
+    from lmperf.attention.custom import Fitted
 
     q, k, v = torch.randn(3, 1, 16, 16, device="cpu")
-    return _no_tensor(fitted(attention)(q, k, v, causal=True), "the output alone")
+    return _no_tensor(Fitted(attention)(q, k, v, causal=True), "the output alone")
 
 
 def _trained(model_class: Any) -> str:

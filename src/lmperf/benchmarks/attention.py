@@ -61,7 +61,7 @@ class Attention(Timed):
     }
 
     def prepare(self, case: Case, device: str, seed: int, shared: dict) -> Workload:
-        from lmperf.attention.custom import fitted
+        from lmperf.attention.custom import Fitted
         from lmperf.attention.problem import AttentionProblem
         from lmperf.compiler import require_compiler
 
@@ -72,7 +72,7 @@ class Attention(Timed):
         problem = AttentionProblem.of(shape, axes["dtype"], axes["causal"], device, seed, shared)
         function = self.callable_of(implementation.name)
         if implementation.origin != "project":
-            function = fitted(function)
+            function = Fitted(function)
         return problem.workload(
             function, self.phases, implementation.compiles, implementation.tolerance
         )

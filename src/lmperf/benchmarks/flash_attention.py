@@ -194,7 +194,7 @@ class FlashAttention(Timed):
         return axes["dtype"] == "tf32" and implementation == "sdpa_efficient"
 
     def prepare(self, case: Case, device: str, seed: int, shared: dict) -> Workload:
-        from lmperf.attention.custom import fitted
+        from lmperf.attention.custom import Fitted
         from lmperf.attention.problem import AttentionProblem
 
         axes, implementation = case.axes, self.require(case, device)
@@ -206,7 +206,7 @@ class FlashAttention(Timed):
         problem = AttentionProblem.of(shape, axes["dtype"], axes["causal"], device, seed, shared)
         function = self.callable_of(implementation.name)
         if implementation.origin != "project":
-            function = fitted(function)
+            function = Fitted(function)
         work = problem.workload(
             function,
             self.phases,
