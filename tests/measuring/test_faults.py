@@ -3,9 +3,11 @@
 from pathlib import Path
 
 import pytest
+import torch
 import toys
 
 from lmperf.gate import UNCHECKED
+from lmperf.measuring.interpreter import CHECKED, NEEDS_GPU
 
 pytestmark = pytest.mark.process
 SIZE = {"size": [8]}
@@ -122,6 +124,22 @@ def test_each_implementation_is_measured_as_if_it_were_alone(measured, said):
     assert len({row["together"] for name in ("patches", "sees") for row in rows[name]}) == 2
     words = "overrides changes operators of PyTorch; it is measured in a process of its own"
     assert [line for line in said if "process of its own" in line] == [f"[toy] {words}"]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="Triton compiles for the GPU")
+@pytest.mark.parametrize("interpreted", ["0", "1"])
+def test_triton_kernel_without_a_gpu_is_checked_and_not_timed(measured, monkeypatch, interpreted):
+    monkeypatch.setenv("TRITON_INTERPRET", interpreted)
+    names = ["runs_a_kernel", "runs_a_wrong_kernel", "doubles"]
+    external = {name: f"toys:{name}" for name in names[:2]}
+    rows = measured(names, external=external, **SIZE)
+    is_interpreted = interpreted == "1"
+    wrong = "failed_check" if is_interpreted else "unsupported"
+    expected = {"runs_a_kernel": {"unsupported"}, "runs_a_wrong_kernel": {wrong}, "doubles": {"ok"}}
+    assert statuses(rows) == expected
+    row = rows["runs_a_kernel"][0]
+    assert row["reason"] == (CHECKED if is_interpreted else NEEDS_GPU)
+    assert ("max_error" in row) == is_interpreted and "median_ms" not in row
 
 
 def test_weights_that_one_implementation_poisons_are_put_back(measured):

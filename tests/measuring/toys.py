@@ -9,6 +9,8 @@ import warnings
 from pathlib import Path
 
 import torch
+import triton
+import triton.language as tl
 
 from lmperf.benchmark import (
     Axis,
@@ -127,6 +129,21 @@ def sees_torch(x, k=None, v=None, causal=False):
     """Is wrong if what others change in torch is in force."""
     as_it_is = torch.nn.functional.softsign.__module__ == "torch.nn.functional"
     return x * 2 if as_it_is and torch.lgamma(torch.ones(1)) == 0 else x
+
+
+@triton.jit
+def _doubled(x, out, n: tl.constexpr):
+    at = tl.arange(0, n)
+    tl.store(out + at, 2 * tl.load(x + at))
+
+
+def runs_a_kernel(x, k=None, v=None, causal=False):
+    _doubled[(1,)](x, out := torch.empty_like(x), len(x))
+    return out
+
+
+def runs_a_wrong_kernel(x, k=None, v=None, causal=False):
+    return 2 * runs_a_kernel(x)
 
 
 def overrides_an_operator(x, k=None, v=None, causal=False):

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from lmperf.benchmark import Unsupported, WrongResult
-from lmperf.errors import described
+from lmperf.errors import described, message_of
 from lmperf.gate import UNCHECKED
+from lmperf.measuring.interpreter import NEEDS_GPU, NO_DRIVER
 from lmperf.measuring.memory import out_of_memory
 from lmperf.measuring.printable import one_line
 
@@ -34,6 +35,8 @@ def failure_row(error: BaseException) -> Row:
     if isinstance(error, Unsupported | WrongResult):
         status = "unsupported" if isinstance(error, Unsupported) else "failed_check"
         return {"status": status, "reason": one_line(str(error))}
+    if isinstance(error, RuntimeError) and message_of(error).startswith(NO_DRIVER):
+        return {"status": "unsupported", "reason": NEEDS_GPU}
     return {"status": "crash", "reason": described(error)}
 
 

@@ -24,7 +24,7 @@ import torch
 from lmperf.benchmark import Benchmark, Case, Observed, Unsupported, Workload, WrongResult
 from lmperf.errors import Interrupted, message_of, trace_of, user_line
 from lmperf.gate import UNCHECKED
-from lmperf.measuring import rounds, vectors
+from lmperf.measuring import interpreter, rounds, vectors
 from lmperf.measuring.clock import Clock, now
 from lmperf.measuring.device_time import CALLS, device_time
 from lmperf.measuring.failures import Failed, Harmful, Row, failure_row, lacks_memory
@@ -218,7 +218,11 @@ class Group:
     def _seen(self, case: Case, phase: str) -> list[Row]:
         if self._team.rank:
             return self._benchmark.observe_rank(case, phase, self._team.rank, self._seed)
-        return self._benchmark.observe(case, phase, self._device, self._seed)
+        launched = interpreter.launches()
+        rows = self._benchmark.observe(case, phase, self._device, self._seed)
+        if case.implementation in self._benchmark.external:
+            interpreter.require_none(launched, self._device)
+        return rows
 
     def prepare(self, case: Case) -> None:
         """Prepare and check a case; what it did to the weights of the group is undone."""
@@ -271,7 +275,7 @@ class Group:
             self._rows(case, phase, failure_row(Unsupported(reason)))
         phases = [phase for phase in phases if phase in work.phases]
         guard = self._guard(case)
-        ready = _Ready(work, guard)
+        ready, launched = _Ready(work, guard), interpreter.launches()
         if work.expect is not None:
             self._step("checking", case, None, partial(self._part_of_gate, work.expect))
         first_s = 0.0
@@ -289,11 +293,16 @@ class Group:
             one = work.phases[phase]
             counted = {"flops": one.flops, "full_flops": one.full_flops, "bytes": one.bytes}
             ready.columns[phase] = {**counted, **seconds, **found}
+        gated: Row = {}
         if phases and work.gate is not None:
             gated = self._step("checking", case, None, partial(self._gate, work, phases))
             if gated["status"] != "ok":
                 raise Failed({**seconds, **work.columns, **gated})
             ready.columns = {phase: of | gated for phase, of in ready.columns.items()}
+        try:
+            interpreter.require_none(launched, self._device, interpreter.CHECKED)
+        except Unsupported as error:
+            raise Failed(gated | failure_row(error)) from None
         for phase in phases if guard else ():
             check = partial(guard.prepared, work, phase)
             self._step("looking for cheats", case, phase, check)

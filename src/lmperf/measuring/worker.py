@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 import torch
 
 from lmperf.benchmark import Case, Observed, is_ranked, ranks_of
-from lmperf.measuring import ranks, vectors
+from lmperf.measuring import interpreter, ranks, vectors
 from lmperf.measuring.clock import now
 from lmperf.measuring.group import Group
 from lmperf.measuring.isolation import Worlds, import_compiler
@@ -57,6 +57,7 @@ def main(pipe: int) -> None:
     # Before a limit of time runs, and once for all ranks.
     if any(case.implementation in benchmark.external for group in job.groups for case in group):
         import_compiler()
+        interpreter.watch()
     if job.device != "cuda" and (is_ranked(benchmark) or not isinstance(benchmark, Observed)):
         import_dispatch()
     gc.freeze()  # later collections skip what is imported now
