@@ -512,7 +512,12 @@ class Timed(Benchmark):
 
 
 class Observed(Benchmark):
-    """A benchmark whose rows are observations without a clock: bytes, dtypes, errors."""
+    """A benchmark whose rows are observations without a clock of ours: bytes, dtypes, errors."""
+
+    @property
+    def has_times(self) -> bool:
+        """Whether rows have times, as of a profile, for which the load of others counts."""
+        return any(column.name.endswith(("_ms", "_us")) for column in self.columns)
 
     def groups(self, cases: Iterable[Case]) -> list[list[Case]]:
         """Return a group for each case: nothing is timed, so nothing must be timed in turn."""

@@ -8,6 +8,7 @@ import toys
 
 from lmperf.gate import UNCHECKED
 from lmperf.measuring.interpreter import CHECKED, NEEDS_GPU
+from lmperf.measuring.sensors import MOST_LOAD
 
 pytestmark = pytest.mark.process
 SIZE = {"size": [8]}
@@ -140,6 +141,14 @@ def test_triton_kernel_without_a_gpu_is_checked_and_not_timed(measured, monkeypa
     row = rows["runs_a_kernel"][0]
     assert row["reason"] == (CHECKED if is_interpreted else NEEDS_GPU)
     assert ("max_error" in row) == is_interpreted and "median_ms" not in row
+
+
+def test_observed_times_have_the_load_of_others(measured):
+    rows = measured(["right"], toys.Seen)["right"]
+    assert [row["took_ms"] for row in rows] == [1.0, 2.0]
+    for row in rows:
+        assert 0 <= row["other_load"] <= 1
+        assert (row.get("marks") == "loaded") == (row["other_load"] > MOST_LOAD)
 
 
 def test_weights_that_one_implementation_poisons_are_put_back(measured):

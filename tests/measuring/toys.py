@@ -17,6 +17,7 @@ from lmperf.benchmark import (
     Case,
     Column,
     Implementation,
+    Observed,
     Phase,
     RankedObserved,
     RankedTimed,
@@ -348,6 +349,19 @@ class Ranked(RankedTimed):
             return Gate({"out": float((found - total).abs().max())}, {"out": 0.5})
 
         return Workload({"forward": Phase(run)}, gate=gate, freshen=freshen, resident=[inputs])
+
+
+class Seen(Observed):
+    """An observation that is a time, as of a profile."""
+
+    title = "Seen"
+    axes = AXES
+    columns = (Column("took_ms"),)
+    implementations = (Implementation("right"),)
+    grids = grids_of(implementations, size=[8])
+
+    def observe(self, case, phase, device, seed):
+        return [{"took_ms": 1.0}, {"took_ms": 2.0}]
 
 
 class RankedSeen(RankedObserved):

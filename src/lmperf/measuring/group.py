@@ -207,13 +207,20 @@ class Group:
 
     def _observe(self, case: Case) -> None:
         for phase in self._phases(case):
+            see = partial(self._step, "observing", case, phase, partial(self._seen, case, phase))
             try:
-                rows = self._step("observing", case, phase, partial(self._seen, case, phase))
+                rows = self._quietly_seen(see) if self._benchmark.has_times else see()
             except Failed as failed:
                 rows = [failed.row]
             self._rows(case, phase, *rows)
         _reset_compiler()
         self._recover()
+
+    def _quietly_seen(self, see: Callable[[], list[Row]]) -> list[Row]:
+        """Return observed rows with the load of others."""
+        load, rows = self._quieter(see)
+        marks = {"marks": "loaded"} if self._device != "cuda" and load > MOST_LOAD else {}
+        return [{**row, "other_load": load, **marks} for row in rows]
 
     def _seen(self, case: Case, phase: str) -> list[Row]:
         if self._team.rank:

@@ -1,4 +1,4 @@
-"""Counts the kernels that Triton's interpreter runs: their time is that of numpy, not of a kernel."""
+"""Counts the kernels that Triton's interpreter runs, whose time is that of numpy."""
 
 from __future__ import annotations
 

@@ -311,20 +311,27 @@ class Evidence:
     @cached_property
     def ceilings(self) -> dict[tuple[str, str, str], float]:
         """(operation, dtype, load) -> best rate: TFLOP/s of a matmul, GB/s of a copy."""
-        benchmark = load("ceilings")
-        rows = typed(self.raw.get("ceilings", ()), benchmark)
-        rows = rows[rows["status"] == "ok"]
+        rows = typed(self.raw.get("ceilings", ()), load("ceilings"))
+        return self._best_rates(rows[rows["status"] == "ok"])
+
+    @staticmethod
+    def _best_rates(rows: pd.DataFrame) -> dict[tuple[str, str, str], float]:
         rate = rows["tflops"].where(rows["operation"] == "matmul", rows["bandwidth_gbps"])
         by = [rows[name] for name in ("operation", "dtype", "load")]
         return rate.groupby(by).max().dropna().to_dict()
 
-    def peak(self, dtype: str, load: str = "burst") -> float:
+    def peak(self, dtype: str, load: str = "burst", sound: bool = False) -> float:
         """TFLOP/s of the best matmul in the numerics of a dtype; NaN if not measured.
 
         load: `burst` (single calls) or `sustained` (back to back).
+        sound: whether only rows count on which a sentence may rest.
         """
         numerics = DTYPES[dtype].matmul if dtype in DTYPES else dtype
-        return self.ceilings.get(("matmul", numerics, load), np.nan)
+        rates = self.ceilings
+        if sound:
+            rows = self.rows("ceilings")
+            rates = self._best_rates(rows[rows["holds"]])
+        return rates.get(("matmul", numerics, load), np.nan)
 
     def copy_gbps(self) -> float:
         """GB/s, reads and writes, of the best copy in single calls; NaN if not measured."""

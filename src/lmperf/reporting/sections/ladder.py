@@ -223,7 +223,7 @@ class Ladder(Section):
 
     def rate(self, dtype: str) -> float | None:
         """TFLOP/s of the fastest matmul back to back, else None."""
-        rate = self.evidence.peak(dtype, "sustained")
+        rate = self.evidence.peak(dtype, "sustained", sound=True)
         return None if absent(rate) else rate
 
     # The figure.

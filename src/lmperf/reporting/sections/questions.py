@@ -57,7 +57,7 @@ class Questions(Section):
     def eager(self) -> pd.DataFrame:
         """The timed eager models in float32."""
         rows = having(self.of(STEM).ours, implementation=EAGER, dtype=FLOAT32, phase=PHASES)
-        return rows[rows["state"].isna()]
+        return rows[rows["holds"]]
 
     @cached_property
     def model(self) -> Rows:
