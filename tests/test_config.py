@@ -7,7 +7,7 @@ import pytest
 
 from lmperf.benchmark import Implementation
 from lmperf.benchmarks import load as load_benchmark
-from lmperf.config import json_schema, load_config, overrides_of, slug
+from lmperf.config import config_of, json_schema, load_config, overrides_of, slug
 from lmperf.errors import UserError
 
 ROOT = Path(__file__).parents[1]
@@ -123,8 +123,16 @@ def test_custom_implementation_is_an_entry_or_a_mapping(tmp_path):
             "tolerance is 'rounded_angles'; it must be strict or rounded_scores",
         ),
         (
-            CUSTOM.format("mine: {use: 'a:b', dtype: float32}"),
-            "mine.dtype is not a known key; known keys: use, tolerance",
+            CUSTOM.format("mine: {use: 'a:b', tolerence: strict}"),
+            "mine.tolerence is not a known key; did you mean tolerance?",
+        ),
+        (
+            CUSTOM.format("mine: {use: 'a:b', tile: {q: 64}}"),
+            "mine.tile is {'q': 64}; it must be a value, or a list of values",
+        ),
+        (
+            CUSTOM.format("mine: {use: 'a:b', tile: [64]}, mine_64: 'a:b'"),
+            "attention makes mine_64 twice; choose another name",
         ),
         (
             "implementations: {ceilings: {mine: 'a:b'}}",
@@ -221,3 +229,16 @@ def test_source_of_fault_is_file_or_command_line(tmp_path, text, key, source):
 def test_missing_config_file_is_reported(tmp_path):
     with pytest.raises(UserError, match=r"nowhere\.yaml: cannot be read"):
         load_config(tmp_path / "nowhere.yaml")
+
+
+def test_values_in_brackets_make_an_implementation_each():
+    given = {"use": "a.b:get_ddp", "bucket_size_mb": [1, 10, 0.5], "overlaps": True}
+    config = config_of({"implementations": {"distributed": {"buckets": given}}}, Path("c.yaml"), {})
+    made = config.external("distributed", {})
+    assert {name: dict(one.options) for name, one in made.items()} == {
+        f"buckets_{name}": {"bucket_size_mb": size, "overlaps": True}
+        for name, size in (("1", 1), ("10", 10), ("0_5", 0.5))
+    }
+    assert config.custom_entries() == dict.fromkeys(
+        (f"distributed.{name}" for name in made), "a.b:get_ddp"
+    )

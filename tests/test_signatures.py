@@ -12,7 +12,7 @@ from examples.student_model import LanguageModel
 from examples.student_step import train_step
 from lmperf.benchmark import Implementation, Unsupported
 from lmperf.benchmarks import load
-from lmperf.signatures import causal_flag, fault_of, is_step, kind_of
+from lmperf.signatures import bound, causal_flag, fault_of, is_step, kind_of
 
 
 def keyword_only(q, k, v, *, is_causal=False):
@@ -172,6 +172,34 @@ def test_compiled_attention_without_a_flag_is_refused():
 )
 def test_kind_of_a_strategy_follows_from_its_arguments(made, kind):
     assert kind_of(made) == kind
+
+
+class Called:
+    """A wrapper that is no module."""
+
+    def __init__(self, module, *, bucket_size_mb=None):
+        self.made = module, bucket_size_mb
+
+    def __call__(self, *inputs):
+        return self.made
+
+
+def test_wrapper_needs_no_base_class_but_is_called():
+    assert not fault_of(Called, "strategy") and kind_of(Called) == "ddp"
+    assert "that is a class" in fault_of(NoModule, "strategy")
+    assert "that is a class" in fault_of(Called, "attention")
+
+
+@pytest.mark.parametrize("made", [Called, Buckets, lambda module, bucket_size_mb: bucket_size_mb])
+def test_given_options_are_arguments_no_more(made):
+    given = bound(made, {"bucket_size_mb": 3})
+    assert not fault_of(given, "strategy") and kind_of(given) == "ddp"
+    assert isinstance(given, type) == isinstance(made, type) and bound(made, {}) is made
+    if made is Called:
+        assert given("model")() == ("model", 3) and isinstance(given("model"), Called)
+    assert not fault_of(made, "strategy", options={"bucket_size_mb": 3})
+    words = "it takes no argument size; it takes module, bucket_size_mb"
+    assert fault_of(made, "strategy", options={"size": 3}) == words
 
 
 def test_strategy_of_another_kind_is_named():

@@ -104,7 +104,7 @@ def module(tmp_path, monkeypatch):
 )
 def test_small_call_shows_what_is_returned(module, takes, name, words):
     entry = f"my_code:{name}"
-    problem = trial._problem(entry, takes, "") or trial._called(resolve(entry), takes)
+    problem = trial._problem(entry, takes, "", {}) or trial._called(resolve(entry), takes)
     assert words in problem and bool(words) == bool(problem)
 
 

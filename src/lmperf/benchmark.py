@@ -22,12 +22,11 @@ import importlib
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 from lmperf.gate import Gate
-from lmperf.signatures import fault_of
+from lmperf.signatures import bound, fault_of
 
 Value = int | str | bool
 # A part of a grid: axis, or `implementation` -> values.
@@ -453,10 +452,11 @@ class Benchmark:
             Unsupported: a peer or custom implementation is not what the benchmark takes.
         """
         implementation = self.implementation(name)
-        called = resolve(implementation.entry)
-        if implementation.origin != "project" and (fault := fault_of(called, self.takes)):
+        called, options = resolve(implementation.entry), implementation.options
+        is_ours = implementation.origin == "project"
+        if fault := "" if is_ours else fault_of(called, self.takes, options=options):
             raise Unsupported(f"{implementation.entry}: {fault}")
-        return partial(called, **implementation.options) if implementation.options else called
+        return bound(called, options)
 
     @classmethod
     def known_tolerances(cls) -> tuple[str, ...]:

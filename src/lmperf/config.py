@@ -8,6 +8,7 @@ file, the key, the value found and the values that are allowed.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import sys
@@ -170,6 +171,8 @@ _Machine = Annotated[
     AfterValidator(_check_slug),
     WithJsonSchema({"type": "string", "pattern": _MACHINE, "maxLength": _LONGEST}),
 ]
+_Option = bool | int | float | str
+_Options = Annotated[list[_Option], Field(min_length=1), AfterValidator(_distinct)]
 _Folder = Annotated[str, StringConstraints(pattern=_FOLDER, max_length=_LONGEST)]
 _Stem = Annotated[str, AfterValidator(_known_stem)]
 _Stems = Annotated[list[_Stem], Field(min_length=1), AfterValidator(_distinct)]
@@ -187,16 +190,39 @@ class Custom(_Strict):
         use: its function or class.
         tolerance: the rounding that it declares.
         name: what the report calls it; empty: its key.
+
+    Other keys are keyword arguments of the function or class: a value, or a list of values, each of
+    which makes an implementation.
     """
+
+    model_config = ConfigDict(extra="allow")
 
     use: _Entry
     tolerance: str = STRICT
     name: _Words = ""
 
+    __pydantic_extra__: dict[_Name, _Option | _Options] = Field(init=False)
+
     @model_validator(mode="before")
     @classmethod
     def _of_entry(cls, given: Any) -> Any:
+        if isinstance(given, Mapping):
+            for key in given.keys() - cls.model_fields.keys():
+                if (words := meant(key, cls.model_fields)).startswith("did you mean"):
+                    raise _Fault(f"is not a known key; {words}", key)
         return {"use": given} if isinstance(given, str) else given
+
+    def variants(self, name: str) -> dict[str, dict[str, Any]]:
+        """Name -> options of each implementation: of `name`, with the values of lists appended."""
+        given = self.__pydantic_extra__ or {}
+        lists = {key: of if isinstance(of, list) else [of] for key, of in given.items()}
+        found = {}
+        for values in itertools.product(*lists.values()):
+            varied = zip(given.values(), values, strict=True)
+            parts = [str(one) for of, one in varied if isinstance(of, list)]
+            slug = re.sub(r"[^a-z0-9]+", "_", "_".join([name, *parts]).lower())
+            found[slug.rstrip("_")] = dict(zip(lists, values, strict=True))
+        return found
 
 
 class Config(_Strict):
@@ -247,6 +273,9 @@ class Config(_Strict):
                 if one.tolerance not in known:
                     words = f"is {shown(one.tolerance)}; it must be {' or '.join(known)}"
                     raise _Fault(words, stem, name, "tolerance")
+            made = Counter(variant for name, one in of.items() for variant in one.variants(name))
+            if twice := [variant for variant, count in made.items() if count > 1]:
+                raise _Fault(f"makes {twice[0]} twice; choose another name", stem)
         return given
 
     @model_validator(mode="after")
@@ -310,19 +339,27 @@ class Config(_Strict):
     @property
     def names(self) -> dict[str, str]:
         """Key of a custom implementation -> what the report calls it, where that differs."""
-        every = (of for of in self.implementations.values())
-        return {key: one.name for of in every for key, one in of.items() if one.name}
+        return {
+            variant: ", ".join([one.name, *map(str, of.values())]) if variant != key else one.name
+            for every in self.implementations.values()
+            for key, one in every.items()
+            if one.name
+            for variant, of in one.variants(key).items()
+        }
 
     def subjects(self, stem: str) -> list[str]:
         """The custom implementations that the page of a benchmark is about, in their order."""
-        return self.subject.get(stem, [*self.implementations.get(stem, {})])
+        given = self.implementations.get(stem, {})
+        chosen = self.subject.get(stem, given)
+        return [variant for name in chosen for variant in given[name].variants(name)]
 
     def custom_entries(self) -> dict[str, str]:
         """The configured custom implementations: "stem.name" -> "package.module:function"."""
         return {
-            f"{stem}.{name}": self.implementations[stem][name].use
+            f"{stem}.{variant}": one.use
             for stem in sorted(self.implementations)
-            for name in self.implementations[stem]
+            for name, one in self.implementations[stem].items()
+            for variant in one.variants(name)
         }
 
     def external(
@@ -338,8 +375,9 @@ class Config(_Strict):
         """
         versions = self.peer_versions() if peers is None else peers
         return peers_of(stem, versions) | {
-            name: Implementation(name, one.use, tolerance=one.tolerance, origin="custom")
+            variant: Implementation(variant, one.use, options, one.tolerance, origin="custom")
             for name, one in self.implementations.get(stem, {}).items()
+            for variant, options in one.variants(name).items()
         }
 
 
@@ -452,8 +490,8 @@ def _set(content: dict, place: list[str], value: Any) -> None:
     content[last] = value
 
 
-def overrides_of(given: Iterable[str]) -> dict[str, Any]:
-    """Return key -> value of `--config KEY=VALUE` options; the last one of a key counts.
+def overrides_of(given: Iterable[str], name: str = "--config") -> dict[str, Any]:
+    """Return key -> value of options KEY=VALUE of this name; the last one of a key counts.
 
     Raises:
         UserError: an option has no value, or one that is not valid YAML.
@@ -462,8 +500,8 @@ def overrides_of(given: Iterable[str]) -> dict[str, Any]:
     for option in given:
         key, equals, text = option.partition("=")
         if not equals or not key:
-            raise UserError(f"--config: must be KEY=VALUE, is {shown(option)}")
-        found[key] = _parsed(text, f"--config {key}")
+            raise UserError(f"{name}: must be KEY=VALUE, is {shown(option)}")
+        found[key] = _parsed(text, f"{name} {key}")
     return found
 
 
@@ -505,6 +543,8 @@ def _wanted(fault: Mapping[str, Any], keys: list[str]) -> str:
             return "be a function as package.module:function, or a mapping with the key use"
         case "model_type" | "dict_type":
             return "be a mapping of keys to values"
+        case "list_type" if keys[0] == "implementations":
+            return "be a value, or a list of values"
         case "list_type":
             return f"be a list: [{shown(fault['input'])}]"
         case "literal_error":

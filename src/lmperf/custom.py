@@ -7,7 +7,10 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from lmperf.benchmark import Benchmark
 from lmperf.errors import UserError
@@ -19,7 +22,7 @@ _CHILD = """
 import sys
 sys.path[:] = {path!r}
 from lmperf.trial import answer
-answer({entry!r}, {takes!r}, {kind!r}, {parent})
+answer({entry!r}, {takes!r}, {kind!r}, {options!r}, {parent})
 """
 _LONGEST = 900  # characters of a reason
 TOO_LONG = "importing it takes longer than"
@@ -45,7 +48,13 @@ def check_names(benchmark: Benchmark) -> None:
             )
 
 
-def problem_of(entry: str, takes: str, kind: str = "", limit_s: float = 120.0) -> str:
+def problem_of(
+    entry: str,
+    takes: str,
+    kind: str = "",
+    limit_s: float = 120.0,
+    options: Mapping[str, Any] = MappingProxyType({}),
+) -> str:
     """Return why a function or class cannot be used as what a benchmark takes, in one line; "" if
     it can.
 
@@ -56,9 +65,11 @@ def problem_of(entry: str, takes: str, kind: str = "", limit_s: float = 120.0) -
     kind: the kind of strategy that is meant, as of `signatures.kind_of`; empty: any. Of no effect
         unless the benchmark takes strategies.
     limit_s: how long import and call may take.
+    options: keyword arguments that it is called with.
     """
     path = [str(folder) for folder in sys.path]
-    child = _CHILD.format(path=path, entry=entry, takes=takes, kind=kind, parent=os.getpid())
+    asked = {"entry": entry, "takes": takes, "kind": kind, "options": {**options}}
+    child = _CHILD.format(path=path, parent=os.getpid(), **asked)
     ours = family(os.getpid())
     adopt_orphans()
     process = subprocess.Popen(

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial, partialmethod
+from types import MappingProxyType
 from typing import Any
 
 # Kind of custom implementation that a benchmark takes -> its description for messages.
@@ -50,13 +52,21 @@ _SIMILAR = {
 }
 
 
-def fault_of(found: Any, takes: str, kind: str = "") -> str:
+def fault_of(
+    found: Any, takes: str, kind: str = "", options: Mapping[str, Any] = MappingProxyType({})
+) -> str:
     """Return why an object cannot be used as what a benchmark takes, and what to write; "" if none.
 
     takes: a key of `TAKES`. kind: the kind of strategy that is meant, as of `kind_of`; empty: any.
+    options: keyword arguments with which it is called, see `bound`.
     """
+    if options:
+        return _options_fault(found, options) or fault_of(bound(found, options), takes, kind)
     if isinstance(found, type) and not _has_base(found, _BASES.get(takes, set())):
-        return f"that is a class; it must be {TAKES[takes]}"
+        # A wrapper needs no base class, if it is called as a module is.
+        is_called = any("__call__" in vars(base) for base in found.__mro__)
+        if takes != "strategy" or not is_called:
+            return f"that is a class; it must be {TAKES[takes]}"
     # A `transformer.steps.StepMaker` holds the way to run a model; importing it imports torch.
     if not callable(found) and not callable(getattr(found, "way", None)):
         return f"that is not a function; it must be {TAKES[takes]}"
@@ -70,6 +80,27 @@ def fault_of(found: Any, takes: str, kind: str = "") -> str:
         case "strategy":
             return _strategy_fault(found, kind or kind_of(found))
     return ""
+
+
+def bound(found: Any, options: Mapping[str, Any]) -> Any:
+    """Return a function, or a class, with some of its keyword arguments given."""
+    if not options:
+        return found
+    if isinstance(found, type) and not autograd_function(found):
+        own = {"__init__": partialmethod(found.__init__, **options), "__module__": found.__module__}
+        return type(found)(found.__name__, (found,), own)
+    return partial(found, **options)
+
+
+def _options_fault(found: Any, options: Mapping[str, Any]) -> str:
+    if autograd_function(found):
+        return "an autograd.Function takes no keyword arguments; write a function that calls it"
+    signature = _signature_of(found)
+    if signature is None or any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values()):
+        return ""
+    known = _named(signature)
+    unknown = [name for name in options if name not in known]
+    return f"it takes no argument {unknown[0]}; it takes {', '.join(known)}" if unknown else ""
 
 
 def autograd_function(given: Any) -> type | None:
@@ -231,6 +262,8 @@ def _call_fault(found: Any, call: str, count: int, names: Any = (), write: str =
     signature = _signature_of(found)
     fault = _unbound(signature, count, names) if signature else ""
     write = write or f"write a function of {call} that calls it"
+    if lacking := re.fullmatch(r"missing a required .*argument: '(\w+)'", fault):
+        write += f", or give a value: --option {lacking[1]}=VALUE, or a key of the configuration"
     return f"it cannot be called as {call}: {fault}; {write}" if fault else ""
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from lmperf.benchmark import resolve
 from lmperf.errors import described
 from lmperf.measuring.process import can_be_interrupted, die_with
-from lmperf.signatures import fault_of, is_called_with_nothing, is_step
+from lmperf.signatures import bound, fault_of, is_called_with_nothing, is_step
 from lmperf.sources import find
 
 # How long the call may take.
@@ -29,7 +29,7 @@ _IMPORTED = {
 }
 
 
-def answer(entry: str, takes: str, kind: str, parent: int) -> None:
+def answer(entry: str, takes: str, kind: str, options: dict[str, Any], parent: int) -> None:
     """Import an entry and write its problem as JSON; then end the process.
 
     Runs in the child process. Output of the imported module is discarded. If there is no problem,
@@ -40,14 +40,14 @@ def answer(entry: str, takes: str, kind: str, parent: int) -> None:
     can_be_interrupted()
     answers = os.dup(1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    problem = _problem(entry, takes, kind)
+    problem = _problem(entry, takes, kind, options)
     _write(answers, problem)
     if not problem and takes in _IMPORTED and "torch" in sys.modules:
         for module in _IMPORTED[takes]:  # before the timer starts: slow on busy cores
             importlib.import_module(module)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_REAL, _CALL_S)
-        _write(answers, _called(resolve(entry), takes))
+        _write(answers, _called(bound(resolve(entry), options), takes))
     os._exit(0)  # without waiting for threads that the import started
 
 
@@ -56,7 +56,7 @@ def _write(answers: int, problem: str) -> None:
     os.write(answers, f"{json.dumps(problem)}\n".encode())
 
 
-def _problem(entry: str, takes: str, kind: str) -> str:
+def _problem(entry: str, takes: str, kind: str, options: dict[str, Any]) -> str:
     module_name, _, name = entry.partition(":")
     try:
         module = importlib.import_module(module_name)
@@ -70,7 +70,7 @@ def _problem(entry: str, takes: str, kind: str) -> str:
         return f"the module {module_name} has no {name}"
     except BaseException as error:  # from the module's __getattr__
         return f"it cannot be read: {described(error)}"
-    problem = fault_of(found, takes, kind)
+    problem = fault_of(found, takes, kind, options)
     return _class_instead(found, takes, kind) or problem if problem else ""
 
 

@@ -41,6 +41,7 @@ class Warmup(Observed):
 
         axes = case.axes
         size, context, batch, dtype = (axes[axis.name] for axis in self.axes)
-        entry = self.implementation(case.implementation).entry or None
-        steps = measured(size, context, batch, dtype, device, STEPS, entry)
+        one = self.implementation(case.implementation)
+        use = one.entry or None
+        steps = measured(size, context, batch, dtype, device, STEPS, use, one.options)
         return [{"step": number, **step} for number, step in enumerate(steps, start=1)]

@@ -98,5 +98,5 @@ def _planned(project: Project, stem: str) -> Iterator[Found]:
     yield HERE, f"{stem}: {len(plan.cases)} case{'s' * (len(plan.cases) != 1)}"
     for name, one in plan.benchmark.external.items():
         of = plan.benchmark
-        problem = problem_of(one.entry, of.takes, limit_s=of.limit_s)
+        problem = problem_of(one.entry, of.takes, limit_s=of.limit_s, options=one.options)
         yield WRONG if problem else HERE, f"{stem}, {name}: {problem or one.entry}"

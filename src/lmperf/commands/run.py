@@ -24,7 +24,7 @@ from lmperf.commands.options import (
     say,
     stem_argument,
 )
-from lmperf.config import slug
+from lmperf.config import overrides_of, slug
 from lmperf.custom import TOO_LONG, problem_of
 from lmperf.errors import UserError, meant
 from lmperf.evidence.plan import Plan, evidence_of
@@ -135,6 +135,13 @@ def run(
     help="What the function or class is.",
 )
 @click.option("--tolerance", help="The rounding that it declares, as in a configuration.")
+@click.option(
+    "--option",
+    "options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A keyword argument of it, as in a configuration. Repeatable.",
+)
 @only_option
 @implementations_option
 @phases_option
@@ -157,6 +164,7 @@ def try_(
     use: str,
     kind: str,
     tolerance: str | None,
+    options: Sequence[str],
     only,
     implementations,
     phases,
@@ -176,12 +184,16 @@ def try_(
       lmperf try examples.student_attention:FlashAttention --as attention
     """
     stem, peers = _TRIED[kind]
-    declared = json.dumps({"use": use, **({"tolerance": tolerance} if tolerance else {})})
-    overrides = [*overrides, f"implementations.{stem}.{MINE}={declared}"]
+    declared = {"use": use, **({"tolerance": tolerance} if tolerance else {})}
+    declared |= overrides_of(options, "--option")
+    if lists := [name for name, value in declared.items() if isinstance(value, list)]:
+        raise UserError(f"--option {lists[0]}: one value is tried; a list is for a configuration")
+    overrides = [*overrides, f"implementations.{stem}.{MINE}={json.dumps(declared)}"]
     project = settings.project(overrides, needs_file=False)
     project.require_torch()
     plan = plan_with_cases(project, stem)
-    if problem := problem_of(use, plan.benchmark.takes, kind, limit_s):
+    given = plan.benchmark.implementation(MINE).options
+    if problem := problem_of(use, plan.benchmark.takes, kind, limit_s, given):
         more = "; --limit SECONDS allows more" if TOO_LONG in problem else ""
         raise UserError(problem + more)
     of = tried(project, plan, MINE, Wanted((), only, implementations, phases), peers, quick)

@@ -14,6 +14,9 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
 
 COLUMNS = ("step_ms", "forward_ms", "backward_ms", "optimizer_ms", "reserved_mib")
 _MIB = 2**20
@@ -28,16 +31,25 @@ def measured(
     device: str,
     steps: int,
     use: str | None = None,
+    options: Mapping[str, Any] = MappingProxyType({}),
 ) -> list[dict[str, float]]:
     """Run `main` in a new process; returns one row (with columns COLUMNS) for each step.
 
     use: `package.module:name` of a custom model class, or of a function that runs the project's
-    model.
+    model. options: its keyword arguments.
 
     Raises:
         RuntimeError: the process failed; the message is the last line of its error output.
     """
-    arguments = [size, str(context), str(batch), dtype, device, str(steps), *([use] if use else [])]
+    arguments = [
+        size,
+        str(context),
+        str(batch),
+        dtype,
+        device,
+        str(steps),
+        *([use, json.dumps(dict(options))] if use else []),
+    ]
     done = subprocess.run(
         [sys.executable, "-m", "lmperf.instruments.first_steps", *arguments],
         capture_output=True,
@@ -52,12 +64,20 @@ def measured(
 
 
 def main(
-    size: str, context: str, batch: str, dtype: str, device: str, steps: str, use: str | None = None
+    size: str,
+    context: str,
+    batch: str,
+    dtype: str,
+    device: str,
+    steps: str,
+    use: str | None = None,
+    options: str = "{}",
 ) -> None:
     import torch
 
     from lmperf.measuring.clock import synchronizer
     from lmperf.precision import precision
+    from lmperf.signatures import bound
     from lmperf.transformer.custom import build, is_model
     from lmperf.transformer.model import TransformerLM
     from lmperf.transformer.sizes import SIZES, VOCAB_SIZE
@@ -65,6 +85,7 @@ def main(
 
     module, _, name = (use or "").partition(":")
     implementation = getattr(importlib.import_module(module), name) if use else None
+    implementation = bound(implementation, json.loads(options))
     widths = SIZES[size]
     torch.manual_seed(0)
     with torch.device(device):
