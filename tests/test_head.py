@@ -8,6 +8,7 @@ from lmperf.benchmarks import load, stems
 from lmperf.config import load_config
 from lmperf.evidence.keys import row_key
 from lmperf.evidence.project import Project
+from lmperf.evidence.review import _Machine
 
 CONFIG = Path(__file__).parents[1] / "config/config.yaml"
 HEADS = [(stem, preset) for stem in stems() for preset in load(stem).head]
@@ -63,3 +64,35 @@ def test_preset_quick_has_keys_of_the_full_preset(tmp_path):
         for phase in one.benchmark.phases_of(case):
             key = row_key(one.benchmark, {**row, "phase": phase}, one.machine.environment)
             assert key == other({**row, "phase": phase})
+
+
+def quick_project(folder, **changed):
+    given = {"preset": "quick", "machine": "here", **changed}
+    project = Project(load_config(CONFIG, given), folder)
+    project.preset = "cpu"
+    return project
+
+
+def test_quick_run_measures_a_strategy_that_was_brought():
+    grid = load("distributed").cases("cpu")
+    assert not load("distributed").head_cases("cpu")
+    brought = load("distributed", {"mine": "a.b:get_ddp"})
+    assert {*brought.head_cases("cpu")} == {*brought.cases("cpu")} > {*grid}
+
+
+def test_quick_run_measures_all_of_a_listed_benchmark_without_a_head(tmp_path):
+    for benchmarks, is_measured in (("all", False), (["warmup"], True)):
+        project = quick_project(tmp_path, benchmarks=benchmarks)
+        benchmark = load("warmup")
+        cases = benchmark.cases("cpu")
+        assert project.head(benchmark, cases) == frozenset(cases if is_measured else ())
+
+
+def test_quick_run_lacks_no_rows_that_it_does_not_measure(tmp_path):
+    machine = object.__new__(_Machine)
+    project = quick_project(tmp_path)
+    machine.__dict__ |= {"project": project, "is_here": True, "facts": {"preset": "cpu"}}
+    machine.__dict__ |= {"name": "here", "emulates_bf16": False, "devices": 1}
+    benchmark = load("attention")
+    assert machine.required(benchmark) == benchmark.head_cases("cpu")
+    assert machine.shown(benchmark) == benchmark.cases("cpu")

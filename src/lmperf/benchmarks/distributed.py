@@ -172,7 +172,12 @@ class Distributed(RankedTimed):
         return found
 
     def head_cases(self, preset: str, overrides: Mapping[str, list] | None = None) -> list[Case]:
-        """The cases of the head, and a user's of the same cells, which are in the same groups."""
+        """The cases of the head, and a user's of the same cells, which are in the same groups.
+
+        On a CPU all cases if there is a user's: a quick run measures what was brought.
+        """
+        if preset == "cpu" and any(one.origin == "custom" for one in self.external.values()):
+            return self.cases(preset, overrides)
         found = super().head_cases(preset, overrides)
         shown = {case.cell for case in found}
         return [

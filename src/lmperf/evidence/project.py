@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from lmperf import names
+from lmperf.benchmark import Benchmark, Case
 from lmperf.benchmarks import load
 from lmperf.config import Config, is_slug
 from lmperf.custom import check_names
@@ -153,11 +155,21 @@ class Project:
             tuple(cases),
             evidence_of(benchmark, self.directory),
             self.machine,
-            frozenset(cases).intersection(benchmark.head_cases(self.preset, grid)),
+            self.head(benchmark, cases),
             self.is_quick,
             frozenset(cases).intersection(benchmark.repeated_cases(self.preset, grid)),
             FAILURES if self.config.retry_failed else frozenset(),
         )
+
+    def head(self, benchmark: Benchmark, cases: Iterable[Case]) -> frozenset[Case]:
+        """Those of the cases that a quick run measures, and other runs first.
+
+        They are all cases of a benchmark without a head if the configuration lists it.
+        """
+        grid = self.config.grid_of(benchmark.stem)
+        found = frozenset(cases).intersection(benchmark.head_cases(self.preset, grid))
+        is_listed = self.is_quick and self.config.benchmarks != "all"
+        return found or frozenset(cases if is_listed else ())
 
     def machines_with_evidence(self) -> list[str]:
         """The slugs of the machines that have `machine.json` or evidence in `report/`."""

@@ -175,10 +175,18 @@ class _Machine:
         return load(stem, here | custom)
 
     def required(self, benchmark: Benchmark) -> list[Case]:
-        """The cases that must have rows.
+        """The cases that must have rows: with the preset `quick`, those that it measures here."""
+        cases = self._in_grid(benchmark)
+        if not (self.is_here and self.project.is_quick):
+            return cases
+        head = self.project.head(benchmark, cases)
+        return [case for case in cases if case in head]
 
-        On the machine at hand these are the cases of the configured grid. The grid of another
-        machine is unknown, so its required cases are those of the benchmark's default grid.
+    def _in_grid(self, benchmark: Benchmark) -> list[Case]:
+        """The cases of the grid.
+
+        On the machine at hand it is the configured grid. The grid of another machine is unknown, so
+        it is the benchmark's default grid.
         """
         config, preset = self.project.config, self.facts["preset"]
         if benchmark.stem not in config.stems(preset, self.name, self.is_here):
@@ -208,10 +216,10 @@ class _Machine:
     def shown(self, benchmark: Benchmark) -> list[Case]:
         """The cases whose rows the report shows.
 
-        On the machine at hand these are the required cases. On another machine, rows of cells in
+        On the machine at hand these are the configured cases. On another machine, rows of cells in
         the grid that is configured here are shown as well.
         """
-        required = self.required(benchmark)
+        required = self._in_grid(benchmark)
         if self.is_here:
             return required
         grid = self.project.config.grid_of(benchmark.stem)

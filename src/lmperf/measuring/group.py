@@ -37,6 +37,10 @@ from lmperf.measuring.weights import Weights
 
 _LASTING = "lasting"  # status of a step that changed what cannot be put back
 _LONG_MS = 100.0  # a call that takes longer is profiled once
+_WAITS = (
+    "other processes use more than a tenth of the processors: what they disturb is timed twice,"
+    " so this run takes longer"
+)
 
 
 @dataclass
@@ -439,6 +443,8 @@ class Group:
             takes.append((load, found))
             if found is None or load <= MOST_LOAD:
                 return takes[-1]
+            if self._device == "cpu":
+                self._tell(note=_WAITS)
         return min(takes, key=lambda one: one[0])
 
     def _pace(self) -> rounds.Pace:

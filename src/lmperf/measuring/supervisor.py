@@ -197,7 +197,8 @@ class Supervisor:
                     self.facts, at = facts, _At(limit_s=_START_LIMIT_S)
                 case {"traceback": trace, "words": words}:
                     self._progress.note(f"{words}{kept(trace)}")
-                case {"note": words}:
+                case {"note": words} if words not in self._said:
+                    self._said.add(words)
                     self._progress.note(words)
                 case {"step": words, "case": number, "phase": phase, "lasts_s": lasts_s}:
                     limit_s = self._benchmark.limit_s + lasts_s
