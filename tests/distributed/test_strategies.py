@@ -47,6 +47,7 @@ def test_right_classes_pass_as_a_users(two_ranks, right):
     ("name", "words"),
     [
         ("not_sharded", "NotSharded shards nothing: parameters() of each rank has all "),
+        ("not_sharded", "are nn.Linear and nn.Embedding of torch: layers that are sharded by ano"),
         ("other_name", "OtherName has no finish_gradient_synchronization; it has sync_gradients"),
     ],
 )

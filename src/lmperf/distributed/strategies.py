@@ -217,7 +217,8 @@ def custom(made: Callable, setup: Setup) -> Training:
     if dist.get_world_size() > 1 and _elements(model) >= whole:
         raise Unsupported(
             f"{type(model).__name__} shards nothing: parameters() of each rank has all {whole:,}"
-            " elements of the model; it must have this rank's shards"
+            " elements of the model; it must have this rank's shards (the layers of the model are"
+            " nn.Linear and nn.Embedding of torch: layers that are sharded by another class stay)"
         )
 
     def weights() -> Iterator[tuple[str, Tensor]]:

@@ -339,7 +339,8 @@ class ModelProblem:
         for name in names:
             made = self.optimizer.state[self.model.get_parameter(name)].get("step")
             if made is None or int(made) != self._steps:
-                raise WrongResult(f"the optimizer did not step exactly once per call for {name}")
+                words = f"the optimizer did not step exactly once per call for {name}"
+                raise WrongResult(f"{words}; a train step must use the optimizer that it is given")
 
     def _moments(self) -> dict[str, dict[str, Tensor]]:
         """Copies of the moments of some parameters, by name; empty before the first step."""
