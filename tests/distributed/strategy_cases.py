@@ -1,7 +1,11 @@
 """What the tests of strategies run on each rank."""
 
+import sys
 import weakref
 from functools import partial
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -163,8 +167,26 @@ def wrapper_on_after_backward(ddp_model, optimizer):
     ddp_model.sync_gradients()
 
 
+def _adapters() -> ModuleType:
+    """The adapters of examples/course, whose package `tests` is not this one."""
+    sys.path.append(str(COURSE))
+    spec = spec_from_file_location("course_adapters", COURSE / "tests/adapters.py")
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+COURSE = Path(__file__).parents[2] / "examples/course"
+_OF_COURSE = _adapters()
 # Honest ones, as a user's own.
-RIGHT = {"ddp": DataParallel, "fsdp": FullySharded, "adapters": get_wrapper}
+RIGHT = {
+    "ddp": DataParallel,
+    "fsdp": FullySharded,
+    "adapters": get_wrapper,
+    "individual": _OF_COURSE.get_ddp_individual_parameters,
+    "buckets": partial(_OF_COURSE.get_ddp_bucketed, bucket_size_mb=0.01),
+    "state": _OF_COURSE.get_sharded_optimizer,
+}
 
 
 def planted(rank: Rank, dtype: str = AUTOCAST) -> dict[str, dict]:
