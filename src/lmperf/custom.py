@@ -7,19 +7,20 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
+from collections.abc import Sequence
+from typing import Any
 
 from lmperf.benchmark import Benchmark
 from lmperf.errors import UserError
 from lmperf.measuring.printable import one_line
 from lmperf.measuring.process import adopt_orphans, end, end_children, family, locks_of_builds
-from lmperf.sources import find
+from lmperf.sources import find, how_to_install
 
 _CHILD = """
 import sys
 sys.path[:] = {path!r}
-from lmperf.trial import answer
-answer({entry!r}, {takes!r}, {kind!r}, {parent})
+from lmperf import trial
+trial.{function}(*{arguments!r}, parent={parent})
 """
 _LONGEST = 900  # characters of a reason
 TOO_LONG = "importing it takes longer than"
@@ -40,8 +41,8 @@ def check_names(benchmark: Benchmark) -> None:
             raise UserError(f"{key}: the project has an implementation {name}; choose another name")
         if find(custom.module) is None:
             raise UserError(
-                f"{key} is {custom.entry!r}: there is no module {custom.module}; install it, or"
-                f" put it below {Path.cwd()}"
+                f"{key} is {custom.entry!r}: there is no module {custom.module};"
+                f" {how_to_install(custom.module)}"
             )
 
 
@@ -49,16 +50,44 @@ def problem_of(entry: str, takes: str, kind: str = "", limit_s: float = 120.0) -
     """Return why a function or class cannot be used as what a benchmark takes, in one line; "" if
     it can.
 
-    A child process imports it, so that the import cannot print, exit or hang in this process.
-    Processes that the import has started are ended, even in other sessions: this process adopts
-    them if their parent ends.
+    A child process imports and calls it: see `_told`.
 
     kind: the kind of strategy that is meant, as of `signatures.kind_of`; empty: any. Of no effect
         unless the benchmark takes strategies.
     limit_s: how long import and call may take.
     """
+    found, problem = _told("answer", (entry, takes, kind), limit_s)
+    problem = found[-1] if found else problem
+    return one_line(f"{entry}: {problem}", _LONGEST) if problem else ""
+
+
+def entries_of(
+    asked: Sequence[tuple[str, str, str, dict[str, Any]]], limit_s: float = 120.0
+) -> list[tuple[str, str]]:
+    """Return for each entry the one to configure, and why it cannot be used; "" if it can.
+
+    Another entry is to be configured where one is a function that only returns a class. No
+    implementation is called.
+
+    asked: (entry, what a benchmark takes, kind, keyword arguments) of each, the first three as for
+    `problem_of`. limit_s: how long all imports may take.
+    """
+    found, problem = _told("answer_all", (asked,), limit_s)
+    missing = [(entry, problem) for entry, *_ in asked[len(found) :]]
+    told = [(entry, one_line(words, _LONGEST)) for entry, words in found]
+    return told + missing
+
+
+def _told(function: str, arguments: tuple, limit_s: float) -> tuple[list[Any], str]:
+    """What a function of `lmperf.trial` answers in a child process, one value a line, and how the
+    child ended, unless it ended as it should.
+
+    The child imports the user's modules, so that an import cannot print, exit or hang in this
+    process. Processes that it has started are ended, even in other sessions: this process adopts
+    them if their parent ends.
+    """
     path = [str(folder) for folder in sys.path]
-    child = _CHILD.format(path=path, entry=entry, takes=takes, kind=kind, parent=os.getpid())
+    child = _CHILD.format(path=path, function=function, arguments=arguments, parent=os.getpid())
     ours = family(os.getpid())
     adopt_orphans()
     process = subprocess.Popen(
@@ -78,13 +107,11 @@ def problem_of(entry: str, takes: str, kind: str = "", limit_s: float = 120.0) -
         except subprocess.TimeoutExpired:
             problem = f"{TOO_LONG} {limit_s:g} s"
         finally:
-            found = answers.read()  # not what it says of its interruption
+            found = answers.read() or b""  # not what it says of its interruption
             end(process.pid)
             process.wait()
             end_children(but=ours)
             adopt_orphans(False)
-    if found:
-        problem = json.loads(found.splitlines()[-1])
-    elif problem.startswith(TOO_LONG):
+    if not found and problem.startswith(TOO_LONG):
         problem += locks_of_builds()
-    return one_line(f"{entry}: {problem}", _LONGEST) if problem else ""
+    return [json.loads(line) for line in found.splitlines()], problem

@@ -46,7 +46,7 @@ _OPTIMIZER = "torch.optim.optimizer.Optimizer"
 # What a benchmark takes -> the base classes, of which a custom class has one.
 _BASES = {"attention": {_FUNCTION}, "model": {_MODULE}, "strategy": {_MODULE, _OPTIMIZER}}
 # What lmperf calls of a wrapper -> the end of the function's name in the course's adapters.
-_HOOKS = {
+HOOKS = {
     "start": "on_train_batch_start",
     "finish_gradient_synchronization": "on_after_backward",
     "gather_full_params": "gather_full_params",
@@ -133,7 +133,7 @@ def hooks_of(made: Callable) -> dict[str, Callable]:
     if not inspect.isfunction(made) or not made.__name__.startswith("get_"):
         return {}
     strategy = made.__name__.removeprefix("get_")
-    found = {method: made.__globals__.get(f"{strategy}_{end}") for method, end in _HOOKS.items()}
+    found = {method: made.__globals__.get(f"{strategy}_{end}") for method, end in HOOKS.items()}
     return {method: hook for method, hook in found.items() if callable(hook)}
 
 
