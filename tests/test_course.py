@@ -101,6 +101,14 @@ def test_model_of_a_package_that_is_not_installed_names_its_folder(repository):
     )
 
 
+def test_class_that_cannot_be_imported_names_what_to_install(repository):
+    path = repository / "own/attention.py"
+    path.write_text("import other.kernels\n" + path.read_text())
+    flash = found_in("own_adapters", TAKES)[0]
+    assert "it raises ModuleNotFoundError: No module named 'other'" in flash.fault
+    assert flash.fault.endswith("; pip install -e ./else-where")
+
+
 def test_adapters_that_cannot_be_imported_say_why(repository):
     (repository / "own/wrappers.py").unlink()
     faults = {one.entry: one.fault for one in found_in("own_adapters", TAKES)}

@@ -112,6 +112,8 @@ def _returned(function: Any, takes: str, kind: str, problem: str) -> tuple[str, 
     """The same for a function without arguments, whose own problem is known."""
     try:
         made = function()
+    except ModuleNotFoundError as error:
+        return "", f"it raises {described(error)}{_installing(error)}"
     except BaseException as error:
         return "", f"it raises {described(error)}"
     if not isinstance(made, type):
