@@ -36,7 +36,7 @@ AT_IMPORT = {
     "raise RuntimeError('x' * 100_000)": "cannot be imported: RuntimeError: x{100}",
     "attention = 3": "that is not a function",
     "other = 3": "the module bad_custom has no attention",
-    "import absent_one.sub": r"No module named 'absent_one'.*; pip install absent_one$",
+    "import absent_one.sub": r"No module named 'absent_one'.*; install it, or put it below",
     "import custom_attention.absent": r"No module named 'custom_attention\.absent' \(.*\)$",
 }
 FORKS = """

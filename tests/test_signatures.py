@@ -12,7 +12,7 @@ from examples.student_model import LanguageModel
 from examples.student_step import train_step
 from lmperf.benchmark import Implementation, Unsupported
 from lmperf.benchmarks import load
-from lmperf.signatures import bound, causal_flag, fault_of, is_step, kind_of
+from lmperf.signatures import bound, causal_flag, fault_of, hooks_of, is_step, kind_of
 
 
 def keyword_only(q, k, v, *, is_causal=False):
@@ -172,6 +172,21 @@ def test_compiled_attention_without_a_flag_is_refused():
 )
 def test_kind_of_a_strategy_follows_from_its_arguments(made, kind):
     assert kind_of(made) == kind
+
+
+def get_wrapped(module, bucket_size_mb):
+    pass
+
+
+def wrapped_on_after_backward(ddp_model, optimizer):
+    pass
+
+
+def test_hooks_are_the_functions_beside_an_adapter():
+    expected = {"finish_gradient_synchronization": wrapped_on_after_backward}
+    assert hooks_of(get_wrapped) == expected
+    assert hooks_of(functools.partial(get_wrapped, bucket_size_mb=1)) == expected
+    assert hooks_of(DDP) == hooks_of(anything) == {}
 
 
 class Called:

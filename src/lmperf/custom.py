@@ -7,8 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -16,13 +15,13 @@ from lmperf.benchmark import Benchmark
 from lmperf.errors import UserError
 from lmperf.measuring.printable import one_line
 from lmperf.measuring.process import adopt_orphans, end, end_children, family, locks_of_builds
-from lmperf.sources import find
+from lmperf.sources import find, how_to_install
 
 _CHILD = """
 import sys
 sys.path[:] = {path!r}
-from lmperf.trial import answer
-answer({entry!r}, {takes!r}, {kind!r}, {options!r}, {parent})
+from lmperf import trial
+trial.{function}(*{arguments!r}, parent={parent})
 """
 _LONGEST = 900  # characters of a reason
 TOO_LONG = "importing it takes longer than"
@@ -43,8 +42,8 @@ def check_names(benchmark: Benchmark) -> None:
             raise UserError(f"{key}: the project has an implementation {name}; choose another name")
         if find(custom.module) is None:
             raise UserError(
-                f"{key} is {custom.entry!r}: there is no module {custom.module}; install it, or"
-                f" put it below {Path.cwd()}"
+                f"{key} is {custom.entry!r}: there is no module {custom.module};"
+                f" {how_to_install(custom.module)}"
             )
 
 
@@ -58,18 +57,45 @@ def problem_of(
     """Return why a function or class cannot be used as what a benchmark takes, in one line; "" if
     it can.
 
-    A child process imports it, so that the import cannot print, exit or hang in this process.
-    Processes that the import has started are ended, even in other sessions: this process adopts
-    them if their parent ends.
+    A child process imports and calls it: see `_told`.
 
     kind: the kind of strategy that is meant, as of `signatures.kind_of`; empty: any. Of no effect
         unless the benchmark takes strategies.
     limit_s: how long import and call may take.
     options: keyword arguments that it is called with.
     """
+    found, problem = _told("answer", (entry, takes, kind, {**options}), limit_s)
+    problem = found[-1] if found else problem
+    return one_line(f"{entry}: {problem}", _LONGEST) if problem else ""
+
+
+def entries_of(
+    asked: Sequence[tuple[str, str, str, dict[str, Any]]], limit_s: float = 120.0
+) -> list[tuple[str, str]]:
+    """Return for each entry the one to configure, and why it cannot be used; "" if it can.
+
+    Another entry is to be configured where one is a function that only returns a class. No
+    implementation is called.
+
+    asked: (entry, what a benchmark takes, kind, keyword arguments) of each, the first three as for
+    `problem_of`. limit_s: how long all imports may take.
+    """
+    found, problem = _told("answer_all", (asked,), limit_s)
+    missing = [(entry, problem) for entry, *_ in asked[len(found) :]]
+    told = [(entry, one_line(words, _LONGEST)) for entry, words in found]
+    return told + missing
+
+
+def _told(function: str, arguments: tuple, limit_s: float) -> tuple[list[Any], str]:
+    """What a function of `lmperf.trial` answers in a child process, one value a line, and how the
+    child ended, unless it ended as it should.
+
+    The child imports the user's modules, so that an import cannot print, exit or hang in this
+    process. Processes that it has started are ended, even in other sessions: this process adopts
+    them if their parent ends.
+    """
     path = [str(folder) for folder in sys.path]
-    asked = {"entry": entry, "takes": takes, "kind": kind, "options": {**options}}
-    child = _CHILD.format(path=path, parent=os.getpid(), **asked)
+    child = _CHILD.format(path=path, function=function, arguments=arguments, parent=os.getpid())
     ours = family(os.getpid())
     adopt_orphans()
     process = subprocess.Popen(
@@ -89,13 +115,11 @@ def problem_of(
         except subprocess.TimeoutExpired:
             problem = f"{TOO_LONG} {limit_s:g} s"
         finally:
-            found = answers.read()  # not what it says of its interruption
+            found = answers.read() or b""  # not what it says of its interruption
             end(process.pid)
             process.wait()
             end_children(but=ours)
             adopt_orphans(False)
-    if found:
-        problem = json.loads(found.splitlines()[-1])
-    elif problem.startswith(TOO_LONG):
+    if not found and problem.startswith(TOO_LONG):
         problem += locks_of_builds()
-    return one_line(f"{entry}: {problem}", _LONGEST) if problem else ""
+    return [json.loads(line) for line in found.splitlines()], problem

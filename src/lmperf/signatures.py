@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from functools import partial, partialmethod
 from types import MappingProxyType
 from typing import Any
@@ -30,6 +30,8 @@ TAKES = {
 MODEL_ARGUMENTS = (
     *("vocab_size", "context_length", "d_model", "num_layers", "num_heads", "d_ff", "rope_theta"),
 )
+# Names that some models have for one of these.
+MODEL_ALIASES = {"theta": "rope_theta"}
 # The options with which a custom optimizer is made.
 OPTIMIZER_OPTIONS = ("lr", "eps", "fused", "capturable")
 # The arguments of a train step in their order, and the names that users give them; empty: any.
@@ -45,6 +47,12 @@ _MODULE = "torch.nn.modules.module.Module"
 _OPTIMIZER = "torch.optim.optimizer.Optimizer"
 # What a benchmark takes -> the base classes, of which a custom class has one.
 _BASES = {"attention": {_FUNCTION}, "model": {_MODULE}, "strategy": {_MODULE, _OPTIMIZER}}
+# What lmperf calls of a wrapper -> the end of the function's name in the course's adapters.
+HOOKS = {
+    "start": "on_train_batch_start",
+    "finish_gradient_synchronization": "on_after_backward",
+    "gather_full_params": "gather_full_params",
+}
 # Method of a wrapper that lmperf calls -> names of methods that may have been meant for it.
 _SIMILAR = {
     "finish_gradient_synchronization": r"^(?!no_).*(sync|grad|reduce|finish|after_backward)",
@@ -145,6 +153,21 @@ def kind_of(made: Callable) -> str:
     return "fsdp" if "compute_dtype" in names else "ddp"
 
 
+def hooks_of(made: Callable) -> dict[str, Callable]:
+    """What lmperf calls of a wrapper -> the function for it beside `made` in the course's adapters.
+
+    Beside `get_ddp(module)` these are `ddp_on_train_batch_start(ddp_model, optimizer)`,
+    `ddp_on_after_backward(ddp_model, optimizer)` and, of a fully sharded wrapper,
+    `ddp_gather_full_params(ddp_model)`; likewise for other names. They come before methods.
+    """
+    made = getattr(made, "func", made)  # of a partial
+    if not inspect.isfunction(made) or not made.__name__.startswith("get_"):
+        return {}
+    strategy = made.__name__.removeprefix("get_")
+    found = {method: made.__globals__.get(f"{strategy}_{end}") for method, end in HOOKS.items()}
+    return {method: hook for method, hook in found.items() if callable(hook)}
+
+
 def is_called_with_nothing(function: Any) -> bool:
     """Whether a function has no arguments."""
     signature = _signature_of(function)
@@ -220,7 +243,8 @@ def _constructor_fault(model_class: type) -> str:
         return ""
     parameters = signature.parameters.values()
     given = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    needed = [p.name for p in given if p.default is p.empty and p.name not in MODEL_ARGUMENTS]
+    needed = [p.name for p in given if p.default is p.empty]
+    needed = [name for name in needed if name not in (*MODEL_ARGUMENTS, *MODEL_ALIASES)]
     if not needed:
         return ""
     return (
@@ -250,10 +274,14 @@ def _strategy_fault(found: Any, kind: str) -> str:
     return wrapper_fault(found, kind)
 
 
-def wrapper_fault(wrapper: type, kind: str) -> str:
-    """Return which method the class of a wrapper lacks; "" if it has what its kind needs."""
+def wrapper_fault(wrapper: type, kind: str, hooks: Container[str] = ()) -> str:
+    """Return which method the class of a wrapper lacks; "" if it has what its kind needs.
+
+    hooks: the methods for which `hooks_of` has a function.
+    """
     methods = ["finish_gradient_synchronization"]
     methods += ["gather_full_params"] if kind == "fsdp" else []
+    methods = [method for method in methods if method not in hooks]
     return next(filter(None, (missing_method(wrapper, one) for one in methods)), "")
 
 

@@ -54,6 +54,28 @@ def find(module: str) -> Place | None:
     return _find(module, tuple(sys.path))
 
 
+def how_to_install(module: str) -> str:
+    """What to do about a module that is not there, in words for a message.
+
+    The words name a folder below the current one that has the module, and never a package of an
+    index: one of the same name may be another.
+    """
+    name = module.partition(".")[0]
+    patterns = (f"{parent}{name}{end}" for parent in ("", "*/", "*/*/") for end in ("", ".py"))
+    there = sorted(path for pattern in patterns for path in Path().glob(pattern))
+    folders = [up for path in there for up in path.parents if _is_project(up)]
+    if folders:
+        return f"pip install -e {'.' if folders[0] == Path() else f'./{folders[0]}'}"
+    if _is_project(Path()):
+        return "pip install -e . installs what this repository needs"
+    return f"install it, or put it below {Path.cwd()}"
+
+
+def _is_project(folder: Path) -> bool:
+    """Whether a folder can be installed."""
+    return any((folder / name).is_file() for name in ("pyproject.toml", "setup.py"))
+
+
 @cache
 def _find(module: str, search_path: tuple[str, ...]) -> Place | None:
     names = module.split(".")

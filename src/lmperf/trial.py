@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,7 +19,7 @@ from lmperf.benchmark import resolve
 from lmperf.errors import described
 from lmperf.measuring.process import can_be_interrupted, die_with
 from lmperf.signatures import bound, fault_of, is_called_with_nothing, is_step
-from lmperf.sources import find
+from lmperf.sources import find, how_to_install
 
 # How long the call may take.
 _CALL_S = 3.0
@@ -36,11 +37,10 @@ def answer(entry: str, takes: str, kind: str, options: dict[str, Any], parent: i
     a call may show one, which is a second line: the first one counts if the call ends the process.
     A timer ends one that takes longer than `_CALL_S`: it may need a GPU, or compile.
     """
-    die_with(parent)
-    can_be_interrupted()
-    answers = os.dup(1)
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    problem = _problem(entry, takes, kind, options)
+    answers = _answers(parent)
+    instead, problem = _problem(entry, takes, kind, options)
+    if instead:
+        problem = f"it returns {instead.partition(':')[2]}; write {instead}"
     _write(answers, problem)
     if not problem and takes in _IMPORTED and "torch" in sys.modules:
         for module in _IMPORTED[takes]:  # before the timer starts: slow on busy cores
@@ -51,39 +51,71 @@ def answer(entry: str, takes: str, kind: str, options: dict[str, Any], parent: i
     os._exit(0)  # without waiting for threads that the import started
 
 
-def _write(answers: int, problem: str) -> None:
+def answer_all(asked: Sequence[tuple[str, str, str, dict[str, Any]]], parent: int) -> None:
+    """Import entries, and write for each as JSON which one to configure, and its problem.
+
+    Runs in the child process, as `answer`, and calls only functions that return classes.
+
+    asked: (entry, takes, kind, options) of each.
+    """
+    answers = _answers(parent)
+    for entry, takes, kind, options in asked:
+        instead, problem = _problem(entry, takes, kind, options)
+        _write(answers, (instead or entry, problem))
+    os._exit(0)
+
+
+def _answers(parent: int) -> int:
+    """Prepare the child process; returns the file for its answers. What it prints is discarded."""
+    die_with(parent)
+    can_be_interrupted()
+    answers = os.dup(1)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return answers
+
+
+def _write(answers: int, answer: Any) -> None:
     """Write a line of JSON; without `print`, which the import may have replaced."""
-    os.write(answers, f"{json.dumps(problem)}\n".encode())
+    os.write(answers, f"{json.dumps(answer)}\n".encode())
 
 
-def _problem(entry: str, takes: str, kind: str, options: dict[str, Any]) -> str:
+def _problem(entry: str, takes: str, kind: str, options: Mapping[str, Any]) -> tuple[str, str]:
+    """The entry of a class that an entry's function returns, and why neither can be used."""
     module_name, _, name = entry.partition(":")
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        return f"it cannot be imported: {described(error)}{_installing(error)}"
+        return "", f"it cannot be imported: {described(error)}{_installing(error)}"
     except BaseException as error:
-        return f"it cannot be imported: {described(error)}"
+        return "", f"it cannot be imported: {described(error)}"
     try:
         found = getattr(module, name)
     except AttributeError:
-        return f"the module {module_name} has no {name}"
+        return "", f"the module {module_name} has no {name}"
     except BaseException as error:  # from the module's __getattr__
-        return f"it cannot be read: {described(error)}"
+        return "", f"it cannot be read: {described(error)}"
     problem = fault_of(found, takes, kind, options)
-    return _class_instead(found, takes, kind) or problem if problem else ""
+    if not problem or isinstance(found, type) or not is_called_with_nothing(found):
+        return "", problem
+    return _returned(found, takes, kind, problem)
 
 
-def _class_instead(found: Any, takes: str, kind: str) -> str:
-    """What to write instead of a function without arguments that returns the right class."""
-    if isinstance(found, type) or not is_called_with_nothing(found):
-        return ""
+def _returned(function: Any, takes: str, kind: str, problem: str) -> tuple[str, str]:
+    """The same for a function without arguments, whose own problem is known."""
     try:
-        made = found()
-        name = f"{made.__module__}:{made.__qualname__}"
-    except BaseException:
-        return ""
-    return "" if fault_of(made, takes, kind) else f"it returns {made.__name__}; write {name}"
+        made = function()
+    except ModuleNotFoundError as error:
+        return "", f"it raises {described(error)}{_installing(error)}"
+    except BaseException as error:
+        return "", f"it raises {described(error)}"
+    if not isinstance(made, type):
+        return "", problem
+    if problem := fault_of(made, takes, kind):
+        return "", f"it returns {made.__name__}: {problem}"
+    entry = f"{made.__module__}:{made.__qualname__}"
+    if "." in made.__qualname__ or find(made.__module__) is None:
+        return "", f"it returns {entry}, which cannot be imported by that name; move the class"
+    return entry, ""
 
 
 def _called(found: Any, takes: str) -> str:
@@ -165,4 +197,4 @@ def _no_tensor(result: Any, wanted: str) -> str:
 def _installing(error: ModuleNotFoundError) -> str:
     """How to install what an import misses; "" if it is a module of a package that is there."""
     package = (error.name or "").partition(".")[0]
-    return f"; pip install {package}" if package and find(package) is None else ""
+    return f"; {how_to_install(package)}" if package and find(package) is None else ""

@@ -1,12 +1,14 @@
 """Tests of `lmperf init`, which sets up the report in a user's own repository."""
 
+import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
 from repository import git
 
-from lmperf.commands import init
+from lmperf.commands import init, installing
 from lmperf.config import load_config
 
 FILES = {
@@ -17,9 +19,13 @@ ENTRY = "my_functions:attention"
 ROOT = Path(__file__).parents[2]
 
 
+ADDRESS = "git+https://example.org/lmperf@0123"
+
+
 @pytest.fixture
-def repository(folder):
-    """An empty Git repository with a module of attention."""
+def repository(folder, monkeypatch):
+    """An empty Git repository with a module of attention, and lmperf from an address."""
+    monkeypatch.setattr(installing, "_installed_from", lambda: ADDRESS)
     (folder / "config/config.yaml").unlink()
     (folder / "config").rmdir()
     git(folder, "init", "-q")
@@ -44,6 +50,9 @@ def test_init_writes_its_files_and_nothing_else(repository, lmperf):
         ("--lrpe", {"lrpe", "lrpe_check"}),
         ("--model", {"end_to_end", "memory", "profiles", "warmup"}),
         ("--train-step", {"end_to_end"}),
+        ("--ddp", {"distributed", "distributed_overlap"}),
+        ("--fsdp", {"distributed", "distributed_overlap"}),
+        ("--sharded-optimizer", {"distributed", "distributed_overlap"}),
     ],
 )
 def test_each_kind_is_in_every_benchmark_that_takes_it(repository, lmperf, option, stems):
@@ -125,10 +134,75 @@ def test_init_outside_git_is_refused(folder, lmperf):
     assert code == 2 and said.endswith("is in no Git repository; run git init there\n")
 
 
-def test_ci_installs_the_version_that_measures(repository, lmperf, monkeypatch):
-    monkeypatch.setattr(init, "version_of", lambda _: "1.2.3")
-    assert lmperf("init")[0] == 0
+@pytest.mark.parametrize(
+    ("given", "installed"),
+    [
+        ([], f"lmperf @ {ADDRESS}"),
+        (["--install", "git+ssh://git@example.org/x"], "lmperf @ git+ssh://git@example.org/x"),
+        (
+            ["--install", "https://example.org/lmperf.whl"],
+            "lmperf @ https://example.org/lmperf.whl",
+        ),
+        (["--install", "wheels/lmperf.whl"], "./wheels/lmperf.whl"),
+    ],
+)
+def test_ci_installs_lmperf_from_the_address_that_is_known(repository, lmperf, given, installed):
+    (repository / "wheels").mkdir()
+    (repository / "wheels/lmperf.whl").touch()
+    assert lmperf("init", *given)[0] == 0
     jobs = yaml.safe_load((repository / init.CI).read_text())["jobs"]
     steps = [step for job in jobs.values() for step in job["steps"]]
     found = {step["run"] for step in steps if step.get("name") == "Install"}
-    assert found == {"pip install lmperf==1.2.3"}
+    assert found == {f'pip install "{installed}"'}
+
+
+@pytest.mark.parametrize("given", ["lmperf==0.2", "absent.whl", "git+file:///here"])
+def test_unknown_address_of_lmperf_is_refused(repository, lmperf, given):
+    code, _, said = lmperf("init", "--install", given)
+    assert code == 2 and f"--install is {given}; it must be a Git address" in said.replace("'", "")
+    assert written(repository) == set()
+
+
+@pytest.mark.parametrize(
+    ("origin", "address"),
+    [
+        (
+            {"url": "https://example.org/x", "vcs_info": {"vcs": "git", "commit_id": "01"}},
+            "git+https://example.org/x@01",
+        ),
+        ({"url": "https://example.org/x.whl", "archive_info": {}}, "https://example.org/x.whl"),
+        ({"url": "file:///here/x.whl", "archive_info": {}}, ""),
+        ({"url": "file:///here", "dir_info": {"editable": True}}, ""),
+        (None, ""),
+    ],
+)
+def test_address_is_the_one_that_pip_recorded(monkeypatch, origin, address):
+    text = origin and json.dumps(origin)
+    installed = SimpleNamespace(read_text=lambda name: text)
+    monkeypatch.setattr(installing, "distribution", lambda name: installed)
+    assert installing._installed_from() == address
+
+
+def test_without_an_address_no_ci_is_written(repository, lmperf, monkeypatch):
+    monkeypatch.setattr(installing, "_installed_from", lambda: "")
+    code, _, said = lmperf("init")
+    assert code == 0 and written(repository) == FILES - {str(init.CI)}
+    assert "name one by --install: git+https://..., or a wheel in this folder" in said
+
+
+@pytest.mark.parametrize(
+    ("asked", "is_said"),
+    [
+        ("torch~=2.6.0; python_version > '3'", True),
+        ("torch>=2.4,<2.9", True),
+        ("torch>=2.6", False),
+        ("torch", False),
+        ("torchvision==0.1", False),
+    ],
+)
+def test_too_old_torch_of_the_repository_is_said_in_one_line(repository, lmperf, asked, is_said):
+    (repository / "pyproject.toml").write_text(f'[project]\ndependencies = ["einops", "{asked}"]')
+    code, _, said = lmperf("init")
+    assert code == 0
+    words = "and lmperf measures with torch>=2.11: change that there, or"
+    assert (words in said.splitlines()[0]) is is_said and said.count(words) == is_said

@@ -1,7 +1,11 @@
 """What the tests of strategies run on each rank."""
 
+import sys
 import weakref
 from functools import partial
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -134,8 +138,56 @@ PLANTED = {
     "no_gather": NoGather,
 }
 
+
+class OtherNames(nn.Module):
+    """A wrapper that is told of a step by methods of names of its own."""
+
+    def __init__(self, module: nn.Module):
+        super().__init__()
+        self.reducing, self.started = DataParallel(module), 0
+
+    def forward(self, tokens):
+        return self.reducing(tokens)
+
+    def sync_gradients(self):
+        if self.started != 1:
+            raise RuntimeError(f"the step was started {self.started} times")
+        self.started = 0
+        self.reducing.finish_gradient_synchronization()
+
+
+def get_wrapper(module):
+    return OtherNames(module)
+
+
+def wrapper_on_train_batch_start(ddp_model, optimizer):
+    ddp_model.started += 1
+
+
+def wrapper_on_after_backward(ddp_model, optimizer):
+    ddp_model.sync_gradients()
+
+
+def _adapters() -> ModuleType:
+    """The adapters of examples/course, whose package `tests` is not this one."""
+    sys.path.append(str(COURSE))
+    spec = spec_from_file_location("course_adapters", COURSE / "tests/adapters.py")
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+COURSE = Path(__file__).parents[2] / "examples/course"
+_OF_COURSE = _adapters()
 # Honest ones, as a user's own.
-RIGHT = {"ddp": DataParallel, "fsdp": FullySharded}
+RIGHT = {
+    "ddp": DataParallel,
+    "fsdp": FullySharded,
+    "adapters": get_wrapper,
+    "individual": _OF_COURSE.get_ddp_individual_parameters,
+    "buckets": partial(_OF_COURSE.get_ddp_bucketed, bucket_size_mb=0.01),
+    "state": _OF_COURSE.get_sharded_optimizer,
+}
 
 
 def planted(rank: Rank, dtype: str = AUTOCAST) -> dict[str, dict]:
@@ -164,20 +216,9 @@ class NotSharded(DataParallel):
         return dict(self.module.named_parameters())
 
 
-class OtherName(nn.Module):
-    """Reduces gradients in a method of another name than the course's."""
-
-    def __init__(self, module: nn.Module):
-        super().__init__()
-        self.module = module
-
-    def sync_gradients(self):
-        pass
-
-
 def refused(rank: Rank) -> dict[str, str]:
     """Name of a user's strategy -> why it is refused when it is made."""
-    made = {"not_sharded": NotSharded, "other_name": lambda module: OtherName(module)}
+    made = {"not_sharded": NotSharded, "other_name": lambda module: OtherNames(module)}
     found = {}
     for name, one in made.items():
         with pytest.raises(Unsupported) as error:

@@ -48,7 +48,7 @@ def test_right_classes_pass_as_a_users(two_ranks, right):
     [
         ("not_sharded", "NotSharded shards nothing: parameters() of each rank has all "),
         ("not_sharded", "are nn.Linear and nn.Embedding of torch: layers that are sharded by ano"),
-        ("other_name", "OtherName has no finish_gradient_synchronization; it has sync_gradients"),
+        ("other_name", "OtherNames has no finish_gradient_synchronization; it has sync_gradients"),
     ],
 )
 def test_strategy_that_does_not_do_what_it_claims_is_refused(two_ranks, name, words):

@@ -10,6 +10,7 @@ from examples.student_model import LanguageModel
 from examples.student_step import cross_entropy, train_step
 from lmperf.benchmark import Unsupported, WrongResult
 from lmperf.benchmarks import load
+from lmperf.signatures import fault_of
 from lmperf.transformer import sizes
 from lmperf.transformer.custom import build, forward_flops, is_model, runnable
 from lmperf.transformer.flops import flops
@@ -102,7 +103,13 @@ def test_constructor_gets_only_the_arguments_it_takes():
             super().__init__()
             self.got = widths
 
+    class Theta(nn.Module):
+        def __init__(self, vocab_size, theta):
+            super().__init__()
+            self.got = theta
+
     assert build(Few, SIZE, 32).got == (VOCAB_SIZE, 64, 0.0)
+    assert build(Theta, SIZE, 32).got == sizes.ROPE_THETA and not fault_of(Theta, "model")
     assert build(Any, SIZE, 32).got["rope_theta"] == sizes.ROPE_THETA
 
 

@@ -42,7 +42,7 @@ def doctor(project: Project) -> int:
 def _software(project: Project) -> Iterator[Found]:
     version, kind = torch_version(), project.machine.kind
     if version is None:
-        yield WRONG, "torch: measuring needs it; pip install -e '.[measure]'"
+        yield WRONG, "torch: measuring needs it, 2.11 or newer; install lmperf[measure]"
         return
     device = project.machine.facts["device"]
     yield HERE, f"torch {version} on {kind}: {device}"

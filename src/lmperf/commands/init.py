@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
 from lmperf import workflow
 from lmperf.benchmarks import load, stems
+from lmperf.commands.installing import requirement, torch_words
 from lmperf.commands.options import CONFIG, say, scaffold
 from lmperf.config import config_of
+from lmperf.course import Found, found_in
 from lmperf.custom import check_names
 from lmperf.errors import UserError
-from lmperf.evidence.machine import is_in_git, version_of
+from lmperf.evidence.machine import is_in_git
 
 # Kind of custom implementation -> what `Benchmark.takes` says of the benchmarks that measure it.
-KINDS = {"attention": "attention", "lrpe": "lrpe", "model": "model", "train_step": "model"}
+KINDS = {
+    **{"attention": "attention", "lrpe": "lrpe", "model": "model", "train_step": "model"},
+    **dict.fromkeys(("ddp", "fsdp", "sharded_optimizer"), "strategy"),
+}
+# Kind -> its name in the configuration; others are called `mine`.
+_NAMES = {
+    "train_step": "my_step",
+    **{kind: f"my_{kind}" for kind in ("ddp", "fsdp", "sharded_optimizer")},
+}
 # A train step is measured in this benchmark only.
 _OF_STEPS = "end_to_end"
 
@@ -48,13 +60,31 @@ def _entry_option(kind: str):
 @_entry_option("lrpe")
 @_entry_option("model")
 @_entry_option("train_step")
+@_entry_option("ddp")
+@_entry_option("fsdp")
+@_entry_option("sharded_optimizer")
+@click.option(
+    "--course",
+    "adapters",
+    metavar="MODULE",
+    help="Your solution of CS336, assignment 2, by the module of its adapters: tests.adapters.",
+)
+@click.option(
+    "--install",
+    metavar="ADDRESS",
+    help="The Git address or the wheel from which CI installs lmperf; as a default, that from"
+    " which this lmperf was installed.",
+)
 @click.option("--templates", is_flag=True, help="Write templates for words of your own instead.")
-def init(templates: bool, **given: str | None):
+def init(templates: bool, adapters: str | None, install: str | None, **given: str | None):
     """Write the files with which this folder of a Git repository measures and reports its own
     implementations: a Snakefile that includes the workflow of lmperf, Snakemake's settings for it,
     a configuration, .gitignore, .gitattributes, and at the top of the repository a file for
     continuous integration. Existing files stay as they are; where report/ or site/ has some, the
     configuration names another folder.
+
+    With --course, the configuration has what the adapters of a solution return and wrap, and the
+    model of its repository. What was found, and what became of it, is printed.
 
     With --templates, write a template that adds a note to a page, and one that is a page of its
     own, for you to edit.
@@ -62,6 +92,7 @@ def init(templates: bool, **given: str | None):
     \b
     Examples:
       lmperf init --attention my_package.attention:FlashAttention
+      lmperf init --course tests.adapters
       lmperf init --templates
     """
     if templates:
@@ -70,12 +101,17 @@ def init(templates: bool, **given: str | None):
         return
     if not is_in_git(Path()):
         raise UserError(f"{Path.cwd()} is in no Git repository; run git init there")
-    is_top, folders = Path(".git").exists(), _folders()
+    if words := torch_words():
+        say(words)
+    is_top, folders, lmperf = Path(".git").exists(), _folders(), requirement(install)
+    entries = _entries({kind: of for kind, of in given.items() if of})
+    for one in found_in(adapters, KINDS) if adapters else ():
+        entries = _with_found(entries, one, given)
     files = {
         Path("Snakefile"): scaffold("Snakefile.txt").template,
-        CONFIG: _config({kind: of for kind, of in given.items() if of}, folders),
+        CONFIG: _config(entries, folders),
         PROFILE: (workflow.FOLDER / PROFILE).read_text(encoding="utf-8"),
-        **({CI: _ci(folders)} if is_top else {}),
+        **({CI: _ci(folders, lmperf)} if is_top and lmperf else {}),
     }
     for path, wanted in _FOR_GIT.items():
         lines = [line.format(**folders) for line in wanted]
@@ -90,6 +126,11 @@ def init(templates: bool, **given: str | None):
         say(f"{key} is in use, and stays as it is: {CONFIG} names {folders[key]} instead")
     if not is_top:
         say(f"not written: {CI}, which works at the top of a repository only")
+    elif not lmperf:
+        say(
+            f"not written: {CI}, since this lmperf was installed from no address on the web; name"
+            " one by --install: git+https://..., or a wheel in this folder"
+        )
     say(f"next: snakemake --cores 1 {folders['report']}/report.md --config preset=quick")
 
 
@@ -112,30 +153,68 @@ def _folders() -> dict[str, str]:
     return folders
 
 
-def _config(given: Mapping[str, str], folders: Mapping[str, str]) -> str:
-    """The text of a valid configuration with these entries, by kind, and folders, by key."""
-    entries = {}
+# Stem -> name -> value in the configuration.
+_Entries = dict[str, dict[str, Any]]
+
+
+def _stems_of(kind: str) -> list[str]:
+    """The benchmarks that measure a kind of implementation."""
+    if kind == "train_step":
+        return [_OF_STEPS]
+    return [stem for stem in stems() if load(stem).takes == KINDS[kind]]
+
+
+def _entries(given: Mapping[str, str]) -> _Entries:
+    """The implementations that options name, by kind."""
+    entries: _Entries = {}
     for kind, entry in given.items():
-        taking = [stem for stem in stems() if load(stem).takes == KINDS[kind]]
-        for stem in [_OF_STEPS] if kind == "train_step" else taking:
-            name = "my_step" if kind == "train_step" else "mine"
-            entries[f"implementations.{stem}.{name}"] = entry
-    config = config_of({}, CONFIG, entries)
+        for stem in _stems_of(kind):
+            entries.setdefault(stem, {})[_NAMES.get(kind, "mine")] = entry
+    return entries
+
+
+def _with_found(entries: _Entries, one: Found, given: Mapping[str, str | None]) -> _Entries:
+    """The entries with what was found in a course's repository; says what becomes of it."""
+    fault = one.fault
+    if not fault and given.get(one.kind):
+        fault = f"--{one.kind.replace('_', '-')} names another one"
+    elif not fault and one.kind not in KINDS:
+        fault = f"no benchmark takes an implementation of the kind {one.kind}"
+    if fault:
+        say(f"{one.entry}: left out: {fault}")
+        return entries
+    taking = _stems_of(one.kind)
+    options = [f"{name} {', '.join(map(str, of))}" for name, of in one.options.items()]
+    more = "; ".join([*([one.use] if one.use else []), *options, *one.hooks])
+    say(f"{one.entry}: {one.name} in {', '.join(taking)}{f' ({more})' if more else ''}")
+    added = {stem: {**entries.get(stem, {}), one.name: one.configured} for stem in taking}
+    return entries | added
+
+
+def _config(entries: _Entries, folders: Mapping[str, str]) -> str:
+    """The text of a valid configuration with these entries, and folders by key."""
+    config = config_of({}, CONFIG, {"implementations": entries})
     lines = ""
-    for stem, custom in config.implementations.items():
+    for stem, custom in entries.items():
         check_names(load(stem, config.external(stem)))
-        named = (f'{name}: "{one.use}"' for name, one in custom.items())
-        lines += f"\n  {stem}: {{ {', '.join(named)} }}"
+        lines += f"\n  {stem}:"
+        lines += "".join(f"\n    {name}: {_written(of)}" for name, of in custom.items())
     others = "".join(f"{key}: {name}\n" for key, name in folders.items() if name != key)
     return scaffold("config.yaml").substitute(
         folders=others or _FOLDERS, implementations=lines or _EXAMPLE
     )
 
 
-def _ci(folders: Mapping[str, str]) -> str:
-    """The file for continuous integration of lmperf itself, with another command that installs."""
+def _written(value: Any) -> str:
+    """A value of an implementation as YAML."""
+    if isinstance(value, str):
+        return json.dumps(value)
+    return f"{{ {', '.join(f'{key}: {json.dumps(of)}' for key, of in value.items())} }}"
+
+
+def _ci(folders: Mapping[str, str], lmperf: str) -> str:
+    """The file for continuous integration of lmperf itself, which installs this requirement."""
     text = (workflow.FOLDER / CI).read_text(encoding="utf-8")
     text = text.replace("report/", f"{folders['report']}/")
     text = text.replace("path: site\n", f"path: {folders['site']}\n")
-    package = f"lmperf=={version_of('lmperf')}"
-    return re.sub(r"(?m)^( +run:) pip install .*$", rf"\1 pip install {package}", text)
+    return re.sub(r"(?m)^( +run:) pip install .*$", rf'\1 pip install "{lmperf}"', text)

@@ -93,6 +93,7 @@ class DistributedProblem:
 
         Returns this rank's loss, a detached scalar.
         """
+        training.start()
         training.optimizer.zero_grad(set_to_none=True)
         loss = self.loss(training, self.rank.number, self.rank.ranks)
         loss.backward()

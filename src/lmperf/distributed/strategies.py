@@ -7,7 +7,7 @@ the batch. `blocks` says how the blocks of the model run: a key of `BLOCKS`.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -21,7 +21,7 @@ from lmperf.benchmark import Unsupported
 from lmperf.distributed.data_parallel import DataParallel
 from lmperf.distributed.fully_sharded import FullySharded
 from lmperf.distributed.sharded_optimizer import ShardedOptimizer
-from lmperf.signatures import kind_of, wrapper_fault
+from lmperf.signatures import hooks_of, kind_of, wrapper_fault
 from lmperf.transformer.checkpointing import INPUT, SelectiveBlock
 from lmperf.transformer.implementations import compile_static
 from lmperf.transformer.model import TransformerLM
@@ -72,6 +72,7 @@ class Training:
 
     Attributes:
         model: local tokens [batch / ranks, seq_len] -> logits.
+        start: called at the start of a step.
         finish: called between the backward pass and the optimizer's step.
         weights: iterates over (name, whole weight), gathered on every rank in parts.
         gradients: likewise, averaged gradients; None: the strategy has no way to gather them.
@@ -81,6 +82,7 @@ class Training:
     optimizer: Optimizer
     weights: Tensors
     gradients: Tensors | None
+    start: Callable[[], None] = lambda: None
     finish: Callable[[], None] = lambda: None
 
 
@@ -197,6 +199,7 @@ def custom(made: Callable, setup: Setup) -> Training:
 
     After the backward pass `finish_gradient_synchronization()` of a wrapper is called if it has
     one. A fully sharded wrapper needs `gather_full_params()`, which returns name -> whole weight.
+    The functions of `hooks_of` come before these methods.
 
     Raises:
         Unsupported: a wrapper has such a method by another name; a fully sharded one has no
@@ -210,32 +213,45 @@ def custom(made: Callable, setup: Setup) -> Training:
     whole = _elements(setup.model)
     dtype = {"compute_dtype": setup.compute_dtype} if kind == "fsdp" else {}
     model = made(setup.model, **dtype)
-    if fault := wrapper_fault(type(model), kind):
+    hooks = hooks_of(made)
+    if fault := wrapper_fault(type(model), kind, hooks):
         raise Unsupported(fault)
     if kind == "ddp":
-        return _replicated(setup, model, setup.optimizer(setup.model.parameters()))
+        training = _replicated(setup, model, setup.optimizer(setup.model.parameters()))
+        return _with_hooks(training, hooks)
     if dist.get_world_size() > 1 and _elements(model) >= whole:
         raise Unsupported(
             f"{type(model).__name__} shards nothing: parameters() of each rank has all {whole:,}"
             " elements of the model; it must have this rank's shards (the layers of the model are"
             " nn.Linear and nn.Embedding of torch: layers that are sharded by another class stay)"
         )
+    gather = hooks.get("gather_full_params", lambda model: model.gather_full_params())
 
     def weights() -> Iterator[tuple[str, Tensor]]:
-        found = model.gather_full_params()
-        found = {name.removeprefix("module."): tensor for name, tensor in found.items()}
+        found = {name.removeprefix("module."): tensor for name, tensor in gather(model).items()}
         for name in setup.names:
             if name not in found:
                 raise Unsupported(f"gather_full_params() returns no weight {name}")
             yield name, found[name].detach()
 
-    return Training(
+    training = Training(
         model,
         setup.optimizer(model.parameters()),
         weights=weights,
         gradients=None,
         finish=getattr(model, "finish_gradient_synchronization", lambda: None),
     )
+    return _with_hooks(training, hooks)
+
+
+def _with_hooks(training: Training, hooks: Mapping[str, Callable]) -> Training:
+    """The training, which calls the functions of `hooks_of` in the place of methods."""
+    called = training.model, training.optimizer
+    if "start" in hooks:
+        training.start = partial(hooks["start"], *called)
+    if "finish_gradient_synchronization" in hooks:
+        training.finish = partial(hooks["finish_gradient_synchronization"], *called)
+    return training
 
 
 def _elements(model: nn.Module) -> int:

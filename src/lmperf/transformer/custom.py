@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from lmperf.benchmark import Unsupported
-from lmperf.signatures import MODEL_ARGUMENTS, is_step
+from lmperf.signatures import MODEL_ALIASES, MODEL_ARGUMENTS, is_step
 from lmperf.transformer.model import twin_of
 from lmperf.transformer.sizes import ROPE_THETA, VOCAB_SIZE, ModelSize
 
@@ -28,7 +28,7 @@ def build(model_class: type[nn.Module], size: ModelSize, context_length: int) ->
     """Build a model of the given class and size, on the default device (see `torch.device`).
 
     Of vocab_size, context_length, d_model, num_layers, num_heads, d_ff and rope_theta, the
-    constructor receives the arguments that it takes.
+    constructor receives the arguments that it takes, also by the names of `MODEL_ALIASES`.
     """
     widths = size.d_model, size.num_layers, size.num_heads, size.d_ff
     values = VOCAB_SIZE, context_length, *widths, ROPE_THETA
@@ -37,6 +37,7 @@ def build(model_class: type[nn.Module], size: ModelSize, context_length: int) ->
     by_name = {p.name: p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
         return model_class(**known)
+    known |= {alias: known[name] for alias, name in MODEL_ALIASES.items()}
     return model_class(**{name: value for name, value in known.items() if name in by_name})
 
 

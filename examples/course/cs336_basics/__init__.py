@@ -1,0 +1,1 @@
+"""Assignment 1: a language model and what trains it."""

@@ -1,0 +1,1 @@
+"""Assignment 2: attention kernels and data parallel training."""

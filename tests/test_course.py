@@ -1,0 +1,128 @@
+"""What `lmperf init --course` finds in a repository with the adapters of the course."""
+
+import pytest
+from repository import git
+
+from lmperf.course import BUCKETS, found_in
+from lmperf.errors import UserError
+
+pytestmark = pytest.mark.process
+
+TAKES = {"attention": "attention", "ddp": "strategy", "fsdp": "strategy", "model": "model"}
+ADAPTERS = '''
+from own.wrappers import get_ddp
+
+def get_flashattention_autograd_function_pytorch():
+    from own.attention import Flash
+    return Flash
+
+def get_flashattention_autograd_function_triton():
+    """Not here."""
+    raise NotImplementedError
+
+def get_ddp_bucketed(module, bucket_size_mb):
+    pass
+
+def ddp_bucketed_on_after_backward(ddp_model, optimizer):
+    pass
+
+def get_fsdp(module, compute_dtype=None):
+    # Left for later.
+    raise NotImplementedError("of the second week")
+'''
+FILES = {
+    "own_adapters.py": ADAPTERS,
+    "own/__init__.py": "",
+    "own/wrappers.py": "def get_ddp(module):\n    return module\n",
+    "own/attention.py": (
+        "import torch\nclass Flash(torch.autograd.Function):\n    @staticmethod\n"
+        "    def forward(ctx, q, k, v, is_causal=False):\n        return q\n"
+    ),
+    "own/model.py": (
+        "from torch import nn\nclass Model(nn.Module):\n"
+        "    def __init__(self, vocab_size, d_model, num_layers, theta):\n        pass\n"
+        "    def forward(self, tokens):\n        pass\n"
+    ),
+    "own/training.py": (
+        "class AdamW:\n    def step(self):\n        pass\n"
+        "def cross_entropy(logits, targets):\n    pass\n"
+    ),
+    "else-where/other/__init__.py": "",
+    "else-where/pyproject.toml": "",
+    "else-where/other/model.py": (
+        "class Other:\n    def __init__(self, vocab_size, d_model, num_layers):\n        pass\n"
+        "    def forward(self, tokens):\n        pass\n"
+    ),
+    "tests/test_model.py": "class Model:\n    pass\n",
+    "broken.py": "def (",
+}
+
+
+@pytest.fixture
+def repository(tmp_path, monkeypatch):
+    git(tmp_path, "init", "-q")
+    for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path
+
+
+def test_adapters_and_basics_are_found_and_what_is_left_out_is_said(repository):
+    (repository / "else-where/other/model.py").rename(repository / "own/other.py")
+    found = {one.entry: one for one in found_in("own_adapters", TAKES)}
+    flash = found.pop("own_adapters:get_flashattention_autograd_function_pytorch")
+    assert (flash.configured, flash.fault) == ("own.attention:Flash", "")
+    buckets = found.pop("own_adapters:get_ddp_bucketed")
+    assert buckets.configured == {"use": buckets.entry, "bucket_size_mb": BUCKETS}
+    assert buckets.hooks == ("ddp_bucketed_on_after_backward",) and not buckets.fault
+    assert {entry: one.fault for entry, one in found.items()} == {
+        "own_adapters:get_flashattention_autograd_function_triton": "it is not written yet",
+        "own_adapters:get_ddp": "",
+        "own_adapters:get_fsdp": "it is not written yet",
+        "own.model:Model": "",
+        "own.other:Other": (
+            "own.model:Model is configured; to take this one instead, name it by --model"
+        ),
+        "own.training:AdamW": "",
+        "own.training:cross_entropy": (
+            "it is timed as a part of a train step that calls it (--train-step)"
+        ),
+    }
+
+
+def test_model_of_a_package_that_is_not_installed_names_its_folder(repository):
+    (repository / "own/model.py").unlink()
+    faults = {one.entry: one.fault for one in found_in("own_adapters", TAKES)}
+    assert (
+        faults["else-where/other/model.py:Other"]
+        == "it cannot be imported; pip install -e ./else-where"
+    )
+
+
+def test_class_that_cannot_be_imported_names_what_to_install(repository):
+    path = repository / "own/attention.py"
+    path.write_text("import other.kernels\n" + path.read_text())
+    flash = found_in("own_adapters", TAKES)[0]
+    assert "it raises ModuleNotFoundError: No module named 'other'" in flash.fault
+    assert flash.fault.endswith("; pip install -e ./else-where")
+
+
+def test_adapters_that_cannot_be_imported_say_why(repository):
+    (repository / "own/wrappers.py").unlink()
+    faults = {one.entry: one.fault for one in found_in("own_adapters", TAKES)}
+    assert "No module named 'own.wrappers'" in faults["own_adapters:get_ddp_bucketed"]
+    assert faults["own.model:Model"] == "", "though another one comes first by its path"
+
+
+@pytest.mark.parametrize(
+    ("adapters", "words"),
+    [
+        ("no_adapters", "--course: there is no module no_adapters below"),
+        ("own.training", "own.training has none of the course's functions: get_flashattention"),
+    ],
+)
+def test_module_without_adapters_is_refused(repository, adapters, words):
+    with pytest.raises(UserError, match=words):
+        found_in(adapters, TAKES)
