@@ -17,10 +17,11 @@ from lmperf.reporting.sections import Section, predicate
 from lmperf.reporting.tables import Quantity, known
 from lmperf.reporting.words import MIB_IN_GIB, NotMeasured, Range
 
-STEM, OURS = "memory", "eager"
+STEM, EAGER = "memory", "eager"
 CELL = ["size", "context_length", "batch"]
 SINGLE, HALF = "float32", "autocast_bfloat16"
 STEP = "train_step"
+UNITS = {"GiB": MIB_IN_GIB, "MiB": 1}  # in MiB
 USUAL_CONTEXT = 512
 STATE = ("parameters", "gradients", "optimizer")
 COMPONENTS = (
@@ -69,21 +70,39 @@ class Autocast(NamedTuple):
 class Memory(Section):
     """Peaks of forwards and train steps, with the changes that Y1 shows.
 
+    Sentences are about one model, the subject: the first custom one, or lmperf's eager one.
+
     Columns of `every` in addition: difference (of the predicted peak), over_float32 (of bf16
-    autocast), over_ours (of a custom model or peer), and the shares of the predicted peak.
+    autocast), over_eager (of another model than lmperf's), peak (in `unit`), and the shares of the
+    predicted peak.
     """
 
     @cached_property
     def every(self) -> Rows:
-        return self.rows(STEM, with_changes(self.evidence.rows(STEM)))
+        rows = with_changes(self.evidence.rows(STEM))
+        return self.rows(STEM, rows.assign(peak=rows["peak_mib"] / UNITS[self.unit]))
 
     @cached_property
-    def ours(self) -> Rows:
-        return self.every.where(implementation=OURS)
+    def unit(self) -> str:
+        """Of peaks that stand side by side: GiB, unless all are smaller."""
+        return "GiB" if self.evidence.rows(STEM)["peak_gib"].max() >= 1 else "MiB"
+
+    @cached_property
+    def subject(self) -> str:
+        return next(iter(self.evidence.subjects(STEM)), EAGER)
+
+    @cached_property
+    def of_subject(self) -> Rows:
+        return self.every.where(implementation=self.subject)
+
+    @property
+    def of_others(self) -> Rows:
+        rows = self.every.frame
+        return self.every.kept(rows[rows["implementation"] != self.subject])
 
     @cached_property
     def steps(self) -> Rows:
-        return self.ours.where(phase=STEP)
+        return self.of_subject.where(phase=STEP)
 
     @cached_property
     def head(self) -> Rows:
@@ -92,6 +111,13 @@ class Memory(Section):
         rows = having(rows, batch=rows["batch"].max())
         off = (rows["context_length"] - USUAL_CONTEXT).abs()
         return self.steps.kept(rows[off == off.groupby(rows["size"]).transform("min")])
+
+    @property
+    def beside(self) -> Rows:
+        """The head table with all other models in its cells: custom ones, lmperf's and peers."""
+        steps = self.every.where(phase=STEP)
+        cells = pd.MultiIndex.from_frame(self.head.frame[CELL])
+        return steps.kept(steps.frame[pd.MultiIndex.from_frame(steps.frame[CELL]).isin(cells)])
 
     @property
     def usual_context(self) -> int:
@@ -160,32 +186,33 @@ class Memory(Section):
 
         beyond: the part of the prediction by which the excess exceeds a cuBLAS workspace.
         """
-        rows = self.ours.query("difference.notna()").sound
+        rows = self.of_subject.query("difference.notna()").sound
         if len(rows) < 2:
             raise NotMeasured("fewer than two predicted peaks")
         excess = rows["peak_mib"] - rows["predicted_mib"]
         beyond = (excess - self.workspace) / rows["predicted_mib"]
-        return self.ours.kept(rows.assign(excess=excess, beyond=beyond))
+        return self.of_subject.kept(rows.assign(excess=excess, beyond=beyond))
 
     @property
     def workspace(self) -> float:
         """MiB of a cuBLAS workspace; NaN if there is none."""
-        return self.ours.valid.query("workspace_mib > 0").frame["workspace_mib"].min()
+        return self.of_subject.valid.query("workspace_mib > 0").frame["workspace_mib"].min()
 
 
 def with_changes(rows: pd.DataFrame) -> pd.DataFrame:
     """The rows with the columns that `Memory` describes."""
-    ours = rows[(rows["implementation"] == OURS) & rows["state"].isna()]
-    single = matching(rows, having(ours, dtype=SINGLE), [*CELL, "phase"])["peak_mib"]
-    beside = matching(rows, ours, [*CELL, "dtype", "phase"])["peak_mib"]
-    is_ours = rows["implementation"] == OURS
+    valid = rows[rows["state"].isna()]
+    single = having(valid, dtype=SINGLE)
+    single = matching(rows, single, [*CELL, "phase", "implementation"])["peak_mib"]
+    eager = having(valid, implementation=EAGER)
+    eager = matching(rows, eager, [*CELL, "dtype", "phase"])["peak_mib"]
     state = rows[[f"{name}_mib" for name in STATE]].sum(axis=1)
     return rows.assign(
         # Load does not change a size.
         holds=rows["state"].isna() & ~rows["signs"].map(lambda signs: "stale" in signs),
         difference=rows["peak_mib"] / rows["predicted_mib"] - 1,
-        over_float32=(rows["peak_mib"] / single - 1).where(is_ours & (rows["dtype"] == HALF)),
-        over_ours=(rows["peak_mib"] / beside - 1).where(~is_ours),
+        over_float32=(rows["peak_mib"] / single - 1).where(rows["dtype"] == HALF),
+        over_eager=(rows["peak_mib"] / eager - 1).where(rows["implementation"] != EAGER),
         state_share=state / rows["predicted_mib"],
         activations_share=rows["activations_mib"] / rows["predicted_mib"],
     )

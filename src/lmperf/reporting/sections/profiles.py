@@ -58,6 +58,16 @@ class Profiles(Section):
         return "kernel" if self.evidence.is_cuda else "operator"
 
     @cached_property
+    def subjects(self) -> tuple[str, ...]:
+        """The custom implementations that the write-up is about; none: lmperf's own."""
+        return tuple(self.evidence.subjects(STEM))
+
+    @property
+    def plain(self) -> str:
+        """The way that float32 and bf16 autocast are compared in: the first subject, or eager."""
+        return (self.subjects or PHASED)[0]
+
+    @cached_property
     def kernels(self) -> Rows:
         """A row for each kernel of a case, with its class, short name and share of the case."""
         rows = having(self.rows(STEM).valid.frame, table="kernel")
@@ -107,8 +117,8 @@ class Profiles(Section):
     @cached_property
     def usual(self) -> Rows:
         """The cases of one size, context and batch that the write-up shows."""
-        cases = self.cases.valid.frame
-        cases = having(cases, size=usual_size(cases), implementation=LADDER)
+        cases = having(self.cases.valid.frame, implementation=self.subjects or LADDER)
+        cases = having(cases, size=usual_size(cases))
         cases = cases[cases["dtype"] != NARROW]
         for axis in ("context_length", "batch"):
             cases = having(cases, **{axis: cases[axis].max()})
@@ -141,19 +151,19 @@ class Profiles(Section):
 
     @property
     def single(self) -> pd.Series:
-        """The eager train step in float32."""
-        return self.step(dtype=SINGLE, implementation="eager", phase=STEP)
+        """The train step of `plain` in float32."""
+        return self.step(dtype=SINGLE, implementation=self.plain, phase=STEP)
 
     @property
     def eager(self) -> pd.Series:
-        """The eager train step in bf16 autocast."""
-        return self.step(dtype=AUTOCAST, implementation="eager", phase=STEP)
+        """The train step of `plain` in bf16 autocast."""
+        return self.step(dtype=AUTOCAST, implementation=self.plain, phase=STEP)
 
     @property
     def last(self) -> pd.Series:
         """The train step with the most techniques, if possible one whose phases were profiled."""
         steps = self.usual.where(phase=STEP)
-        steps = (steps.where(implementation=PHASED) or steps).valid.frame
+        steps = (steps.where(implementation=self.subjects or PHASED) or steps).valid.frame
         return some(steps, "no train step was profiled").iloc[-1]
 
     @property
@@ -204,9 +214,9 @@ class Profiles(Section):
 
     @property
     def first_kernel(self) -> pd.Series:
-        """The longest kernel of an eager forward in float32."""
+        """The longest kernel of a forward of `plain` in float32."""
         rows = self.longest.frame
-        where = {"dtype": SINGLE, "implementation": "eager", "phase": "forward", "rank": 1}
+        where = {"dtype": SINGLE, "implementation": self.plain, "phase": "forward", "rank": 1}
         return self.longest.kept(having(rows, size=usual_size(rows), **where)).one
 
     @property
@@ -215,10 +225,9 @@ class Profiles(Section):
         return self.step(dtype=AUTOCAST, implementation="compiled_blocks", phase=STEP)
 
     def matmul_shares(self, dtype: str) -> Range:
-        """The shares of matmuls in the eager train steps of a dtype."""
-        return self.cases.where(dtype=dtype, implementation="eager", phase=STEP).range(
-            "matmul_share"
-        )
+        """The shares of matmuls in the train steps of `plain` in a dtype."""
+        steps = self.cases.where(dtype=dtype, implementation=self.plain, phase=STEP)
+        return steps.range("matmul_share")
 
     @property
     def drawn(self) -> pd.DataFrame:

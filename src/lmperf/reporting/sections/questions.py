@@ -214,10 +214,10 @@ class Questions(Section):
     @cached_property
     def recorded(self) -> Rows:
         """The float32 rows of the largest size whose allocations were recorded."""
-        ours = self.of("memory").ours
+        of_subject = self.of("memory").of_subject
         size = self.of("memory_timeline").peak.size
-        rows = some(having(ours.sound, dtype=FLOAT32, size=size), "no peak of that size")
-        return ours.kept(having(rows, batch=rows["batch"].max()))
+        rows = some(having(of_subject.sound, dtype=FLOAT32, size=size), "no peak of that size")
+        return of_subject.kept(having(rows, batch=rows["batch"].max()))
 
     @property
     def peaks(self) -> pd.DataFrame:
