@@ -29,11 +29,21 @@ class External(Section):
     """The external implementations of some benchmarks."""
 
     def each(self, *stems: str) -> list[Compared]:
-        """One for each benchmark and external implementation in it."""
+        """One for each benchmark and external implementation in it that is no subject."""
         return [
             Compared(self.evidence, stem, name)
             for stem in stems
             for name in external_names(self.evidence, stem)
+            if name not in self.evidence.subjects(stem)
+        ]
+
+    def of_subjects(self, *stems: str) -> list[Compared]:
+        """One for each benchmark and custom implementation that the report is about."""
+        return [
+            Compared(self.evidence, stem, name)
+            for stem in stems
+            for name in self.evidence.subjects(stem)
+            if name in external_names(self.evidence, stem)
         ]
 
 
@@ -49,7 +59,7 @@ def external_names(evidence: Evidence, stem: str) -> list[str]:
 
 
 def another_model(rows: pd.DataFrame) -> pd.Series:
-    """Whether each row's model has another number of parameters than ours of that size."""
+    """Whether each row's model has another number of parameters than lmperf's of that size."""
     if "parameters" not in rows:
         return pd.Series(False, rows.index)
     ours = having(rows, implementation="eager").groupby("size")["parameters"].max()
@@ -74,6 +84,11 @@ class Compared:
     def frame(self) -> pd.DataFrame:
         return self.evidence.rows(self.stem)
 
+    @property
+    def words(self) -> str:
+        """What a report calls it."""
+        return self.named(self.name)
+
     @cached_property
     def rows(self) -> Rows:
         """Its rows, of phases in which it was not only unsupported."""
@@ -88,7 +103,7 @@ class Compared:
 
     @cached_property
     def others(self) -> list[str]:
-        """The other implementations in reading order: ours; external ones if there is none."""
+        """The other implementations in reading order: lmperf's; if there is none, external ones."""
         timed = self.frame[self.frame["state"].isna()]
         names = [n for n in in_order("implementation", timed["implementation"]) if n != self.name]
         external = external_names(self.evidence, self.stem)
@@ -134,12 +149,12 @@ class Compared:
 
     @property
     def is_another_model(self) -> bool:
-        """Whether its model has another number of parameters than ours."""
+        """Whether its model has another number of parameters than lmperf's."""
         return bool(another_model(self.frame)[self.rows.frame.index].any())
 
     @property
     def flops_share(self) -> Range:
-        """Its FLOPs over those of our model in the same cells."""
+        """Its FLOPs over those of lmperf's model in the same cells."""
         keys = [name for name in load(self.stem).identity if name != "implementation"]
         ours = matching(self.rows.frame, having(self.frame, implementation="eager"), keys)
         return Range.of(self.rows.frame["flops"] / ours["flops"])
