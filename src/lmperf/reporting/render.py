@@ -59,7 +59,7 @@ from lmperf.workflow import TEMPLATES
 FIRST = "report"  # the template of the first page
 COLUMNS = (
     *("number", "memory", "known", "time", "rate", "over", "over_base", "mean", "text", "status"),
-    *("beside", "across"),
+    *("beside", "across", "largest_error"),
 )
 CHARTS = ("line_chart", "bar_chart", "area_chart")
 

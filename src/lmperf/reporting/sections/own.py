@@ -1,0 +1,263 @@
+"""The first page of a report about custom implementations, its subjects: train steps, memory and
+strategies beside those of lmperf."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import cached_property
+
+import pandas as pd
+
+from lmperf.names import dtype_words, implementation_words, in_order, size_in_full
+from lmperf.reporting.evidence import having, some, sorted_for_reading
+from lmperf.reporting.gains import pairs
+from lmperf.reporting.rows import Rows
+from lmperf.reporting.sections import Section
+from lmperf.reporting.sections.steps import CELL, NARROW, STEM, Way, all_steps, steps
+from lmperf.reporting.sections.what_to_run import effort
+from lmperf.reporting.words import NotMeasured, listed
+
+# What a report is about, those of a whole model first: the order of the names in its title.
+STEMS = (
+    STEM,
+    "profiles",
+    "warmup",
+    "memory",
+    "distributed",
+    "distributed_overlap",
+    "flash_attention",
+)
+STEMS += ("flash_attention_check", "attention", "lrpe", "lrpe_check")
+MOST_NAMES = 5  # in the title
+# Steps of SDPA in a compiled model, which anyone can write, the fastest to run first.
+SDPA_COMPILED = ("sdpa_compiled_blocks", "sdpa_compiled")
+BESIDE_RUNGS = (*SDPA_COMPILED, "sdpa", "sdpa_graph")
+STRATEGIES, ALONE = "distributed", "one_rank"
+# Strategies of PyTorch, and of lmperf, that stand beside those of a user.
+PYTORCH = ("ddp", "fsdp2", "zero_redundancy")
+OF_LMPERF = ("one_by_one", "flat", "overlapped", "sharded_optimizer", "fully_sharded")
+
+
+class Own(Section):
+    """The subjects of a report. Their steps are those at one context and batch of each size."""
+
+    # Whose report it is.
+
+    @cached_property
+    def names(self) -> list[str]:
+        """What the subjects are called, each once."""
+        found = [
+            implementation_words(name) for stem in STEMS for name in self.evidence.subjects(stem)
+        ]
+        return [*dict.fromkeys(found)]
+
+    @property
+    def title(self) -> str:
+        """Their names; of many the first ones."""
+        if len(self.names) <= MOST_NAMES:
+            return listed(self.names)
+        first = self.names[: MOST_NAMES - 1]
+        return f"{', '.join(first)} and {len(self.names) - len(first)} others"
+
+    def shows(self, *stems: str) -> bool:
+        """Whether the first page has a part: about a subject, or for reference."""
+        return self.evidence.reference or self.is_about(*stems)
+
+    def is_about(self, *stems: str) -> bool:
+        """Whether the author brought an implementation of one of some benchmarks."""
+        return any(self.evidence.subjects(stem) for stem in stems)
+
+    # Train steps.
+
+    @cached_property
+    def every(self) -> pd.DataFrame:
+        """All train steps at the context and batch of each size that has most results.
+
+        A cell that no subject ran in does not count.
+        """
+        rows = all_steps(self.evidence)
+        mine = having(rows, implementation=self.evidence.subjects(STEM))
+        mine = some(mine, "no train step of a subject was measured")
+        ran = rows["state"].isna()
+        cells = pd.MultiIndex.from_frame(rows[CELL])
+        is_mine = cells.isin(pd.MultiIndex.from_frame(mine[CELL]))
+        counts = ran[is_mine].groupby([rows[axis] for axis in CELL]).sum()
+        most = counts.sort_values(ascending=False, kind="stable").groupby("size").head(1)
+        return sorted_for_reading(rows[cells.isin(most.index)], ["size"])
+
+    @cached_property
+    def steps(self) -> Rows:
+        """The steps of the subjects, in their order and that of dtypes.
+
+        `line`: how each of them ran, in words. `base`: the first of them, with which others are
+        compared.
+        """
+        rows = having(self.every, implementation=self.evidence.subjects(STEM))
+        rows = rows[rows["state"] != "unsupported"]
+        rows = some(rows, "no train step of a subject was measured")
+        words = {way: way_words(way) for way in self._in_order(rows["way"])}
+        first = self._in_order(rows.loc[rows["state"].isna(), "way"])[:1]
+        bases = [first[0]._asdict() if first and way != first[0] else None for way in rows["way"]]
+        lines = pd.Categorical(rows["way"].map(words), [*words.values()])
+        return self.rows(STEM).kept(rows.assign(line=lines, base=bases))
+
+    def _in_order(self, ways: pd.Series) -> list[Way]:
+        names = self.evidence.subjects(STEM)
+        dtypes = in_order("dtype", [way.dtype for way in ways])
+        return sorted(
+            {*ways}, key=lambda way: (names.index(way.implementation), dtypes.index(way.dtype))
+        )
+
+    @property
+    def first(self) -> str:
+        """The way, in words, that others are compared with."""
+        return self.steps.frame["line"].cat.categories[0]
+
+    @property
+    def sizes(self) -> list[str]:
+        return in_order("size", self.steps.frame["size"])
+
+    @property
+    def has_several_ways(self) -> bool:
+        return self.steps.valid.frame["line"].nunique() > 1
+
+    @property
+    def size_names(self) -> dict[str, str]:
+        """Size -> its name in the first column of a table, with context and batch."""
+        cells = self.every.drop_duplicates("size")
+        columns = (cells["size"], cells["context_length"], cells["batch"])
+        return {
+            size: f"{size_in_full(size)}, context {context:,}, batch {batch:,}"
+            for size, context, batch in zip(*columns, strict=True)
+        }
+
+    @cached_property
+    def fastest(self) -> pd.DataFrame:
+        """The fastest step of the subjects of each size."""
+        rows = some(self.steps.valid.frame, "no step of a subject has a result")
+        return sorted_for_reading(rows.sort_values("ms").drop_duplicates("size"), ["size"])
+
+    @cached_property
+    def reference(self) -> pd.DataFrame:
+        """lmperf's fastest step with float32 weights of each size, in the same cells."""
+        return self._fastest_of(self._of_lmperf)
+
+    @cached_property
+    def sdpa(self) -> pd.DataFrame:
+        """Of each size the fastest compiled step with SDPA."""
+        return self._fastest_of(having(self._of_lmperf, implementation=SDPA_COMPILED))
+
+    @property
+    def _of_lmperf(self) -> pd.DataFrame:
+        """lmperf's steps with float32 weights that have a result."""
+        rows = self.every[self.every.index.isin(steps(self.evidence).index)]
+        return rows[rows["state"].isna() & (rows["dtype"] != NARROW)]
+
+    def _fastest_of(self, rows: pd.DataFrame) -> pd.DataFrame:
+        rows = rows[rows["size"].isin(self.fastest["size"])]
+        return sorted_for_reading(rows.sort_values("ms").drop_duplicates("size"), ["size"])
+
+    @cached_property
+    def lines(self) -> Rows:
+        """A line for each size: `fastest`, `reference` and `sdpa` as implementations.
+
+        shown, of_lmperf: how the first two ran, in words. of_peak: % of the data sheet in bf16.
+        """
+        kinds = {"fastest": self.fastest, "reference": self.reference, "sdpa": self.sdpa}
+        ways = self.fastest.set_index("size")["line"].astype(str)
+        of_lmperf = self.reference.set_index("size")["way"].map(lambda way: way.words)
+        found = [of.assign(implementation=kind) for kind, of in kinds.items() if len(of)]
+        rows = pd.concat(found)
+        rows = rows.assign(
+            shown=rows["size"].map(ways),
+            of_lmperf=rows["size"].map(of_lmperf),
+            of_peak=100 * rows["mfu"],
+        )
+        return self.rows("", sorted_for_reading(rows, ["size"]).reset_index(drop=True))
+
+    def over_fastest(self, others: pd.DataFrame) -> pd.DataFrame:
+        """Steps of other ways beside the fastest one of the subjects at each size.
+
+        With the columns of `gains.pairs`, of those that were compared: `ratio` says how many times
+        as fast the other step is.
+        """
+        found = []
+        for _, fastest in self.fastest.iterrows():
+            rows = having(others, size=fastest["size"])
+            for way in rows["way"].unique():
+                both = pairs(self.evidence, STEM, way._asdict(), fastest["way"]._asdict())
+                both = both[both.index.isin(rows.index) & both["ratio"].notna()]
+                found.append(both)
+        return some(pd.concat(found), "no step was compared with the fastest one of the subjects")
+
+    @property
+    def gaps(self) -> pd.DataFrame:
+        """lmperf's fastest steps beside the fastest ones of the subjects."""
+        return self.over_fastest(self.reference)
+
+    @property
+    def gaps_of_sdpa(self) -> pd.DataFrame:
+        """The fastest compiled steps with SDPA beside the fastest ones of the subjects."""
+        return self.over_fastest(self.sdpa)
+
+    # What lmperf's recipe would gain.
+
+    @cached_property
+    def recipe(self) -> Rows:
+        """The steps of lmperf that build on one another, with float32 weights, and SDPA.
+
+        `line`: a way in words, the simplest first. `base`: the fastest step of the subjects.
+        """
+        rows = self.every[self.every.index.isin(steps(self.evidence).index)]
+        rows = rows[rows["rung"].notna() | rows["implementation"].isin(BESIDE_RUNGS)]
+        rows = rows[(rows["dtype"] != NARROW) & (rows["state"] != "unsupported")]
+        rows = some(rows, "no step of lmperf was measured beside those of the subjects")
+        ways = sorted({*rows["way"]}, key=effort)
+        words = {way: way.words for way in ways}
+        fastest = self.fastest.set_index("size")["way"]
+        bases = [fastest[size]._asdict() if size in fastest else None for size in rows["size"]]
+        lines = pd.Categorical(rows["way"].map(words), [*words.values()])
+        return self.rows(STEM).kept(rows.assign(line=lines, base=bases))
+
+    # Strategies.
+
+    @cached_property
+    def strategies(self) -> Rows:
+        """The subjects on several ranks, one rank, and eager strategies of PyTorch and lmperf.
+
+        They are of the largest cell of the subjects.
+        """
+        of = self.of("distributed")
+        names = self.evidence.subjects(STRATEGIES)
+        mine = having(of.steps.frame, implementation=names)
+        mine = some(mine[mine["ranks"] > 1], "no strategy was brought")
+        cell = {}
+        for axis in ("size", "context_length", "dtype", "ranks", "batch"):
+            cell[axis] = in_order(axis, mine[axis])[-1]
+            mine = having(mine, **{axis: cell[axis]})
+        rows = having(of.steps.frame, **cell | {"ranks": [1, cell["ranks"]]})
+        order = [ALONE, *names, *PYTORCH, *OF_LMPERF]
+        rows = having(rows, implementation=order)
+        words = [*dict.fromkeys(map(implementation_words, order))]
+        lines = pd.Categorical(rows["implementation"].map(implementation_words), words)
+        return of.steps.kept(rows.assign(line=lines))
+
+    @property
+    def strategy_names(self) -> list[str]:
+        """The subjects that ran on several ranks, in their order."""
+        ran = {*self.strategies.valid.frame["implementation"]}
+        return [name for name in self.evidence.subjects(STRATEGIES) if name in ran]
+
+    def over_peers(self, name: str) -> list[tuple[str, str]]:
+        """The speed-ups of a strategy over each of PyTorch's that was measured beside it."""
+        rows = self.strategies.where(implementation=name)
+        found = []
+        for peer in PYTORCH:
+            with suppress(NotMeasured):
+                found.append((implementation_words(peer), str(rows.over(peer))))
+        return some(found, f"{name} is not compared with one of PyTorch's")
+
+
+def way_words(way: Way) -> str:
+    """A way of a subject in words, its name first: `my model, float32`."""
+    return f"{implementation_words(way.implementation, CELL)}, {dtype_words(way.dtype, CELL)}"

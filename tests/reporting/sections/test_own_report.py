@@ -1,0 +1,188 @@
+"""The first page of a report about custom implementations, and what is wrong with them."""
+
+import re
+
+import planted
+import planted_own
+import pytest
+from planted_own import AUTOCAST, MODEL
+from planted_steps import rung, step
+
+from lmperf.names import call
+from lmperf.reporting.pages import pages_of
+from lmperf.reporting.sections import section
+
+
+@pytest.fixture(autouse=True)
+def named():
+    call({MODEL: "My LM", "my_attention": "FlashAttention, 64 x 64 tiles"})
+    yield
+    call({})
+
+
+def first_page(*rows, **more):
+    return planted.page("report", planted_own.evidence(*rows, **more))
+
+
+def table(page, column):
+    """The first table with a column: text of the first column -> cell."""
+    made = next(one for one in page.tables if column in [of.header for of in one.columns])
+    [cells] = [of.cells for of in made.columns if of.header == column]
+    return dict(zip([cell.words for cell in made.columns[0].cells], cells, strict=True))
+
+
+def headings(page):
+    return re.findall(r"^#+ (.*)", page.text, re.MULTILINE)
+
+
+# Whose report it is.
+
+
+def test_title_has_the_names_that_authors_give():
+    page = first_page(*planted_own.everything())
+    title = "My LM, my_step, my_ddp, FlashAttention, 64 x 64 tiles and my_lrpe: performance on "
+    assert headings(page)[0].startswith(title)
+
+
+def test_many_names_are_counted():
+    rows = [step("0.13B", "float32", f"step_{n}", 10.0) for n in range(9)]
+    entries = {f"end_to_end.step_{n}": "student:step" for n in range(9)}
+    evidence = planted.evidence(*rows, facts=planted.H200 | {"implementations": entries})
+    assert section(evidence, "own").title == "step_0, step_1, step_2, step_3 and 5 others"
+
+
+def test_a_report_without_custom_implementations_is_lmperfs():
+    page = planted.page("report", planted.evidence(*planted_own.steps()))
+    assert headings(page)[0].startswith("Transformer language models on")
+
+
+# Its parts.
+
+PARTS = {
+    "steps": "Train steps",
+    "memory": "Memory",
+    "profiles": "Where the time goes",
+    "strategies": "On two GPUs",
+}
+
+
+@pytest.mark.parametrize("brought", PARTS)
+def test_what_was_not_brought_is_left_out(brought):
+    page = first_page(*getattr(planted_own, brought)())
+    assert [PARTS[brought]] == [one for one in headings(page) if one in PARTS.values()]
+
+
+def test_reference_keeps_the_parts_about_lmperf():
+    rows = [*planted_own.memory(), rung("float32", 20.0), rung("graph", 10.0)]
+    assert "What to run" in headings(first_page(*rows, reference=True))
+    assert "What to run" not in headings(first_page(*rows))
+
+
+def test_fastest_step_stands_beside_lmperfs():
+    page = first_page(*planted_own.steps())
+    fastest = table(page, "step (ms)")
+    assert [cell.value for cell in fastest.values()] == [21.0, 168.0]
+    assert [cell.value for cell in table(page, "lmperf's fastest (ms)").values()] == [14.0, 112.0]
+    assert [cell.value for cell in table(page, "SDPA, compiled (ms)").values()] == [15.0, 120.0]
+
+
+def test_steps_are_of_a_cell_that_a_subject_ran_in():
+    rows = [rung(name, 10.0, context_length=512) for name in ("float32", "autocast", "graph")]
+    rows += [step("0.97B", "float32", MODEL, 30.0), rung("float32", 20.0)]
+    own = section(planted_own.evidence(*rows), "own")
+    assert own.fastest["context_length"].to_list() == [1024]
+    assert own.reference["ms"].to_list() == [20.0]
+
+
+def test_bf16_weights_are_no_reference():
+    rows = [step("0.97B", "float32", MODEL, 30.0), rung("bf16_graph", 5.0), rung("graph", 10.0)]
+    assert section(planted_own.evidence(*rows), "own").reference["ms"].to_list() == [10.0]
+
+
+def test_ways_are_compared_with_the_first_one():
+    page = first_page(*planted_own.steps())
+    assert list(table(page, "small, over the first")) == [
+        "My LM, float32",
+        "My LM, bf16 autocast",
+        "my_step, bf16 autocast",
+    ]
+    gains = table(page, "small, over the first")
+    assert gains["My LM, bf16 autocast"].value == pytest.approx(30 / 21)
+    assert gains["My LM, float32"].value is None
+
+
+def test_recipe_is_compared_with_the_fastest_step():
+    gains = table(first_page(*planted_own.steps()), "small, times as fast")
+    assert gains["eager float32"].value == pytest.approx(21 / 20)
+
+
+def test_profiles_are_of_the_subject():
+    profiles = section(planted_own.evidence(*planted_own.profiles()), "profiles")
+    assert profiles.lines.frame["implementation"].unique().tolist() == [MODEL]
+    assert profiles.single["dtype"] == "float32"
+
+
+def test_peaks_stand_beside_lmperfs():
+    page = first_page(*planted_own.memory())
+    assert "+10.0 %" in table(page, "float32, over lmperf's")["My LM"].words
+
+
+def test_strategy_is_compared_with_pytorchs():
+    own = section(planted_own.evidence(*planted_own.strategies()), "own")
+    assert [name for name, _ in own.over_peers("my_ddp")] == ["DistributedDataParallel", "FSDP2"]
+
+
+# What is wrong.
+
+
+def faults(*rows):
+    return section(planted_own.evidence(*rows), "faults").each()
+
+
+def test_wrong_result_is_a_finding():
+    said = [one for one in first_page(*planted_own.wrong_dq()).said if "wrong dQ" in one]
+    words = "FlashAttention, 64 x 64 tiles gives a wrong dQ for causal inputs**: error 1.2, bound"
+    assert len(said) == 1 and words in said[0]
+
+
+def test_withheld_times_are_on_no_page():
+    evidence = planted_own.evidence(*planted_own.wrong_dq())
+    for page in pages_of(evidence).values():
+        assert not re.search(r"\b(6\.12|24\.5|6\.1)", page.text)
+
+
+@pytest.mark.parametrize(
+    ("values", "where"),
+    [
+        ({"causal": True}, "for causal inputs"),
+        ({"seq_len": 4096}, "at length 4,096"),
+        ({"phase": "backward"}, "in backward"),
+        ({}, None),
+    ],
+)
+def test_fault_says_what_its_rows_share(values, where):
+    values = {name: str(value) for name, value in values.items()}
+    rows = [
+        row | {"status": "crash", "median_ms": ""}
+        if values.items() <= row.items() and row["implementation"] == planted_own.ATTENTION
+        else row
+        for row in planted_own.attention()
+    ]
+    [fault] = faults(*rows)
+    assert fault.where == where
+
+
+def test_crash_has_its_reason():
+    [fault] = faults(*planted_own.steps())
+    assert (fault.state, fault.reason) == ("crash", "RuntimeError: no (s.py:12)")
+
+
+def test_phase_that_a_step_does_not_have_is_no_fault():
+    rows = [step("0.97B", AUTOCAST, planted_own.STEP, 20.0)]
+    rows.append(step("0.97B", AUTOCAST, planted_own.STEP, None, phase="forward"))
+    rows[-1] |= {"status": "unsupported"}
+    assert not faults(*rows)
+
+
+def test_faults_of_others_are_none():
+    assert not faults(rung("float32", None), step("0.97B", "float32", MODEL, 30.0))
