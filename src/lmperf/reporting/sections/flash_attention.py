@@ -12,7 +12,14 @@ import pandas as pd
 
 from lmperf.benchmarks import load
 from lmperf.names import dtype_words, phase_words
-from lmperf.reporting.evidence import LAUNCH_BOUND, having, parts, some, sorted_for_reading
+from lmperf.reporting.evidence import (
+    LAUNCH_BOUND,
+    Evidence,
+    having,
+    parts,
+    some,
+    sorted_for_reading,
+)
 from lmperf.reporting.gains import Gain
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
@@ -36,14 +43,19 @@ REFERENCES = {PLAIN: "plain PyTorch", "sdpa_efficient": "SDPA efficient"}
 
 
 class FlashAttention(Section):
-    """Our kernel beside its peers: on one head, on a filled grid, in other shapes.
+    """An attention, the subject, beside its peers: on one head, on a filled grid, in other shapes.
 
     The write-up shows the filled grid, or one head where no grid was measured, in one dtype:
     `shown`. Of these rows it shows some causal ones first: those of the models' heads at their
     length (`of_models`), and the longest ones of the widest head (`longest`).
     """
 
-    peers, phases, fastest = PEERS, PHASES, FASTEST
+    phases, fastest = PHASES, FASTEST
+
+    def __init__(self, evidence: Evidence, subject: str = ""):
+        """subject: by default the first custom implementation, else lmperf's kernel."""
+        super().__init__(evidence)
+        self._subject = subject
 
     @cached_property
     def every(self) -> Rows:
@@ -58,19 +70,39 @@ class FlashAttention(Section):
         return self.rows(STEM, rows.assign(kind=kind))
 
     @cached_property
-    def ours(self) -> str:
-        """Our implementation: Triton, or without a GPU the tiled PyTorch version."""
+    def kernel(self) -> str:
+        """lmperf's attention: Triton, or without a GPU the tiled PyTorch version."""
         return "triton" if "triton" in self.every.frame["implementation"].values else "tiled"
+
+    @cached_property
+    def subject(self) -> str:
+        return self._subject or next(iter(self.evidence.subjects(STEM)), self.kernel)
+
+    @property
+    def is_own(self) -> bool:
+        """Whether this is about a custom implementation."""
+        return self.subject != self.kernel
+
+    @property
+    def each(self) -> list[FlashAttention]:
+        """This section about each of several custom implementations."""
+        names = self.evidence.subjects(STEM)
+        return [FlashAttention(self.evidence, name) for name in names] or [self]
+
+    @property
+    def peers(self) -> tuple[str, ...]:
+        """What the subject is compared with; a custom one also with lmperf's."""
+        return (*PEERS, self.kernel) if self.is_own else PEERS
 
     @property
     def rates(self) -> list[Quantity]:
-        """The rates of our kernel, its peers and plain PyTorch."""
-        return [rate(name) for name in (self.ours, *PEERS, PLAIN)]
+        """The rates of the subject, its peers and plain PyTorch."""
+        return [rate(name) for name in (self.subject, *self.peers, PLAIN)]
 
     @property
     def over_peers(self) -> list[Quantity]:
-        """The speed-ups of our kernel over its peers."""
-        return [over(self.ours, peer) for peer in PEERS]
+        """The speed-ups of the subject over its peers."""
+        return [over(self.subject, peer) for peer in self.peers]
 
     @cached_property
     def kind(self) -> str:
@@ -85,12 +117,14 @@ class FlashAttention(Section):
 
     @cached_property
     def _results(self) -> pd.DataFrame:
-        return some(self.every.valid.frame, "FlashAttention was not measured")
+        rows = self.every.valid.frame
+        rows = having(rows, implementation=self.subject) if self.is_own else rows
+        return some(rows, "FlashAttention was not measured")
 
     @cached_property
     def dtype_names(self) -> dict[str, str]:
-        """Our kernel computes a float32 product as three of float16, PyTorch in IEEE float32."""
-        return {"float32": "float32*"} if self.ours == "triton" else {}
+        """lmperf's kernel computes a float32 product as three of float16, not in IEEE float32."""
+        return {"float32": "float32*"} if self.subject == "triton" else {}
 
     @cached_property
     def dtype_name(self) -> str:
@@ -102,41 +136,46 @@ class FlashAttention(Section):
         return self.every.where(kind=self.kind, dtype=self.dtype)
 
     @cached_property
-    def shown_ours(self) -> Rows:
-        return self.shown.where(implementation=self.ours)
+    def of_subject(self) -> Rows:
+        return self.shown.where(implementation=self.subject)
 
     @cached_property
     def longest(self) -> Rows:
-        """Of the rows of the write-up the longest causal ones of the widest head."""
-        causal = self.shown.where(mask="causal")
-        ours = causal.where(implementation=self.ours).valid.frame
-        ours = some(ours, "our kernel has no causal row")
-        widest = having(ours, d_head=ours["d_head"].max())
-        return causal.where(d_head=widest["d_head"].iloc[0], seq_len=widest["seq_len"].max())
+        """Of the rows of the write-up the longest ones of the widest head, with `mask`."""
+        masked = self.shown.where(mask=self.mask)
+        ran = masked.where(implementation=self.subject).valid.frame
+        widest = having(ran, d_head=ran["d_head"].max())
+        return masked.where(d_head=widest["d_head"].iloc[0], seq_len=widest["seq_len"].max())
+
+    @cached_property
+    def mask(self) -> str:
+        """The mask of the first rows: causal, or full where no causal row has a result."""
+        ran = some(self.of_subject.valid.frame, f"{self.subject} has no result")
+        return "causal" if "causal" in ran["mask"].values else "full"
 
     @cached_property
     def of_models(self) -> Rows:
-        """The causal rows of the filled grid with the models' heads at their length."""
+        """The rows of the filled grid with the models' heads at their length, with `mask`."""
         of = {axis: [*values] for axis, values in load(STEM).stated["of_models"].items()}
-        return self.every.where(kind="grid", dtype=self.dtype, mask="causal", **of)
+        return self.every.where(kind="grid", dtype=self.dtype, mask=self.mask, **of)
 
     @cached_property
     def peer(self) -> str:
         """The best peer that ran."""
         there = self.shown.valid.frame["implementation"].values
-        found = next((name for name in PEERS if name in there), None)
+        found = next((name for name in self.peers if name in there), None)
         if found is None:
-            raise NotMeasured("no peer of our kernel ran")
+            raise NotMeasured(f"no peer of {self.subject} ran")
         return found
 
     def gain(self, phase: str) -> Gain:
-        """The speed-up of our kernel over the best peer in the longest rows of a phase."""
-        return self.longest.where(implementation=self.ours, phase=phase).over(self.peer)
+        """The speed-up of the subject over the best peer in the longest rows of a phase."""
+        return self.longest.where(implementation=self.subject, phase=phase).over(self.peer)
 
     @property
     def gains(self) -> list[Gain]:
-        """The speed-ups of our kernel over the best peer in the write-up's rows, by phase."""
-        return [self.shown_ours.where(phase=phase).over(self.peer) for phase in PHASES]
+        """The speed-ups of the subject over the best peer in the write-up's rows, by phase."""
+        return [self.of_subject.where(phase=phase).over(self.peer) for phase in PHASES]
 
     @predicate
     def compares_phases(self) -> bool:
@@ -149,8 +188,8 @@ class FlashAttention(Section):
         return self.evidence.is_cuda and self.kind == "grid"
 
     def is_undecided(self, phase: str) -> bool:
-        """Whether our kernel was compared with the best peer, but neither is beyond noise."""
-        found = self.longest.where(implementation=self.ours, phase=phase).pairs(self.peer)
+        """Whether the subject was compared with the best peer, but neither is beyond noise."""
+        found = self.longest.where(implementation=self.subject, phase=phase).pairs(self.peer)
         return {*found["verdict"].dropna()} == {UNRESOLVED}
 
     def rate(self, phase: str, implementation: str) -> float:
@@ -169,7 +208,7 @@ class FlashAttention(Section):
 
     @cached_property
     def contestants(self) -> Rows:
-        """The rows of the first page's table: ours first, plain PyTorch last.
+        """The rows of the first page's table: subjects first, plain PyTorch last.
 
         The others are between them, the fastest at the longest rows first. `shape`: width and
         length in words, the shortest first: those of the models.
@@ -181,20 +220,21 @@ class FlashAttention(Section):
         rows = sorted_for_reading(rows, ["seq_len", "d_head"])
         both = having(longest, phase="forward_backward").set_index("implementation")["ms"]
         place = rows["implementation"].map(both).mask(rows["implementation"] == PLAIN, np.inf)
-        place = place.mask(rows["implementation"] == self.ours, 0)
+        subjects = {self.subject, *self.evidence.subjects(STEM)}
+        place = place.mask(rows["implementation"].isin(subjects), 0)
         words = "d_head " + rows["d_head"].astype(str) + ", length " + rows["seq_len"].map(whole)
         return self.rows("", rows.assign(shape=words).iloc[place.argsort(kind="stable")])
 
     @cached_property
     def uses_gluon(self) -> bool:
-        """Whether our kernels ran in Gluon, forward and backward, in the longest cells shown."""
-        ran = self.longest.where(implementation=self.ours).frame["gluon"]
+        """Whether lmperf's kernels ran in Gluon in the longest cells shown, in both phases."""
+        ran = self.longest.where(implementation=self.subject).frame["gluon"]
         return not ran.empty and ran.eq("forward, backward").all()
 
     @cached_property
     def gluon_fault(self) -> str:
-        """Why our kernels in Gluon were tried but did not run; empty if they ran or need not."""
-        faults = self.every.where(implementation=self.ours).frame["gluon_fault"].dropna()
+        """Why lmperf's kernels in Gluon were tried but did not run; empty if they need not."""
+        faults = self.every.where(implementation=self.kernel).frame["gluon_fault"].dropna()
         return next(filter(None, faults), "")
 
     @cached_property
@@ -209,9 +249,9 @@ class FlashAttention(Section):
         """Medians over cells of the backward's time, FLOPs and rate over the forward's."""
         columns = {"time": "median_ms", "flops": "flops", "rate": "tflops"}
         cell = [*SHAPE, "causal"]
-        wide = self.shown_ours.sound.pivot_table([*columns.values()], cell, "phase").dropna()
+        wide = self.of_subject.sound.pivot_table([*columns.values()], cell, "phase").dropna()
         if not {*PHASES[:2]} <= {*wide.columns.get_level_values("phase")}:
-            raise NotMeasured("our kernel has a forward or a backward only")
+            raise NotMeasured(f"{self.subject} has a forward or a backward only")
         forward, backward = (wide.xs(phase, axis=1, level="phase") for phase in PHASES[:2])
         middle = (backward / forward).median()
         return {name: middle[column] for name, column in columns.items()}
@@ -226,9 +266,9 @@ class FlashAttention(Section):
     def launch_bound(self) -> list[tuple[str, str, float | None]]:
         """Implementation, phase and the length up to which launching takes longer than running.
 
-        Of our kernel and the best peer.
+        Of the subject and the best peer.
         """
-        rows = self.host_rows.where(kind="head", implementation=[self.ours, self.peer])
+        rows = self.host_rows.where(kind="head", implementation=[self.subject, self.peer])
         return [
             (name, phase, part.until(LAUNCH_BOUND, "seq_len"))
             for name, phase, part in rows.by("implementation", "phase")
@@ -244,25 +284,25 @@ class FlashAttention(Section):
     @cached_property
     def over_plain(self) -> Gain:
         """The speed-ups of one head, forward and backward, over plain PyTorch."""
-        ours = self.every.where(kind="head", implementation=self.ours, phase=list(PHASES[:2]))
-        return ours.over(PLAIN)
+        rows = self.every.where(kind="head", implementation=self.subject, phase=list(PHASES[:2]))
+        return rows.over(PLAIN)
 
     @cached_property
     def leaderboard_ms(self) -> float:
         """Both phases in the cell of a public leaderboard."""
         shape = dict(zip(SHAPE, load(STEM).stated["leaderboard"], strict=True))
-        rows = self.every.where(implementation=self.ours, phase="forward_backward", kind="other")
+        rows = self.every.where(implementation=self.subject, phase="forward_backward", kind="other")
         return rows.kept(having(rows.frame, **shape)).range("median_ms").middle
 
     @cached_property
     def means(self) -> Rows:
         """For each dtype, work, phase and peer: the speed-ups of all cells as ``gain`` (F2)."""
-        ours, lines = self.every.where(implementation=self.ours), []
-        if not ours:
+        every, lines = self.every.where(implementation=self.subject), []
+        if not every:
             return self.table_rows(lines)
-        found = {peer: ours.pairs(peer) for peer in PEERS}
+        found = {peer: every.pairs(peer) for peer in self.peers}
         found[FASTEST] = over_the_fastest([found[name] for name in BACKENDS])
-        for dtype, of_dtype in ours.by("dtype"):
+        for dtype, of_dtype in every.by("dtype"):
             for (work, part), phase in product(works(of_dtype.frame), PHASES):
                 rows = having(part, phase=phase)
                 line = {"dtype": dtype, "work": work, "phase": phase}
@@ -275,7 +315,7 @@ class FlashAttention(Section):
 
     @cached_property
     def errors(self) -> Rows:
-        """The largest errors of our kernel over the phases of a cell, with PyTorch's (F4)."""
+        """The largest errors of the subject over the phases of a cell, with PyTorch's (F4)."""
         rows = self.every.frame[self.every.frame["error_bound"].notna()]
         rows = rows.assign(failed=rows["state"].eq("failed_check"))
         tensors = [f"error_{name}" for name in TENSORS if f"error_{name}" in rows]
@@ -284,7 +324,7 @@ class FlashAttention(Section):
         worst = worst.reset_index("implementation")
         theirs = pd.concat([having(worst, implementation=name) for name in REFERENCES])
         theirs = theirs[~theirs.index.duplicated()].add_suffix("_theirs")
-        found = having(worst, implementation=self.ours).join(theirs).reset_index()
+        found = having(worst, implementation=self.subject).join(theirs).reset_index()
         found["compared_with"] = found["implementation_theirs"].map(REFERENCES)
         found["gate"] = np.where(found["failed"].eq(True), "failed", "passed")
         found["grid"] = found["heads"] > 1
@@ -310,9 +350,9 @@ class FlashAttention(Section):
 
     @cached_property
     def tf32(self) -> Gain:
-        """The speed-ups of our kernel in TF32 over float32, forward and backward."""
-        rows = self.every.where(implementation=self.ours, dtype="tf32", phase=list(PHASES[:2]))
-        return rows.over(self.ours, dtype="float32")
+        """The speed-ups of the subject in TF32 over float32, forward and backward."""
+        rows = self.every.where(implementation=self.subject, dtype="tf32", phase=list(PHASES[:2]))
+        return rows.over(self.subject, dtype="float32")
 
     @cached_property
     def tf32_errors(self) -> Range:
@@ -342,11 +382,11 @@ class FlashAttention(Section):
 
     @cached_property
     def _first_curves(self) -> pd.DataFrame:
-        return having(self.curves, mask="causal", d_head=self.longest.only("d_head"))
+        return having(self.curves, mask=self.mask, d_head=self.longest.only("d_head"))
 
     @cached_property
     def first_curves(self) -> pd.DataFrame:
-        """Those of the first page, causal and of the widest head, with their `rate` in `unit`."""
+        """Those of the first page, of the widest head, with their `rate` in `unit`."""
         rows, scale = self._first_curves, self.scale
         ends = {f"rate_{end}": rows[f"tflops_{end}"] * scale for end in ("low", "high")}
         return rows.assign(rate=rows["tflops"] * scale, **ends)

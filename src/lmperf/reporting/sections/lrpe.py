@@ -25,14 +25,11 @@ from lmperf.reporting.tables import Quantity, number, over, text, time
 from lmperf.reporting.words import Count, NotMeasured, Range, error, range_
 
 STEM, CHECK = "lrpe", "lrpe_check"
-COPY, OURS, CACHED = "copy", "triton", "triton_cached"
-# The lead, which is compared with the others, is the first of these that has a result; in words.
-LEADS = {
-    OURS: "Our kernel (Triton) runs",
-    "compiled": "Compiled code runs",
-    "eager": "PyTorch runs",
-}
-ORDER = (COPY, OURS, CACHED, "eager", "compiled")  # of the columns
+COPY, KERNEL, CACHED = "copy", "triton", "triton_cached"
+# The lead, which is compared with the others, is the first custom implementation or, without one,
+# of these that has a result.
+LEADS = (KERNEL, "compiled", "eager")
+ORDER = (KERNEL, CACHED, "eager", "compiled")  # of the columns
 PHASES = ("forward", "backward")
 # What copies of one size share; their bytes differ by the extra tokens only.
 ONE_SIZE = ["positions", "batch", "heads", "d_head", "dtype", "phase", "environment", "gpus"]
@@ -52,7 +49,7 @@ ERRORS = {
 class Lrpe(Section):
     """The lead implementation beside a copy of the same bytes and beside the others."""
 
-    ours, cached = OURS, CACHED
+    kernel, cached = KERNEL, CACHED
 
     @cached_property
     def every(self) -> Rows:
@@ -82,23 +79,37 @@ class Lrpe(Section):
     def leads(self) -> list[str]:
         """The lead, then those that it is compared with."""
         there = self.every.valid.frame["implementation"].values
-        return some([name for name in LEADS if name in there], "md_lrpe_cosine was not measured")
+        names = (*self.evidence.subjects(STEM), *LEADS)
+        return some([name for name in names if name in there], "md_lrpe_cosine was not measured")
 
     @property
     def lead(self) -> str:
         return self.leads[0]
 
     @property
+    def is_own(self) -> bool:
+        """Whether the lead is a custom implementation."""
+        return self.lead not in LEADS
+
+    @property
+    def order(self) -> list[str]:
+        """The implementations of the columns."""
+        return [*self.evidence.subjects(STEM), *ORDER]
+
+    @property
     def peer(self) -> str:
-        """The next implementation."""
-        if len(self.leads) < 2:
-            raise NotMeasured("there is no second implementation")
-        return self.leads[1]
+        """The next implementation; of a custom one the first that is none."""
+        others = [name for name in self.leads[1:] if name in LEADS]
+        return some(others, "there is no second implementation")[0]
 
     @cached_property
     def dtype(self) -> str:
-        """The dtype that sentences are about: the last one in reading order."""
+        """The dtype that sentences are about: the last one in reading order.
+
+        Of those in which a custom implementation has a result, if it is about one.
+        """
         rows = some(self.every.frame, "md_lrpe_cosine was not measured")
+        rows = having(self.every.valid.frame, implementation=self.lead) if self.is_own else rows
         return in_order("dtype", rows["dtype"])[-1]
 
     @cached_property
@@ -136,15 +147,11 @@ class Lrpe(Section):
         """That share in whole percent, as `83` or `83 to 85`."""
         return range_([100 * self.share.low, 100 * self.share.high], "whole")
 
-    @property
-    def lead_words(self) -> str:
-        return LEADS[self.lead]
-
     @predicate
     def leads_compiled(self) -> bool:
-        """Whether our forward is faster than the compiled one in the rows of the first page."""
-        forward = self.largest.where(phase="forward", implementation=OURS)
-        return self.lead == OURS and forward.over("compiled").is_faster
+        """Whether lmperf's forward is faster than the compiled one in the first page's rows."""
+        forward = self.largest.where(phase="forward", implementation=KERNEL)
+        return self.lead == KERNEL and forward.over("compiled").is_faster
 
     @predicate
     def matches_copy(self) -> bool:
@@ -154,8 +161,8 @@ class Lrpe(Section):
 
     @predicate
     def is_bound_by_bytes(self) -> bool:
-        """Whether our kernel is nearly a copy where arithmetic limits the compiled forward."""
-        is_near = self.lead == OURS and self.share.low >= NEARLY
+        """Whether lmperf's kernel is nearly a copy where arithmetic limits the compiled forward."""
+        is_near = self.lead == KERNEL and self.share.low >= NEARLY
         return is_near and self.compiled_is_compute_bound
 
     @property
@@ -175,8 +182,8 @@ class Lrpe(Section):
 
     @property
     def caching(self) -> Gain:
-        """Our kernel with cached angles over the one that computes them."""
-        return self.largest.where(implementation=CACHED).over(OURS)
+        """lmperf's kernel with cached angles over the one that computes them."""
+        return self.largest.where(implementation=CACHED).over(KERNEL)
 
     @predicate
     def compiled_is_compute_bound(self) -> bool:
@@ -220,7 +227,7 @@ class Lrpe(Section):
     def speed_columns(self) -> list[Quantity]:
         """The time of each implementation, and the rates of the copy and the lead (L1)."""
         made = []
-        for name in ORDER:
+        for name in (COPY, *self.order):
             made.append(time(name))
             if name in (COPY, self.lead):
                 words = value_words("implementation", name)
@@ -230,7 +237,7 @@ class Lrpe(Section):
     @property
     def share_columns(self) -> list[Quantity]:
         """Each implementation beside the copy, and the lead beside its peers (L1)."""
-        words = {name: value_words("implementation", name) for name in ORDER if name != COPY}
+        words = {name: value_words("implementation", name) for name in self.order}
         shares = [
             number("copy_percent", said, "fixed", "% of copy", of=name)
             for name, said in words.items()

@@ -59,10 +59,6 @@ class Own(Section):
         first = self.names[: MOST_NAMES - 1]
         return f"{', '.join(first)} and {len(self.names) - len(first)} others"
 
-    def shows(self, *stems: str) -> bool:
-        """Whether the first page has a part: about a subject, or for reference."""
-        return self.evidence.reference or self.is_about(*stems)
-
     def is_about(self, *stems: str) -> bool:
         """Whether the author brought an implementation of one of some benchmarks."""
         return any(self.evidence.subjects(stem) for stem in stems)
