@@ -8,7 +8,7 @@ from functools import cached_property
 
 import pandas as pd
 
-from lmperf.names import dtype_words, implementation_words, in_order, size_in_full
+from lmperf.names import SHORT, dtype_words, implementation_words, in_order, size_in_full
 from lmperf.reporting.evidence import having, some, sorted_for_reading
 from lmperf.reporting.gains import pairs
 from lmperf.reporting.rows import Rows
@@ -234,8 +234,10 @@ class Own(Section):
         rows = having(of.steps.frame, **cell | {"ranks": [1, cell["ranks"]]})
         order = [ALONE, *names, *PYTORCH, *OF_LMPERF]
         rows = having(rows, implementation=order)
-        words = [*dict.fromkeys(map(implementation_words, order))]
-        lines = pd.Categorical(rows["implementation"].map(implementation_words), words)
+        words = SHORT | {ALONE: "one GPU" if self.evidence.is_cuda else "one process"}
+        words |= {name: implementation_words(name) for name in names}
+        shown = [*dict.fromkeys(words[name] for name in order)]
+        lines = pd.Categorical(rows["implementation"].map(words), shown)
         return of.steps.kept(rows.assign(line=lines))
 
     @property
