@@ -16,6 +16,7 @@ from lmperf.reporting.sections import Section
 from lmperf.reporting.sections.steps import CELL, NARROW, STEM, Way, all_steps, steps
 from lmperf.reporting.sections.what_to_run import effort
 from lmperf.reporting.words import NotMeasured, listed
+from lmperf.statistics import UNRESOLVED
 
 # What a report is about, those of a whole model first: the order of the names in its title.
 STEMS = (
@@ -31,7 +32,6 @@ STEMS += ("flash_attention_check", "attention", "lrpe", "lrpe_check")
 MOST_NAMES = 5  # in the title
 # Steps of SDPA in a compiled model, which anyone can write, the fastest to run first.
 SDPA_COMPILED = ("sdpa_compiled_blocks", "sdpa_compiled")
-BESIDE_RUNGS = (*SDPA_COMPILED, "sdpa", "sdpa_graph")
 STRATEGIES, ALONE = "distributed", "one_rank"
 # Strategies of PyTorch, and of lmperf, that stand beside those of a user.
 PYTORCH = ("ddp", "fsdp2", "zero_redundancy")
@@ -133,6 +133,11 @@ class Own(Section):
         rows = some(self.steps.valid.frame, "no step of a subject has a result")
         return sorted_for_reading(rows.sort_values("ms").drop_duplicates("size"), ["size"])
 
+    @property
+    def sound(self) -> pd.DataFrame:
+        """Those of `fastest` on which a sentence may rest."""
+        return some(self.fastest[self.fastest["holds"]], "no fastest step holds")
+
     @cached_property
     def reference(self) -> pd.DataFrame:
         """lmperf's fastest step with float32 weights of each size, in the same cells."""
@@ -174,15 +179,16 @@ class Own(Section):
     def over_fastest(self, others: pd.DataFrame) -> pd.DataFrame:
         """Steps of other ways beside the fastest one of the subjects at each size.
 
-        With the columns of `gains.pairs`, of those that were compared: `ratio` says how many times
-        as fast the other step is.
+        With the columns of `gains.pairs`, of those that hold and are resolved: `ratio` says how
+        many times as fast the other step is.
         """
         found = []
         for _, fastest in self.fastest.iterrows():
             rows = having(others, size=fastest["size"])
             for way in rows["way"].unique():
                 both = pairs(self.evidence, STEM, way._asdict(), fastest["way"]._asdict())
-                both = both[both.index.isin(rows.index) & both["ratio"].notna()]
+                both = both[both.index.isin(rows.index) & both["holds"]]
+                both = both[both["verdict"].notna() & (both["verdict"] != UNRESOLVED)]
                 found.append(both)
         return some(pd.concat(found), "no step was compared with the fastest one of the subjects")
 
@@ -200,12 +206,11 @@ class Own(Section):
 
     @cached_property
     def recipe(self) -> Rows:
-        """The steps of lmperf that build on one another, with float32 weights, and SDPA.
+        """The steps of lmperf with float32 weights.
 
         `line`: a way in words, the simplest first. `base`: the fastest step of the subjects.
         """
         rows = self.every[self.every.index.isin(steps(self.evidence).index)]
-        rows = rows[rows["rung"].notna() | rows["implementation"].isin(BESIDE_RUNGS)]
         rows = rows[(rows["dtype"] != NARROW) & (rows["state"] != "unsupported")]
         rows = some(rows, "no step of lmperf was measured beside those of the subjects")
         ways = sorted({*rows["way"]}, key=effort)
