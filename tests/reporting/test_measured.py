@@ -23,7 +23,7 @@ def words(evidence, over=None):
 
 def test_implementations_are_compared_with_each_other():
     found = words(rows(("eager", 2.0), ("triton", 1.0)))
-    assert found["implementation"] == ["PyTorch", "ours"]
+    assert found["implementation"] == ["PyTorch", "lmperf's kernel"]
     assert found["over.eager"] == ["–", "2.00x (2.00-2.00) faster"]
     assert found["over.triton"] == ["0.50x (0.50-0.50) slower", "–"]
 
@@ -43,7 +43,7 @@ def test_short_tables_compare_with_the_fastest_peer():
     found = {cells[0].words: cells[2].words for cells in table.lines}
     assert found == {
         "SDPA cuDNN": "0.50x (0.50-0.50) slower",
-        "ours": "–",
+        "lmperf's kernel": "–",
         "mine": "2.00x (2.00-2.00) faster",
     }
     (table,) = short_tables(of, benchmark, over="sdpa_cudnn")
@@ -76,5 +76,5 @@ def test_failed_check_has_its_reason_and_no_time():
     ]
     assert (
         failures(evidence.rows(STEM))
-        == "- gate failed, withheld, ours (1 row): error 1.0e+00, bound 1.0e-01"
+        == "- gate failed, withheld, lmperf's kernel (1 row): error 1.0e+00, bound 1.0e-01"
     )

@@ -46,7 +46,7 @@ def shown(table):
 def test_rows_of_a_line_stand_side_by_side(here):
     (table,) = tables(here, "seq_len d_head", beside(time, "triton", "sdpa_cudnn"))
     assert [column.header for column in table.columns] == [
-        *("length", "d_head", "ours (ms)", "SDPA cuDNN (ms)", "over SDPA cuDNN")
+        *("length", "d_head", "lmperf's kernel (ms)", "SDPA cuDNN (ms)", "over SDPA cuDNN")
     ]
     assert shown(table)[0][:2] == ["1,024", "64"] and shown(table)[0][4].startswith("2.00x")
     assert shown(table)[-1][2:] == ["OOM", "–", "–"]

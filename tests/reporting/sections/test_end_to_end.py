@@ -58,7 +58,7 @@ def test_waiting_steps_are_left_out_of_sentences():
     rows = [step(100), step(80, "compiled_blocks"), *waits]
     found = section_of(*rows)
     assert found.over("compiled_blocks", "eager").mean == pytest.approx(1.25)
-    assert sentence(page_of(*rows), "1 of 4 train steps of ours wait")
+    assert sentence(page_of(*rows), "1 of 4 train steps of lmperf's model wait")
 
 
 def test_cpu_has_no_waiting_steps_and_no_mfu():

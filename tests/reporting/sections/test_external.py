@@ -1,4 +1,4 @@
-"""Tables and sentences of implementations that are not ours."""
+"""Tables and sentences of implementations that are not lmperf's."""
 
 import planted
 import pytest

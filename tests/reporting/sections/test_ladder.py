@@ -139,7 +139,7 @@ def test_copies_have_a_line_beside_the_graph_without_them():
     assert "| + graph, bf16 copies | 10.0 | one launch: the GPU no longer waits" in page(*rows).text
     text = page(*rows, rung("fused_graph", 12.0, device_ms=10.0)).text
     assert "| + graph | 12.0 | one launch: the GPU no longer waits for the CPU |" in text
-    assert "| + bf16 copies | 10.0 | AdamW (ours) writes bf16 copies" in text
+    assert "| + bf16 copies | 10.0 | AdamW (lmperf's) writes bf16 copies" in text
     assert "are not cast (GPU time -10.0 %) |" in text
 
 

@@ -69,7 +69,7 @@ def test_first_page_follows_the_data(made, said):
 )
 def test_page_says_what_bounds_it(factor, said):
     first = planted.page(STEM, planted.evidence(*everything(triton=factor))).said[0]
-    assert first.startswith(f"md_lrpe_cosine, ours (bf16, from 8,192 positions): {said}")
+    assert first.startswith(f"md_lrpe_cosine, lmperf's kernel (bf16, from 8,192 positions): {said}")
 
 
 @pytest.mark.parametrize("facts", [planted.H200, planted.CPU])
@@ -94,7 +94,7 @@ def test_speed_up_is_said_only_if_it_is_known_of_every_shape(least, is_said):
         for one in everything()
     ]
     text = planted.page(STEM, planted.evidence(*made)).text
-    assert ("Speed-up of ours over compiled (from" in text) is is_said
+    assert ("Speed-up of lmperf's kernel over compiled (from" in text) is is_said
 
 
 def test_a_loaded_copy_is_no_baseline():
@@ -105,4 +105,7 @@ def test_a_loaded_copy_is_no_baseline():
 def test_slow_host_at_one_size_makes_no_kernel_launch_bound():
     made = [one | ({"host_ms": "0.5"} if one["shape"] == "8192" else {}) for one in everything()]
     page = planted.page(STEM, planted.evidence(*made))
-    assert "Up to about 256 positions forward, 256 positions backward, ours takes" in page.text
+    assert (
+        "Up to about 256 positions forward, 256 positions backward, lmperf's kernel takes"
+        in page.text
+    )

@@ -36,9 +36,15 @@ def batches(few: float, many: float) -> list[dict[str, str]]:
     ("ours", "said"),
     [
         ({"fully_sharded": 60 / 1.06}, "shard the model fully"),
-        ({"fully_sharded": 60 / 1.04}, "fully sharded (ours) and all-reduce by hooks (ours)"),
-        ({"fully_sharded": 120}, "all-reduce by hooks (ours) and DistributedDataParallel are eq"),
-        ({}, "all-reduce by hooks (ours) and DistributedDataParallel are equally"),
+        (
+            {"fully_sharded": 60 / 1.04},
+            "fully sharded (lmperf's) and all-reduce by hooks (lmperf's)",
+        ),
+        (
+            {"fully_sharded": 120},
+            "all-reduce by hooks (lmperf's) and DistributedDataParallel are eq",
+        ),
+        ({}, "all-reduce by hooks (lmperf's) and DistributedDataParallel are equally"),
     ],
     ids=["faster", "within the noise floor", "slower", "missing"],
 )
@@ -55,11 +61,13 @@ def test_times_whose_intervals_overlap_are_not_ranked(spread, said):
 def test_step_that_waits_is_not_ranked():
     rows = steps(**ONE, **OTHERS, fully_sharded=50)
     waiting = first_page(evidence(*rows, step("fsdp2", 51, bound="host")))
-    assert "**At 3.4B, shard the model fully (ours): two GPUs are then 2.00 times" in waiting.text
+    assert (
+        "**At 3.4B, shard the model fully (lmperf's): two GPUs are then 2.00 times" in waiting.text
+    )
     alone = first_page(evidence(*steps(one_rank=100, ddp=60)))
     assert not any(word in alone.text for word in ("Use", "equally fast", "fastest strategy"))
     busy = first_page(evidence(*rows, step("fsdp2", 51)))
-    assert "Within noise, fully sharded (ours) and FSDP2 are equally fast." in busy.text
+    assert "Within noise, fully sharded (lmperf's) and FSDP2 are equally fast." in busy.text
 
 
 @pytest.mark.parametrize(("state", "said"), [("ok", True), ("oom", False)])
@@ -81,7 +89,9 @@ def test_largest_batch_decides():
     rows = [step("ddp", 40, bound="host"), step("overlapped", 60), step("one_rank", 50)]
     rows += [step("ddp", 120, batch=16), step("overlapped", 90, batch=16)]
     of = evidence(*rows, step("one_rank", 180, batch=16))
-    said = "all-reduce gradients by hooks (ours), with 8 sequences a GPU rather than 2: two GPUs"
+    said = (
+        "all-reduce gradients by hooks (lmperf's), with 8 sequences a GPU rather than 2: two GPUs"
+    )
     assert said in first_page(of).text
     same = evidence(*rows[:1], step("ddp", 80, batch=16))
     said = "102,000 tokens/s at batch 16, *51,200* at batch 4 (DistributedDataParallel)."
@@ -194,7 +204,7 @@ def closed_form(gib):
         ("**FSDP2 waits at batch 4:**", idle, 101, 99),
         ("Little communication is exposed", exposing, 4.9, 5.1),
         ("12.8B parameters need two GPUs", closed_form, 27.0, 29.0),
-        ("After the all-reduces ours gathers", gathering, 51, 50),
+        ("After the all-reduces lmperf's gathers", gathering, 51, 50),
         ("690 of 700 W: at this power limit its clock falls to 1,", drawing, 690, 600),
     ],
 )

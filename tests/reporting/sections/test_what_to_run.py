@@ -91,11 +91,11 @@ def of_parts(sdpa_ms, fused_ms, sdpa_copies_ms, copies_ms, **values):
 
 def test_kernels_and_copies_are_compared_in_equal_numerics():
     made = page(*of_parts(13.2, 12.0, 12.5, 10.0)).text
-    assert "our kernels are 1.10 times as fast as SDPA, 1.25 times as fast with bf16" in made
+    assert "lmperf's kernels are 1.10 times as fast as SDPA, 1.25 times as fast with bf16" in made
     assert "The copies make the fused graph 1.20 times as fast, that of SDPA 1.06 times" in made
-    assert "With our kernels and copies, a graph is 1.32 times as fast as with SDPA." in made
+    assert "With lmperf's kernels and copies, a graph is 1.32 times as fast as with SDPA." in made
     made = page(*of_parts(12.0, 12.0, None, 10.0)).text
-    assert "our kernels are as fast as SDPA. The copies make the fused graph 1.20" in made
+    assert "lmperf's kernels are as fast as SDPA. The copies make the fused graph 1.20" in made
 
 
 @pytest.mark.parametrize(("fused_ms", "way"), [(49.0, "SDPA, compiled"), (19.0, "fused blocks")])
