@@ -54,7 +54,7 @@ _FORMS: dict[str, str | tuple[str, ...]] = {
     "triton_compiled": "lmperf's attention, compiled",
     "triton_compiled_blocks": "lmperf's attention, compiled by block",
     "triton_cached": "lmperf's kernel, cached angles",
-    "tiled": "lmperf's, tiled PyTorch",
+    "tiled": "lmperf's tiled kernel",
     "sdpa": "SDPA",
     "sdpa_compiled": "SDPA, compiled",
     "sdpa_compiled_blocks": "SDPA, compiled by block",
