@@ -137,7 +137,7 @@ def listed(items: Iterable, word: str = "and") -> str:
 
 def count(number: int, noun: str) -> str:
     """``1 row``, ``12 rows``."""
-    return f"{number:,.0f} {noun}{'' if number == 1 else 's'}"
+    return f"{number:,.12g} {noun}{'' if number == 1 else 's'}"
 
 
 def range_(values: Iterable[float], form: str = "sig") -> str:
