@@ -149,9 +149,9 @@ def range_(values: Iterable[float], form: str = "sig") -> str:
 
 def name(value) -> str:
     """An implementation, phase, dtype or size in words."""
-    # Last, since it changes every name with an underscore: the words of phases.
-    forms = (names.implementation_words, names.dtype_words, names.size_words, names.phase_words)
-    return next((said for form in forms if (said := form(value)) != value), str(value))
+    forms = (names.implementation_words, names.dtype_words, names.size_words)
+    said = next((said for form in forms if (said := form(value)) != value), str(value))
+    return names.PHASES.get(said, said)
 
 
 FILTERS: dict[str, Callable] = {
