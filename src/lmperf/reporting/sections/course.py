@@ -153,7 +153,7 @@ class Course(Section):
     def timed(self) -> pd.DataFrame:
         """The timed rows of the model in its first dtype."""
         rows = having(self.one(STEM).frame, phase=PHASES)
-        rows = some(rows[rows["state"].isna()], "the model was not timed")
+        rows = some(rows[rows["holds"]], "the model was not timed")
         return having(rows, dtype=in_order("dtype", rows["dtype"])[0])
 
     @cached_property
@@ -596,7 +596,7 @@ class Course(Section):
     @cached_property
     def flops(self) -> float:
         """TFLOP/s of bf16 matmuls back to back."""
-        return self._known(self.evidence.peak(HALF, "sustained"))
+        return self._known(self.evidence.peak(HALF, "sustained", True))
 
     @cached_property
     def link(self) -> float:
