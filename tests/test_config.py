@@ -79,7 +79,7 @@ def test_custom_implementation_is_an_entry_or_a_mapping(tmp_path):
     [
         ("# nothing", "must be a mapping of keys to values; write {} for the defaults"),
         ("presets: cpu", "presets is not a known key; did you mean preset?"),
-        ("colours: cpu", "colours is not a known key; known keys: preset, machine"),
+        ("palette: cpu", "palette is not a known key; known keys: preset, machine"),
         ("preset: fast", "preset is 'fast'; it must be 'auto', 'cpu', 'gpu', 'full' or 'quick'"),
         ("preset: cpu\npreset: gpu", ":2: not valid YAML: preset: the key is there twice"),
         ("report: ../elsewhere", "it must be the name of a folder, such as lmperf-report"),

@@ -237,6 +237,7 @@ class Config(_Strict):
             all of them where it names none.
         reference: whether the report keeps the parts about lmperf's own code that no custom
             implementation takes part in.
+        course: the year of the hand-out whose problems the page of the course has; none: both.
         peers: the implementations of other projects to measure; true: all, false: none.
         report: the folder for evidence and write-ups of all machines.
         site: the folder for the site.
@@ -251,6 +252,7 @@ class Config(_Strict):
     implementations: dict[_Stem, dict[_Name, Custom]] = {}
     subject: dict[_Stem, _Names] = {}
     reference: bool = False
+    course: Literal[2025, 2026] | None = None
     peers: bool | _Peers = True
     report: _Folder = "report"
     site: _Folder = "site"

@@ -72,5 +72,5 @@ def test_peak_at_the_beginning_of_the_backward(at, gradients, begins):
 @pytest.mark.parametrize(("mib", "explains"), [(96, True), (98, False)])
 def test_shape_explains_the_bytes_of_the_largest_tensor(mib, explains):
     block = point("block", tensor="float32[4, 12, 1024, 512]", size_mib=mib)
-    found = section(planted.evidence(*step(), block), "questions")
+    found = section(planted.evidence(*step(), block), "course")
     assert found.shape_explains == explains

@@ -155,5 +155,5 @@ def test_times_of_withheld_rows_are_on_no_page(tmp_path):
     load_templates.cache_clear()
     for name in pages.page_names(tmp_path, here):
         text = page(name, here, own=tmp_path).text
-        assert "withheld" in text or name in ("mine", "questions", "published")
+        assert "withheld" in text or name in ("mine", "course", "published")
         assert "777" not in text and "5,271" not in text, name

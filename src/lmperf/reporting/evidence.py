@@ -105,6 +105,7 @@ class Evidence:
         chosen: stem -> the custom implementations that its page is about, as configured; of a stem
             that it lacks, all that were recorded.
         reference: whether parts about lmperf's own code stay in a report about custom ones.
+        course: the year of the course's hand-out that the report follows; None: all of them.
         report: the folder of the reports, whose newest commits the page of the history shows; None
             for no such page.
     """
@@ -123,6 +124,7 @@ class Evidence:
     traces: frozenset[str] = frozenset()
     chosen: Mapping[str, Sequence[str]] = field(default_factory=dict)
     reference: bool = False
+    course: int | None = None
     report: Path | None = None
     made: dict = field(default_factory=dict, init=False, repr=False, compare=False)
 

@@ -14,13 +14,14 @@ from lmperf.benchmarks import in_order, load, stems
 from lmperf.reporting.evidence import Evidence
 from lmperf.reporting.own import GENERIC, pages_in
 from lmperf.reporting.render import FIRST, Page, question, stems_of
+from lmperf.reporting.sections.course import is_measured
 from lmperf.workflow import TEMPLATES
 
 REPORT = FIRST
 # Templates that are no page of a machine, or another one's frame.
 FRAMES = ("page", GENERIC, REPORT, "machines", "unmeasured")
 # Pages that are not of one benchmark, in the order of the links below the write-up.
-FURTHER = ("questions", "method", "published", "history", "selftest")
+FURTHER = ("course", "method", "published", "history", "selftest")
 
 
 def pages_of(
@@ -58,7 +59,7 @@ def page_names(own: Path | None, evidence: Evidence) -> list[str]:
     known = {*evidence.stems, *evidence.damaged}
     measured = [stem for stem in benchmarks if not known.isdisjoint(stems_of(stem))]
     has = {
-        "questions": "end_to_end" in evidence.stems,
+        "course": is_measured(evidence.stems),
         "method": True,
         "published": "end_to_end" in evidence.stems,
         "selftest": evidence.selftest is not None,

@@ -11,7 +11,7 @@
     {{ line_chart(title, rows, ...) }}      a figure; also bar and area charts
     {{ rows | each("{size}: {ms}") }}       what a pattern says of each row
     {% call finding() %}                    sentences in a list
-    {% call finding("name") %}              those that the course questions repeat:
+    {% call finding("name") %}              those that the course's problems repeat:
     {{ said("lrpe", "name") }}              what findings of another page say
     {% call note() %}                       a note of the author
     ... {{ ms }} ms[[ ({{ power }} W)]].    a sentence, and a clause, that go with their values;
@@ -107,7 +107,7 @@ def load_templates(own: Path | None = None) -> Templates:
     )
     env.filters |= {**FILTERS, "mean": tables.mean, "code": foreign.code, "link": foreign.link}
     sentences.prepare(env)
-    env.filters["table"] = written_table
+    env.filters |= {"finished": sentences.finished, "table": written_table}
     env.globals |= {name: getattr(tables, name) for name in COLUMNS}
     if own:
         try:
@@ -122,7 +122,7 @@ class Page:
     """A page of the report of one machine.
 
     Attributes:
-        name: of the template, without suffix: a stem, `report`, `questions`.
+        name: of the template, without suffix: a stem, `report`, `course`.
         form: `markdown` or `html`.
         own: folder of the user's templates.
         root: prefix of the links to files of this machine.

@@ -38,6 +38,7 @@ def evidence_of(project: Project, machine: str) -> Evidence:
         "traces": traces_in(folder),
         "chosen": {stem: config.subjects(stem) for stem in config.implementations},
         "reference": config.reference,
+        "course": config.course,
     }
     return Evidence.reviewed(review(project, machine), **more)
 

@@ -109,3 +109,17 @@ def test_slow_host_at_one_size_makes_no_kernel_launch_bound():
         "Up to about 256 positions forward, 256 positions backward, lmperf's kernel takes"
         in page.text
     )
+
+
+@pytest.mark.parametrize(("second", "positions"), [("64x64", "4,096"), ("16x16", "256")])
+def test_axes_are_compared_at_as_many_positions(second, positions):
+    cell = {"batch": 12, "heads": 12, "d_head": 128, "dtype": "bfloat16", "extra_tokens": 0}
+    times = {"256": 1, "16x16": 1, "4096": 16, "16384": 64, second: 16 if second == "64x64" else 1}
+    rows = [
+        planted.row("lrpe", ms, shape=shape, phase=phase, implementation=name, bytes=ms, **cell)
+        for shape, ms in times.items()
+        for phase in ("forward", "backward")
+        for name in ("copy", "triton", "compiled")
+    ]
+    said = f"with 1 and 2 axes ({positions} positions)"
+    assert said in planted.page("lrpe", planted.evidence(*rows)).text

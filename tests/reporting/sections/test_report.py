@@ -122,4 +122,4 @@ def test_first_page_links_to_tables_that_exist():
         for call in re.findall(r"see\((.*?)\) ?}}", text)
         for table in re.findall(r"\b[A-Z]\d\b", call)
     }
-    assert len(named) > 10 and named <= {*section(planted.evidence(), "questions").places}
+    assert len(named) > 10 and named <= {*section(planted.evidence(), "course").places}

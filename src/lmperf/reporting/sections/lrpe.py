@@ -22,7 +22,16 @@ from lmperf.reporting.gains import Gain
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
 from lmperf.reporting.tables import Quantity, number, over, text, time
-from lmperf.reporting.words import Count, NotMeasured, Range, error, range_
+from lmperf.reporting.words import (
+    Count,
+    NotMeasured,
+    Range,
+    error,
+    listed,
+    percent,
+    range_,
+    ratio,
+)
 
 STEM, CHECK = "lrpe", "lrpe_check"
 COPY, KERNEL, CACHED = "copy", "triton", "triton_cached"
@@ -34,6 +43,7 @@ PHASES = ("forward", "backward")
 # What copies of one size share; their bytes differ by the extra tokens only.
 ONE_SIZE = ["positions", "batch", "heads", "d_head", "dtype", "phase", "environment", "gpus"]
 LARGE = 0.25  # shapes of fewer positions, as a part of the most, may be launch-bound
+VARIES = 0.20  # what differs by less is not said
 NEAR, NEARLY = 0.02, 0.9  # as fast as a copy, and nearly so
 BOUND_BY_BYTES = 0.5  # below this share of a copy's speed, bytes do not bind
 ERRORS = {
@@ -223,6 +233,33 @@ class Lrpe(Section):
         large = self.shown.kept(self.curves).where(large=True)
         return [(phase, self.of_copy(rows, self.lead)) for phase, rows in large.by("phase")]
 
+    def along(self, axis: str) -> dict[str, object]:
+        """Values of an axis with `shares`: (phase, speeds of the lead relative to a copy).
+
+        varying: (phase, times of the next implementation over the lead's), where they vary.
+        """
+        rows = self._alike(axis).where(implementation=self.lead)
+        shares = _by_phase(axis, rows.frame["copy_percent"] / 100, rows.frame)
+        said = [(phase, listed(map(percent, of))) for phase, of in shares.items()]
+        found = _by_phase(axis, rows.over(self.peer).rows["ratio"], rows.frame)
+        varies = found.max() / found.min() > 1 + VARIES
+        return {
+            "values": [*shares.index],
+            "shares": said,
+            "change": (shares.max() / shares.min()).max(),
+            "varying": [(n, listed(map(ratio, of))) for n, of in found.items() if varies[n]],
+            "positions": rows.only("positions"),
+        }
+
+    def _alike(self, axis: str) -> Rows:
+        """The rows of the most positions that most values have; of axes and extra tokens the other
+        one is least."""
+        rows = self.shown.sound
+        for other in {"axes", "extra_tokens"} - {axis}:
+            rows = rows[rows[other] == rows[other].min()]
+        values = some(rows, "no shape was measured").groupby("positions")[axis].nunique()
+        return self.shown.kept(having(rows, positions=values[values == values.max()].index.max()))
+
     @property
     def speed_columns(self) -> list[Quantity]:
         """The time of each implementation, and the rates of the copy and the lead (L1)."""
@@ -269,3 +306,12 @@ class Lrpe(Section):
             number("bound", "largest share of its bound", "percent"),
             text("passed"),
         ]
+
+
+def _by_phase(axis: str, found: pd.Series, rows: pd.DataFrame) -> pd.DataFrame:
+    """A line for each value of an axis, a column for each phase; NotMeasured of a single value."""
+    found = rows.loc[found.index, [axis, "phase"]].assign(found=found)
+    found = found.pivot_table("found", axis, "phase").reindex(columns=[*PHASES]).dropna()
+    if len(found) < 2:
+        raise NotMeasured(f"only one value of {axis}")
+    return found

@@ -1,0 +1,245 @@
+"""The course's problems: which answers stand, on both sides of each threshold, and about whom."""
+
+import re
+
+import planted
+import planted_ranks as ranks
+import pytest
+
+from lmperf.errors import UserError
+from lmperf.reporting.html import to_html
+from lmperf.reporting.pages import page_names
+from lmperf.reporting.render import Page
+from lmperf.reporting.sections import section
+from lmperf.reporting.sections.course import kind_of
+from lmperf.workflow import TEMPLATES
+
+STEP = {"size": "0.97B", "context_length": 256, "batch": 4, "dtype": "float32"}
+STEP |= {"implementation": "eager", "phase": "train_step"}
+OWN = {"end_to_end": "net", "flash_attention": "flash", "distributed": "my_flat"}
+HEAD = {"batch": 1, "heads": 1, "seq_len": 512, "d_head": 64, "dtype": "bfloat16", "causal": True}
+HEAD |= {"cuda_graph": False}
+
+
+def of(*rows):
+    return section(planted.evidence(*rows), "course")
+
+
+def own(*rows, **more):
+    """Evidence of a report on custom implementations: those of OWN."""
+    entries = {f"{stem}.{name}": f"student:{name}" for stem, name in OWN.items()}
+    facts = ranks.TWO_H200 | {"implementations": entries}
+    return planted.evidence(*rows, facts=facts, **more)
+
+
+def answer(problem, evidence):
+    """The text below the heading of a problem; empty without one."""
+    text = planted.page("course", evidence).text
+    return text.partition(f"\n## {problem}\n")[2].partition("\n## ")[0]
+
+
+def profile(**values):
+    kernel = {"table": "kernel", "name": "nvjet_tst", "instances": 145, "wall_ms": 33}
+    return planted.row("profiles", total_ms=33, **STEP | kernel | values)
+
+
+def head(name, ms, phase="forward", **values):
+    known = {"max_error": 0.001, "error_bound": 0.01, "implementation": name, "phase": phase}
+    return planted.row("flash_attention", ms, **HEAD | known | values)
+
+
+@pytest.mark.parametrize(("bound", "waits"), [("host", True), ("device", False)])
+def test_phase_waits_if_it_did_when_it_was_timed(bound, waits):
+    timed = planted.row("end_to_end", 30, bound=bound, **STEP)
+    assert of(timed, profile()).confirmed.frame["waits"].all() == waits
+
+
+@pytest.mark.parametrize(("least_ms", "is_said"), [(40, True), (38, False)])
+def test_autocast_is_slower_beyond_interval_and_noise_floor(least_ms, is_said):
+    half = STEP | {"dtype": "autocast_bfloat16", "bound": "host"}
+    half |= {"rounds_ms": ";".join([str(least_ms)] * 2 + ["50"] * 6)}
+    rows = planted.row("end_to_end", 30, **STEP), planted.row("end_to_end", 50, **half)
+    said = answer("benchmarking_mixed_precision", planted.evidence(*rows))
+    assert ("*50.0* instead of 30.0 ms" in said) is is_said
+
+
+def test_times_of_every_width_grow_with_the_length():
+    cell = {"batch": 8, "phase": "forward", "implementation": "eager", "dtype": "float32"}
+    times = {(64, 256): 1, (64, 1024): 15, (16, 256): 1, (16, 1024): 12}
+    rows = [
+        planted.row("attention", ms, d_head=d_head, seq_len=length, **cell)
+        for (d_head, length), ms in times.items()
+    ]
+    said = answer("pytorch_attention", planted.evidence(*rows))
+    assert "12.0 to 15.0 times for 4 times the length (256 to 1,024" in said
+
+
+@pytest.mark.parametrize("stale", [False, True])
+def test_stale_profile_answers_nothing(stale):
+    forward = profile(phase="forward")
+    evidence = planted.evidence(forward, stale=frozenset([forward["key"]] if stale else ()))
+    said = answer("nsys_profile", evidence)
+    assert ("145 calls" in said) is not stale
+    assert ("To measure: `lmperf measure profiles`" in said) is stale
+
+
+def test_answer_without_its_profiled_forward_keeps_the_rest():
+    timed = planted.row("end_to_end", 33, bound="device", **STEP)
+    said = answer("nsys_profile", planted.evidence(timed, profile()))
+    assert "within 0.0 %" in said and "forward of" not in said
+
+
+def test_links_lead_to_the_headings_of_tables():
+    step = planted.row("end_to_end", 30, **STEP)
+    text = to_html(planted.page("end_to_end", planted.evidence(step)).text)
+    course = of(step)
+    page, anchor = course.places["E1"].split("#")
+    assert page == "end_to_end.md" and f'id="{anchor}"' in text
+    assert [table for table, _ in course.linked("E1 D1 Ceilings")] == ["E1", "Ceilings"]
+
+
+def test_unknown_table_of_a_problem_is_an_error(tmp_path):
+    block = "{% block page %}{{ section('course').places['E99'] }}{% endblock %}"
+    text = '{% extends "lmperf/course.md.j2" %}' + block
+    (tmp_path / "course.md.j2").write_text(text)
+    with pytest.raises(UserError, match="E99"):
+        Page("course", planted.evidence(), own=tmp_path).render()
+
+
+def test_answers_repeat_findings_that_exist():
+    text = (TEMPLATES / "course.md.j2").read_text()
+    for page, names in re.findall(r'said\("(\w+)", ([^)]*)\)', text):
+        known = re.findall(r'finding\(("[^"]*")\)', (TEMPLATES / f"{page}.md.j2").read_text())
+        assert {*names.split(", ")} <= {*known}, page
+
+
+def test_peaks_are_of_contexts_with_forward_and_step():
+    cells = [(128, "forward"), (256, "forward"), (256, "train_step")]
+    found = of(
+        *(
+            planted.row(
+                "memory", peak_mib=1024 * n, **STEP | {"context_length": at, "phase": phase}
+            )
+            for n, (at, phase) in enumerate(cells, 1)
+        )
+    )
+    known = {"context_length": 256, "forward": 2.0, "train_step": 3.0}
+    assert found.peaks.frame.to_dict("records") == [known]
+
+
+# Which problems there are.
+
+
+@pytest.mark.parametrize(
+    ("year", "there", "gone"),
+    [
+        (2025, "## communication_accounting (2025)", "## fsdp (2026)"),
+        (2026, "## fsdp (2026)", "## communication_accounting (2025)"),
+    ],
+)
+def test_year_chooses_the_problems(year, there, gone):
+    step = planted.row("end_to_end", 30, **STEP)
+    both = planted.page("course", planted.evidence(step)).text
+    one = planted.page("course", planted.evidence(step, course=year)).text
+    assert there in both and gone in both and there in one and gone not in one
+
+
+def test_report_without_benchmarks_of_the_course_has_no_page():
+    assert "course" in page_names(None, planted.evidence(profile()))
+    assert "course" not in page_names(None, planted.evidence(planted.row("lrpe", 1.0)))
+
+
+# What is said of strategies, and with the rates of a machine.
+
+
+@pytest.mark.parametrize(
+    ("names", "kind"),
+    [
+        (("mine", "get_ddp"), "overlapped"),
+        (("mine", "get_ddp_bucketed"), "bucketed"),
+        (("naive", "get_ddp_bucketed"), "naive"),
+        (("mine", "get_sharded_optimizer"), "sharded_optimizer"),
+        (("mine", "get_fsdp"), "fsdp"),
+    ],
+)
+def test_names_tell_what_a_strategy_is(names, kind):
+    assert kind_of(*names) == kind
+
+
+def test_strategy_is_compared_with_that_of_the_problem_before():
+    rows = [ranks.step("one_by_one", 100), ranks.step("flat", 50), ranks.profiled("flat", 60)]
+    said = answer("minimal_ddp_flat_benchmarking", ranks.evidence(*rows))
+    assert "2.00x" in said and "50.0 of 60.0 ms" in said
+
+
+def rates(tflops=500):
+    matmul = {"operation": "matmul", "dtype": "bfloat16", "load": "sustained", "tflops": tflops}
+    yield planted.row("ceilings", 1.0, flops=1e9 * tflops, bytes=0, **matmul)
+    yield ranks.collective("all_reduce", 1e3, 0.01)
+    yield ranks.collective("all_reduce", 1e9, 4.0)
+
+
+def test_limits_follow_from_the_rates_of_the_machine():
+    here = ranks.evidence(*rates())
+    assert section(here, "course").intensity == pytest.approx(2000)  # 500 TFLOP/s, 250 GB/s
+    assert "N is 2.02" in answer("data_parallel_calcs (2026)", here)
+    assert "N is 8.68 and 16.4" in answer("tp_calcs (2026)", here)
+    assert "500 tokens a device" in answer("communication_accounting (2025)", here)
+
+
+def test_limits_without_rates_are_formulas():
+    step = planted.row("end_to_end", 30, **STEP)
+    said = answer("data_parallel_calcs (2026)", planted.evidence(step))
+    assert "1 + B W / C" in said and "N is" not in said
+    assert "To measure: `lmperf measure ceilings`, `lmperf measure collectives`." in said
+
+
+def test_best_buckets_follow_from_gradients_and_two_all_reduces():
+    found = section(ranks.evidence(*rates(), ranks.step("overlapped", 50)), "course").buckets
+    number = (4 * ranks.PARAMETERS / (250e9 * 1e-5)) ** 0.5
+    assert found["number"] == pytest.approx(number)
+    assert found["each"] == pytest.approx(4 * ranks.PARAMETERS / number)
+
+
+# Reports on custom implementations.
+
+
+def test_own_model_answers_in_place_of_that_of_lmperf():
+    phases = {"forward": 10, "backward": 20, "train_step": 35}
+    rows = [
+        planted.row("end_to_end", ms * factor, **STEP | {"implementation": name, "phase": phase})
+        for phase, ms in phases.items()
+        for name, factor in (("eager", 1.0), ("net", 2.0))
+    ]
+    said = answer("benchmarking_script", own(*rows))
+    assert "forward: 20.0 ms" in said and "2.00 times as long" in said and "10.0" not in said
+
+
+@pytest.mark.parametrize(("error", "fails"), [(0.009, False), (1.2, True)])
+def test_own_attention_that_fails_is_a_finding(error, fails):
+    rows = [head("flash", 1.0, max_error=error), head("triton", 1.0), head("eager", 3.0)]
+    said = answer("flash_backward", own(*rows))
+    assert ("flash fails in bf16: error 1.2e+00, bound 1.0e-02" in said) is fails
+    assert "ours" not in said and ("1 of 1" in said) is not fails
+
+
+def test_own_attention_is_compared_with_plain_pytorch():
+    said = answer("flash_benchmarking", own(head("flash", 1.0), head("eager", 3.0)))
+    assert "flash forward 3.00x" in said
+
+
+def test_own_strategy_stands_under_its_problem():
+    here = own(ranks.step("my_flat", 50.0), ranks.step("flat", 70.0))
+    assert "my_flat 50.0 ms" in answer("minimal_ddp_flat_benchmarking", here)
+    assert "70.0" not in planted.page("course", here).text
+    assert "To measure" in answer("naive_ddp", here)
+
+
+def test_own_report_names_what_was_not_brought_or_is_out_of_scope():
+    steps = planted.row("checkpointing", 30, peak_mib=10, implementation="eager")
+    rows = [head("flash", 1.0), steps, ranks.step("flat", 70)]
+    here = own(*rows)
+    assert "Not brought" in answer("naive_ddp", here)
+    assert "checkpointing of its own model only" in answer("gradient_checkpointing (2026)", here)
+    shown = answer("gradient_checkpointing (2026)", own(*rows, reference=True))
+    assert "of its own model only" not in shown
