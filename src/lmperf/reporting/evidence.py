@@ -21,7 +21,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
-from functools import cached_property, wraps
+from functools import cache, cached_property, wraps
 from pathlib import Path
 from typing import TypeVar
 
@@ -288,6 +288,9 @@ class Evidence:
         return self._judged(stem, self.again.get(stem, ()))
 
     def _judged(self, stem: str, rows: Sequence[Row]) -> pd.DataFrame:
+        return self._judge(stem, rows) if rows else no_rows(stem)
+
+    def _judge(self, stem: str, rows: Sequence[Row]) -> pd.DataFrame:
         benchmark = load(stem)
         frame = typed(rows, benchmark)
         floors = [plausible.floor_ms(self._limits, row) for row in rows]
@@ -348,6 +351,12 @@ class Evidence:
         return self.sheet.tflops.get(dtype_of(dtype).matmul, np.nan)
 
 
+@cache
+def no_rows(stem: str) -> pd.DataFrame:
+    """The judged rows of a benchmark that was not measured: judging none takes as long as some."""
+    return Evidence("", {})._judge(stem, ())
+
+
 def traces_in(folder: Path) -> frozenset[str]:
     """The names of the published traces in the folder of a machine."""
     return frozenset(name for name in PUBLISHED_TRACES if (folder / "traces" / name).exists())
@@ -362,20 +371,23 @@ def typed(rows: Sequence[Mapping[str, str]], benchmark: Benchmark) -> pd.DataFra
         ValueError: a text in a column of numbers cannot be parsed.
     """
     kinds = benchmark.kinds | {column.name: column.kind for column in COMMON_COLUMNS}
-    raw = pd.DataFrame(rows, dtype=object)
-    others = [name for name in raw if name not in kinds]
-    raw = raw.reindex(columns=[*kinds, *others]).astype(object)
-    raw = raw.mask(raw == "")
+    others = dict.fromkeys(name for row in rows for name in row if name not in kinds)
     made = {}
-    for name, kind in kinds.items():
-        made[name] = raw[name]
+    for name in (*kinds, *others):
+        # Not by pandas, which takes as long for each empty column as for a thousand rows.
+        texts = [row.get(name) or np.nan for row in rows]
+        kind = kinds.get(name, str)
         if kind is bool:
-            made[name] = raw[name].map({"True": True, "False": False}).astype(object)
+            texts = [{"True": True, "False": False}.get(of, np.nan) for of in texts]
         elif kind is not str:
-            made[name] = pd.to_numeric(raw[name].mask(raw[name] == "nan"))
-    for name in others:
-        numbers = pd.to_numeric(raw[name], errors="coerce")
-        made[name] = numbers if numbers.notna().equals(raw[name].notna()) else raw[name]
+            texts = [np.nan if of == "nan" else of for of in texts]
+        column = pd.Series(texts, dtype=object)
+        if kind not in (bool, str):
+            column = pd.to_numeric(column)
+        elif name in others:
+            numbers = pd.to_numeric(column, errors="coerce")
+            column = numbers if numbers.notna().equals(column.notna()) else column
+        made[name] = column
     frame = foreign.taken_frame(pd.DataFrame(made))
     return frame.assign(size=frame["size"].map(size_words)) if "size" in frame else frame
 
