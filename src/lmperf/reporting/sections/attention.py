@@ -230,7 +230,7 @@ class Attention(Section):
         """The limit as a forward that has no result."""
         cell = self.cell
         rows = having(self.limits.valid.frame, **{n: cell[n] for n in ("batch", "d_head", "dtype")})
-        rows = rows[rows["seq_len"] > self.lengths[-1]]
+        rows = rows[rows["seq_len"] > self.lengths[-1]].dropna(subset=["outcome"])
         words = rows["outcome"].map(lambda of: of if of == OUT_OF_MEMORY else of.split(":")[0])
         rows = rows.assign(state="oom", words=words, causal=cell["causal"])
         return rows.rename(index=lambda label: -1 - label)

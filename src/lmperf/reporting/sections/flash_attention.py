@@ -254,7 +254,7 @@ class FlashAttention(Section):
             raise NotMeasured(f"{self.subject} has a forward or a backward only")
         forward, backward = (wide.xs(phase, axis=1, level="phase") for phase in PHASES[:2])
         middle = (backward / forward).median()
-        return {name: middle[column] for name, column in columns.items()}
+        return {name: middle.get(column, np.nan) for name, column in columns.items()}
 
     @cached_property
     def host_rows(self) -> Rows:

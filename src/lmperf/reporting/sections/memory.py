@@ -138,9 +138,11 @@ class Memory(Section):
         # At the end of a backward, where some steps peak, no copies are left.
         half = steps[steps["over_float32"].notna()]
         sizes = half["size"][half["weight_copies_mib"] > LEAST_COPIES * half["predicted_mib"]]
+        needed = [("activations_mib", SINGLE), ("activations_mib", HALF)]
+        needed.append(("weight_copies_mib", HALF))
         of_parts = ["activations_mib", "weight_copies_mib"]
         wide = having(steps, size=[*sizes]).pivot_table(of_parts, "size", "dtype", sort=False)
-        wide = wide.dropna()
+        wide = wide.reindex(columns=pd.MultiIndex.from_tuples(needed)).dropna()
         size = in_order("size", some(wide, "no size has components in both dtypes").index)[-1]
         parts = wide.loc[size] / MIB_IN_GIB
         saved = parts["activations_mib", SINGLE] - parts["activations_mib", HALF]
