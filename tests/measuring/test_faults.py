@@ -18,9 +18,10 @@ def statuses(rows):
     return {name: {row["status"] for row in of} for name, of in rows.items()}
 
 
-def test_python_faults_cost_one_case_each_and_no_process(measured, said):
+def test_faults_in_python_cost_one_case_each_and_no_process(measured, said):
     names = ["doubles", "raises", "asks_for_a_pebibyte", "is_wrong", "is_not_finite"]
-    names += ["is_unsupported", "is_too_large_to_check", "also_doubles", "prints_a_lot"]
+    names += ["is_unsupported", "is_too_large_to_check", "also_doubles"]
+    names += ["leaves", "interrupts", "is_strange", "forks_and_leaves"]
     rows = measured(names, **SIZE)
     assert statuses(rows) == {
         "doubles": {"ok"},
@@ -31,14 +32,18 @@ def test_python_faults_cost_one_case_each_and_no_process(measured, said):
         "is_unsupported": {"unsupported"},
         "is_too_large_to_check": {"failed_check"},
         "also_doubles": {"ok"},
-        "prints_a_lot": {"ok"},
+        "leaves": {"crash"},
+        "interrupts": {"crash"},
+        "is_strange": {"crash"},
+        "forks_and_leaves": {"ok"},
     }
     assert all(len(of) == 2 for of in rows.values())
-    assert rows["raises"][0]["reason"].startswith(
-        r"RuntimeError: no kernel für \ud800 \x1b[31m this size"
-    ), "in one printable line"
+    reasons = {name: of[0].get("reason", "") for name, of in rows.items()}
+    assert reasons["raises"].startswith(r"RuntimeError: no kernel für \ud800 \x1b[31m this size"), (
+        "in one printable line"
+    )
     assert float(rows["asks_for_a_pebibyte"][0]["requested_bytes"]) == 2**50
-    assert rows["is_too_large_to_check"][0]["reason"] == UNCHECKED
+    assert reasons["is_too_large_to_check"] == UNCHECKED
     assert float(rows["is_wrong"][0]["max_error"]) > float(rows["is_wrong"][0]["error_bound"])
     for row in rows["doubles"]:
         assert float(row["low_ms"]) <= float(row["median_ms"]) <= float(row["high_ms"])
@@ -47,69 +52,43 @@ def test_python_faults_cost_one_case_each_and_no_process(measured, said):
         assert row["peak_mib"] > 0
     assert not any("peak_mib" in row for row in rows["also_doubles"]), "it is impossible"
     assert any("also_doubles is left out: only" in line for line in said)
-
-
-def test_whatever_a_call_raises_costs_one_case_and_no_process(measured, said, monkeypatch, marks):
-    names = ["doubles", "leaves", "interrupts", "is_strange", "forks_and_leaves"]
-    rows = measured(names, toys.Short, **SIZE)
-    reasons = {name: rows[name][0].get("reason", "ok").partition(" (")[0] for name in names}
-    assert reasons == {
-        "doubles": "ok",
-        "leaves": "SystemExit: 0",
-        "interrupts": "KeyboardInterrupt",
-        "is_strange": "Strange: its message cannot be read",
-        "forks_and_leaves": "ok",
-    }
-    assert "toys.py:" in rows["leaves"][0]["reason"]
+    assert reasons["leaves"].startswith("SystemExit: 0 (") and "toys.py:" in reasons["leaves"]
+    assert reasons["interrupts"].startswith("KeyboardInterrupt (")
+    assert reasons["is_strange"].startswith("Strange: its message cannot be read (")
     assert not any("tried once more" in line or "the worker writes" in line for line in said)
     (line,) = [line for line in said if "KeyboardInterrupt" in line]
     assert "raise KeyboardInterrupt" in Path(line.partition("traceback: ")[2]).read_text()
 
 
-def test_a_worker_that_dies_is_tried_once_more(measured, said):
-    rows = measured(["doubles", "segfaults", "is_killed_once"], toys.Short, **SIZE)
-    assert {name: of[0]["status"] for name, of in rows.items()} == {
-        "doubles": "ok",
-        "segfaults": "crash",
-        "is_killed_once": "ok",
-    }
-    assert "was ended by SIGSEGV" in rows["segfaults"][0]["reason"]
+def test_worker_that_dies_in_the_first_check_is_tried_once_more(measured, said):
+    names = ["doubles", "segfaults", "is_killed_once"]
+    rows = measured(names, toys.Short, checks_first=True, size=[8, 16])
+    (row,) = rows.pop("segfaults")
+    assert row["status"] == "crash" and "was ended by SIGSEGV" in row["reason"]
+    assert row["size"] == 8 and not rows, "after a failed first check nothing is measured"
     assert sum("it is tried once more" in line for line in said) == 2
 
 
-@pytest.mark.parametrize("fault", ["is_wrong", "segfaults"])
-def test_nothing_is_measured_after_a_failed_first_check(measured, fault):
-    rows = measured([fault], checks_first=True, size=[8, 16])
-    assert {row["size"] for row in rows[fault]} == {8}
-    assert not any("median_ms" in row for row in rows[fault])
-
-
-def test_warnings_of_pytorch_about_itself_are_not_passed_on(measured, said):
-    assert statuses(measured(["warns"], **SIZE)) == {"warns": {"ok"}}
+def test_first_group_that_is_only_checked_has_no_rows(measured, said):
+    names = ["doubles", "prints_a_lot", "warns"]
+    rows = measured(names, checks_first=True, size=[8, 16])
+    assert statuses(rows) == {name: {"ok"} for name in names}
+    assert {row["size"] for of in rows.values() for row in of} == {16}
     passed_on = " ".join(line for line in said if "the worker writes" in line)
     assert "of the user's own" in passed_on
-    assert "Profiler" not in passed_on and "cuBLAS" not in passed_on
+    assert "Profiler" not in passed_on and "cuBLAS" not in passed_on, "of PyTorch about itself"
 
 
-def test_first_group_that_is_only_checked_has_no_rows(measured):
-    rows = measured(["doubles", "also_doubles"], checks_first=True, size=[8, 16])
-    assert statuses(rows) == {"doubles": {"ok"}, "also_doubles": {"ok"}}
-    assert {row["size"] for of in rows.values() for row in of} == {16}
-
-
-def test_what_hangs_twice_is_skipped(measured, monkeypatch):
-    monkeypatch.setattr(toys.Short, "limit_s", 0.5)  # enough: nothing here is to be in time
-    rows = measured(["stops"], toys.Short)["stops"]
-    assert [row["size"] for row in rows] == [8, 16, 32]
-    assert [row["status"] for row in rows] == ["timeout"] * 3
-    assert rows[0]["reason"] == "no answer within 0.5 s" and rows[2]["reason"].startswith("skipped")
-
-
-def test_a_worker_that_is_ended_begins_no_other_case(measured, tmp_path):
-    rows = measured(["waits", "names_its_process"], toys.Short, **SIZE)
-    assert statuses(rows) == {"waits": {"timeout"}, "names_its_process": {"ok"}}
-    ended = (tmp_path / "waits").read_text()
-    assert ended not in (tmp_path / "processes").read_text().split()
+def test_implementation_that_hangs_twice_is_skipped(measured, tmp_path, monkeypatch):
+    monkeypatch.setattr(toys.Short, "limit_s", 2.0)
+    rows = measured(["hangs", "names_its_process"], toys.Short)
+    assert [row["status"] for row in rows["names_its_process"]] == ["ok"] * 3
+    assert [row["status"] for row in rows["hangs"]] == ["timeout"] * 3
+    first, _, last = (row["reason"] for row in rows["hangs"])
+    assert first == "no answer within 2 s" and last.startswith("skipped")
+    ended = (tmp_path / "hangs").read_text()
+    processes = (tmp_path / "processes").read_text().split()
+    assert ended not in processes, "a worker that is ended begins no other case"
 
 
 def test_each_implementation_is_measured_as_if_it_were_alone(measured, said):

@@ -15,14 +15,14 @@ SIZE = {"size": [8]}
 
 
 def test_faults_cost_only_their_own_rows(measured):
-    names = ["doubles", "asks_for_a_pebibyte", "is_not_finite", "stops"]
+    names = ["doubles", "asks_for_a_pebibyte", "is_not_finite", "hangs"]
     names += ["writes_where_nothing_is", "also_doubles"]
     rows = measured(names, toys.Short, device="cuda", **SIZE)
     assert {name: of[0]["status"] for name, of in rows.items()} == {
         "doubles": "ok",
         "asks_for_a_pebibyte": "oom",
         "is_not_finite": "nan",
-        "stops": "timeout",
+        "hangs": "timeout",
         "writes_where_nothing_is": "crash",
         "also_doubles": "ok",
     }

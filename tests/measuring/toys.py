@@ -29,6 +29,7 @@ from lmperf.gate import Gate
 
 MARKS = Path(os.environ.get("TOY_MARKS", "/tmp"))  # where a fault leaves that it was there
 KEPT = []
+PRINTED = []
 AXES = (Axis("size", int), Axis("dtype", str, ("float32",)))
 
 
@@ -88,13 +89,11 @@ def is_not_finite(x):
     return x * float("nan")
 
 
-def stops(x):
-    """Hangs, and does not end by a signal that it could handle."""
-    os.kill(os.getpid(), signal.SIGSTOP)
-
-
-def waits(x):
-    (MARKS / "waits").write_text(str(os.getpid()))
+def hangs(x):
+    """Sleeps, and the second time stops, which ends by no signal that it could handle."""
+    if (MARKS / "hangs").exists():
+        os.kill(os.getpid(), signal.SIGSTOP)
+    (MARKS / "hangs").write_text(str(os.getpid()))
     time.sleep(600)
 
 
@@ -155,7 +154,9 @@ def overrides_an_operator(x, k=None, v=None, causal=False):
 
 
 def prints_a_lot(x):
-    os.write(1, bytes(range(256)) * 2**10 + b"\n")
+    """Prints more than fits into a pipe, once in a process."""
+    if not PRINTED:
+        PRINTED.append(os.write(1, bytes(range(256)) * 2**10 + b"\n"))
     return x * 2
 
 
@@ -168,8 +169,8 @@ def warns(x):
 
 FUNCTIONS = (
     *(doubles, segfaults, raises, asks_for_a_pebibyte, is_wrong, is_not_finite),
-    *(stops, is_killed_once, writes_where_nothing_is, prints_a_lot, warns),
-    *(leaves, interrupts, is_strange, forks_and_leaves, waits, names_its_process),
+    *(is_killed_once, writes_where_nothing_is, prints_a_lot, warns),
+    *(leaves, interrupts, is_strange, forks_and_leaves, hangs, names_its_process),
 )
 
 
