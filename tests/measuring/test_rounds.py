@@ -9,9 +9,10 @@ from types import SimpleNamespace
 import pytest
 
 from lmperf.errors import UserError
-from lmperf.measuring import lock, processors, sensors
+from lmperf.measuring import group, lock, processors, sensors
 from lmperf.measuring.lock import locked
 from lmperf.measuring.progress import Progress, duration
+from lmperf.measuring.ranks import Alone
 from lmperf.measuring.rounds import LOOKS, Pace, in_turn, pace_of, stretches, visit
 from lmperf.measuring.supervisor import empty_cache
 
@@ -201,3 +202,22 @@ def test_an_unusable_lock_file_says_what_to_do(monkeypatch, tmp_path):
         monkeypatch.setenv("LMPERF_LOCK", str(path))
         with pytest.raises(UserError, match="set LMPERF_LOCK to a file"):
             locked("cpu", 1, pytest.fail).__enter__()
+
+
+@pytest.mark.parametrize(
+    ("device", "loads", "takes", "kept"),
+    [
+        ("cpu", [0.05], ["first"], (0.05, "first")),
+        ("cpu", [0.4, 0.3], ["first", "second"], (0.3, "second")),
+        ("cpu", [0.3, 0.4], ["first", "second"], (0.3, "first")),
+        ("cpu", [0.4], [None], (0.4, None)),
+        ("cuda", [0.4], ["first"], (0.4, "first")),
+    ],
+)
+def test_take_beside_others_is_repeated_and_the_quieter_kept(
+    monkeypatch, device, loads, takes, kept
+):
+    monkeypatch.setattr(group, "Load", lambda _: SimpleNamespace(share=lambda: loads.pop(0)))
+    here = SimpleNamespace(_device=device, _pid=1, _team=Alone())
+    assert group.Group._quieter(here, lambda: takes.pop(0)) == kept
+    assert not takes and not loads
