@@ -218,6 +218,6 @@ def test_take_beside_others_is_repeated_and_the_quieter_kept(
     monkeypatch, device, loads, takes, kept
 ):
     monkeypatch.setattr(group, "Load", lambda _: SimpleNamespace(share=lambda: loads.pop(0)))
-    here = SimpleNamespace(_device=device, _pid=1, _team=Alone())
+    here = SimpleNamespace(_device=device, _pid=1, _team=Alone(), _tell=lambda note: None)
     assert group.Group._quieter(here, lambda: takes.pop(0)) == kept
     assert not takes and not loads

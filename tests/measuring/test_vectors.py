@@ -29,11 +29,11 @@ def tried(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("share", "bits"), [(0.74, 256), (1.0, None)])
-def test_vectors_are_narrow_where_wide_ones_are_wrong(tried, monkeypatch, share, bits):
+def test_vectors_are_narrow_where_wide_ones_are_wrong(tried, share, bits):
     config = importlib.import_module("torch._inductor.config")
-    monkeypatch.setattr(config.cpp, "simdlen", None)
     tried(share)
-    assert vectors.narrow() is (bits is not None) and vectors.bits() == bits
+    with config.patch({"cpp.simdlen": None}):
+        assert vectors.narrow() is (bits is not None) and vectors.bits() == bits
 
 
 @pytest.mark.process
