@@ -17,9 +17,6 @@
     ... {{ ms }} ms[[ ({{ power }} W)]].    a sentence, and a clause, that go with their values;
                                             see `sentences`
 
-Pages that are not converted yet have `part`, text that is left out if its rows are missing, and
-`holds`, which leaves it out unless a condition is true.
-
 Templates of the user's repository come before ours, which they extend as `lmperf/<name>`.
 """
 
@@ -51,7 +48,7 @@ from lmperf.reporting.html import to_html
 from lmperf.reporting.own import GENERIC, SUFFIX, check
 from lmperf.reporting.published import figure
 from lmperf.reporting.results import Table
-from lmperf.reporting.rows import Rows
+from lmperf.reporting.rows import Rows, no_column
 from lmperf.reporting.sections import Section
 from lmperf.reporting.words import FILTERS, NotMeasured
 from lmperf.workflow import TEMPLATES
@@ -84,6 +81,8 @@ class Templates(Environment):
             return obj[attribute]
         if isinstance(obj, Section | Rows | Evidence) and hasattr(type(obj), attribute):
             return getattr(obj, attribute)
+        if isinstance(obj, pd.Series) and not hasattr(obj, attribute):
+            raise no_column("the row", attribute, obj.index)
         return super().getattr(obj, attribute)
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
 import pandas as pd
+from pandas.errors import UndefinedVariableError
 
 from lmperf.benchmarks import load
-from lmperf.errors import UserError
-from lmperf.names import size_words
+from lmperf.errors import UserError, meant
+from lmperf.names import in_order, size_words
 from lmperf.reporting.evidence import Evidence, having, only, ordered, parts, some
 from lmperf.reporting.gains import Gain, pairs
 from lmperf.reporting.numbers import keys_of, known
@@ -45,7 +47,23 @@ class Rows:
 
     def query(self, condition: str) -> Rows:
         """The rows for which a condition over columns holds, such as ``ms > 100``."""
-        return self.kept(self.frame.query(condition))
+        return self.kept(self.frame[self._eval(self.frame, condition).astype(bool)])
+
+    def _eval(self, frame: pd.DataFrame, expression: str) -> pd.Series:
+        """An expression over columns of these rows.
+
+        Raises:
+            UserError: it names what is no column.
+        """
+        try:
+            return frame.eval(expression)
+        except UndefinedVariableError as error:
+            name = re.search("'(.*)'", str(error))[1]
+            raise no_column(self._name, name, frame.columns) from None
+
+    @property
+    def _name(self) -> str:
+        return self.stem or "the table"
 
     def kept(self, frame: pd.DataFrame) -> Rows:
         """Rows of the same benchmark with another frame."""
@@ -59,7 +77,7 @@ class Rows:
 
     def _check(self, axis: str, value) -> None:
         if axis not in self.frame and self.frame.columns.size:
-            raise UserError(f"{self.stem or 'the table'} has no column {axis}")
+            raise no_column(self._name, axis, self.frame.columns)
         benchmark = load(self.stem) if self.stem else None
         if benchmark is None or axis not in benchmark.identity:
             return
@@ -73,7 +91,9 @@ class Rows:
             known |= {size_words(one) for one in known}
         values = value if isinstance(value, list | tuple) else [value]
         if not known.issuperset(values):
-            raise UserError(f"{self.stem} has no rows with {axis}={value}")
+            there = in_order(axis, self.evidence.rows(self.stem)[axis])
+            words = meant(value, there, "it has") if there else "it has no rows"
+            raise UserError(f"{self.stem} has no rows with {axis}={value}; {words}")
 
     @cached_property
     def valid(self) -> Rows:
@@ -112,6 +132,8 @@ class Rows:
 
     def least(self, column: str) -> pd.Series:
         """Of the rows that hold the one with the least value of a column."""
+        if column not in self.sound:
+            raise no_column(self._name, column, self.sound.columns)
         known = some(self.sound[column].dropna(), f"no {column} of {self.stem} is known")
         return self.sound.loc[known.idxmin()]
 
@@ -142,7 +164,7 @@ class Rows:
 
     def range(self, expression: str) -> Range:
         """The range of an expression over columns, such as ``flops / bytes``."""
-        return known(Range.of(self.sound.eval(expression)), keys_of(self.sound))
+        return known(Range.of(self._eval(self.sound, expression)), keys_of(self.sound))
 
     def only(self, axis: str):
         """The value that all rows share.
@@ -154,14 +176,21 @@ class Rows:
 
     def until(self, condition: str, axis: str) -> float | str | None:
         """The last value of an axis up to which a condition holds in every row; or None."""
-        holds = self.sound.eval(condition).groupby(self.sound[axis]).all()
+        holds = self._eval(self.sound, condition).groupby(self.sound[axis]).all()
         holds = holds.reindex(ordered(axis, self.sound[axis])).cummin()
         return holds.index[holds][-1] if holds.any() else None
 
     def count(self, condition: str) -> Count:
         """In how many rows a condition over columns holds."""
-        found = Count(int(self.frame.eval(condition).sum()), len(self.frame))
+        found = Count(int(self._eval(self.frame, condition).sum()), len(self.frame))
         return known(found, keys_of(self.frame))
+
+
+def no_column(of: str, name: str, columns: Iterable[str]) -> UserError:
+    """What rows lack, with the column that a slip may have meant."""
+    near = meant(name, columns, "")
+    words = f"; {near}" if near.endswith("?") else "; its CSV has its columns"
+    return UserError(f"{of} has no column {name}{words}")
 
 
 def _said(macro: Callable[[pd.Series], str], row: pd.Series) -> str | None:

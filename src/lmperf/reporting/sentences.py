@@ -18,7 +18,7 @@ from collections.abc import Callable
 from functools import partial, wraps
 
 import pandas as pd
-from jinja2 import Environment
+from jinja2 import Environment, TemplateSyntaxError
 from jinja2.ext import Extension
 from jinja2.lexer import Token
 from jinja2.runtime import Context, Macro
@@ -134,10 +134,19 @@ class Clauses(Extension):
     """Mark the clauses in the text of a template."""
 
     def filter_stream(self, stream):
+        opened = []
         for token in stream:
             if token.type == "data":
                 token = Token(token.lineno, "data", marked(token.value))
+                for found in re.finditer(f"[{OPEN}{CLOSE}]", token.value):
+                    if found[0] == OPEN:
+                        opened.append(token.lineno + token.value[: found.start()].count("\n"))
+                    elif opened:
+                        opened.pop()
             yield token
+        if opened:
+            words = "a clause that begins with [[ has no ]]"
+            raise TemplateSyntaxError(words, opened[-1], stream.name, stream.filename)
 
 
 def marked(text: str) -> str:
