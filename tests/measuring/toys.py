@@ -28,11 +28,6 @@ from lmperf.benchmark import (
 from lmperf.gate import Gate
 
 MARKS = Path(os.environ.get("TOY_MARKS", "/tmp"))  # where a fault leaves that it was there
-# In a worker: no take waits for the load of other tests to be known, or is repeated because of it.
-if "pytest" not in sys.modules:
-    from lmperf.measuring import group, sensors
-
-    sensors._LEAST_S, group.MOST_LOAD = 0.01, 1.0
 KEPT = []
 PRINTED = []
 AXES = (Axis("size", int), Axis("dtype", str, ("float32",)))
