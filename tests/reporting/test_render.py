@@ -61,8 +61,16 @@ def test_figures_are_specifications_and_images(said, here, tmp_path):
     [
         ("{{ nothing }}", 1, "'nothing' is undefined"),
         ('\n{{ rows("end_to_end").where(sise="small") }}', 2, "no column sise"),
-        ('\n{{ rows("end_to_end").where(size="smal") }}', 2, "size=smal"),
-        ('{{ rows("end_to_end").range("mss") }}', 1, "mss"),
+        ('\n{{ rows("end_to_end").where(size="smal") }}', 2, "size=smal; it has tiny"),
+        ('{{ rows("end_to_end").range("tokenss") }}', 1, "no column tokenss; did you mean tokens_s?"),
+        ('{{ rows("end_to_end").query("z > 1") }}', 1, "end_to_end has no column z; its CSV"),
+        ('{{ rows("end_to_end").least("z").ms }}', 1, "end_to_end has no column z; its CSV"),
+        (
+            '{{ rows("end_to_end").least("ms").powr_w }}',
+            1,
+            "no column powr_w; did you mean power_w?",
+        ),
+        ("\nA [[ clause.\n{{ 1 }}", 2, "a clause that begins with [[ has no ]]"),
         ('{{ rows("end_to_edn") }}', 1, "no benchmark end_to_edn; did you mean end_to_end?"),
         ("\n\n{{ 1 | nofilter }}", 3, "nofilter"),
         ("{% call finding() %}{{ 1 + }}{% endcall %}", 1, "unexpected"),
