@@ -127,6 +127,22 @@ def test_custom_implementation_is_an_entry_or_a_mapping(tmp_path):
             "mine.tolerence is not a known key; did you mean tolerance?",
         ),
         (
+            CUSTOM.format("mine: {use: 'a:b', compiled: true}"),
+            "mine.compiled is true; attention takes no model, and only a model is compiled",
+        ),
+        (
+            CUSTOM.format("mine: {use: 'a:b', model: own}"),
+            "mine.model is 'own'; only a strategy or an optimizer trains one",
+        ),
+        (
+            "implementations: {distributed: {mine: {use: 'a:b', model: own}}}",
+            "mine.model is 'own'; implementations has none for end_to_end",
+        ),
+        (
+            "implementations: {distributed: {m: {use: 'a:b', model: owm}}, end_to_end: {own: a:b}}",
+            "m.model is 'owm'; did you mean own?",
+        ),
+        (
             CUSTOM.format("mine: {use: 'a:b', tile: {q: 64}}"),
             "mine.tile is {'q': 64}; it must be a value, or a list of values",
         ),
@@ -224,6 +240,27 @@ def test_dotted_override_replaces_one_nested_value(tmp_path):
 def test_source_of_fault_is_file_or_command_line(tmp_path, text, key, source):
     with pytest.raises(UserError, match=f"{source}: (grid|implementations)"):
         load(tmp_path, text, **overrides_of([key]))
+
+
+def test_compiled_model_is_one_more_implementation():
+    given = {"use": "a.b:Model", "heads": [1, 2], "compiled": True}
+    of = {"end_to_end": {"own": given, "step": "a.b:step"}, "distributed": {"ddp": "a.b:wrap"}}
+    config = config_of({"implementations": of}, Path("c.yaml"), {})
+    made = config.external("end_to_end", {})
+    assert {name for name, one in made.items() if one.to_compile} == {
+        "own_1_compiled",
+        "own_2_compiled",
+    }
+    assert config.names == {f"own_{heads}_compiled": f"own, {heads}, compiled" for heads in (1, 2)}
+    assert [name for name, *_ in config.external("distributed", {})["ddp"].models] == [
+        *("own_1", "own_2", "step"),
+        "",
+    ]
+    assert not any(one.models for one in made.values())
+    of["distributed"]["ddp"] = {"use": "a.b:wrap", "model": "own_2"}
+    config = config_of({"implementations": of}, Path("c.yaml"), {})
+    wanted = (("own_2", "a.b:Model", {"heads": 2}),)
+    assert config.external("distributed", {})["ddp"].models == wanted
 
 
 def test_missing_config_file_is_reported(tmp_path):

@@ -207,11 +207,15 @@ class Implementation:
         options: keyword arguments that are bound to the function or class.
         tolerance: name of the extra rounding that the implementation may do; the correctness check
             has an error bound for each name. `strict`: only the rounding that the dtype requires.
-        compiles: whether the first calls compile or autotune.
+        compiles: whether the first calls compile or autotune; of a user's model, whether lmperf
+            compiles it.
         needs_cuda: whether it runs on CUDA devices only.
         origin: `project`, `peer` (another project's) or `custom` (the user's).
         version: version of another project's package that the module calls; empty: none.
         only: axis -> the values with which it is measured; all values for an absent axis.
+        models: of a user's strategy or optimizer, (name, entry, options) of the implementations of
+            which it trains the first one that is a model class; an empty entry is the project's
+            model, as is an empty list.
     """
 
     name: str
@@ -223,11 +227,17 @@ class Implementation:
     origin: str = "project"
     version: str = ""
     only: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
+    models: Sequence[Sequence[Any]] = ()
 
     @property
     def may_compile(self) -> bool:
         """Whether its calls compile, or may, as code that is not the project's."""
         return self.compiles or self.origin != "project"
+
+    @property
+    def to_compile(self) -> bool:
+        """Whether it is a user's model that lmperf compiles."""
+        return self.compiles and self.origin == "custom"
 
     @property
     def module(self) -> str:

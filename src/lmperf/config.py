@@ -15,7 +15,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import yaml
 from pydantic import (
@@ -183,6 +183,20 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+class Variant(NamedTuple):
+    """One of the implementations that a custom one stands for.
+
+    Attributes:
+        options: its keyword arguments.
+        parts: what tells it apart from the others, in words.
+        compiled: whether lmperf compiles it.
+    """
+
+    options: dict[str, Any]
+    parts: list[str]
+    compiled: bool
+
+
 class Custom(_Strict):
     """A custom implementation.
 
@@ -190,6 +204,9 @@ class Custom(_Strict):
         use: its function or class.
         tolerance: the rounding that it declares.
         name: what the report calls it; empty: its key.
+        compiled: whether a model is measured a second time, compiled, as `<name>_compiled`.
+        model: of a strategy or an optimizer, the custom model of `end_to_end` that it trains;
+            None: a strategy trains the first one that is a model class, if there is one.
 
     Other keys are keyword arguments of the function or class: a value, or a list of values, each of
     which makes an implementation.
@@ -200,6 +217,8 @@ class Custom(_Strict):
     use: _Entry
     tolerance: str = STRICT
     name: _Words = ""
+    compiled: bool = False
+    model: _Name | None = None
 
     __pydantic_extra__: dict[_Name, _Option | _Options] = Field(init=False)
 
@@ -212,16 +231,19 @@ class Custom(_Strict):
                     raise _Fault(f"is not a known key; {words}", key)
         return {"use": given} if isinstance(given, str) else given
 
-    def variants(self, name: str) -> dict[str, dict[str, Any]]:
-        """Name -> options of each implementation: of `name`, with the values of lists appended."""
+    def variants(self, name: str) -> dict[str, Variant]:
+        """Name -> implementation: `name`, with the values of lists and `compiled` appended."""
         given = self.__pydantic_extra__ or {}
         lists = {key: of if isinstance(of, list) else [of] for key, of in given.items()}
+        ways = (False, True) if self.compiled else (False,)
         found = {}
-        for values in itertools.product(*lists.values()):
+        for *values, compiled in itertools.product(*lists.values(), ways):
             varied = zip(given.values(), values, strict=True)
             parts = [str(one) for of, one in varied if isinstance(of, list)]
+            parts += ["compiled"] * compiled
             slug = re.sub(r"[^a-z0-9]+", "_", "_".join([name, *parts]).lower())
-            found[slug.rstrip("_")] = dict(zip(lists, values, strict=True))
+            options = dict(zip(lists, values, strict=True))
+            found[slug.rstrip("_")] = Variant(options, parts, compiled)
         return found
 
 
@@ -275,6 +297,13 @@ class Config(_Strict):
                 if one.tolerance not in known:
                     words = f"is {shown(one.tolerance)}; it must be {' or '.join(known)}"
                     raise _Fault(words, stem, name, "tolerance")
+                takes = load(stem).takes
+                if one.compiled and takes != "model":
+                    words = f"is true; {stem} takes no model, and only a model is compiled"
+                    raise _Fault(words, stem, name, "compiled")
+                if one.model and takes not in ("model", "strategy"):
+                    words = f"is {shown(one.model)}; only a strategy or an optimizer trains one"
+                    raise _Fault(words, stem, name, "model")
             made = Counter(variant for name, one in of.items() for variant in one.variants(name))
             if twice := [variant for variant, count in made.items() if count > 1]:
                 raise _Fault(f"makes {twice[0]} twice; choose another name", stem)
@@ -292,6 +321,21 @@ class Config(_Strict):
                         " implementation must have one name",
                         *("implementations", stem, key, "name"),
                     )
+        return self
+
+    @model_validator(mode="after")
+    def _has_its_models(self) -> Config:
+        known = self._models()
+        for stem, of in self.implementations.items():
+            for key, one in of.items():
+                if one.model and one.model not in known:
+                    words = (
+                        meant(one.model, known, "implementations.end_to_end has")
+                        if known
+                        else "implementations has none for end_to_end"
+                    )
+                    place = "implementations", stem, key, "model"
+                    raise _Fault(f"is {shown(one.model)}; {words}", *place)
         return self
 
     @model_validator(mode="after")
@@ -342,11 +386,11 @@ class Config(_Strict):
     def names(self) -> dict[str, str]:
         """Key of a custom implementation -> what the report calls it, where that differs."""
         return {
-            variant: ", ".join([one.name, *map(str, of.values())]) if variant != key else one.name
+            variant: ", ".join([one.name or key, *of.parts])
             for every in self.implementations.values()
             for key, one in every.items()
-            if one.name
             for variant, of in one.variants(key).items()
+            if one.name or of.compiled
         }
 
     def subjects(self, stem: str) -> list[str]:
@@ -377,10 +421,39 @@ class Config(_Strict):
         """
         versions = self.peer_versions() if peers is None else peers
         return peers_of(stem, versions) | {
-            variant: Implementation(variant, one.use, options, one.tolerance, origin="custom")
+            variant: Implementation(
+                variant,
+                one.use,
+                of.options,
+                one.tolerance,
+                compiles=of.compiled,
+                origin="custom",
+                models=self._models_of(stem, one),
+            )
             for name, one in self.implementations.get(stem, {}).items()
-            for variant, options in one.variants(name).items()
+            for variant, of in one.variants(name).items()
         }
+
+    def _models(self) -> dict[str, tuple[str, dict[str, Any]]]:
+        """The custom implementations of `end_to_end`: name -> entry and options.
+
+        Those that are compiled are the same models.
+        """
+        return {
+            variant: (one.use, of.options)
+            for name, one in self.implementations.get("end_to_end", {}).items()
+            for variant, of in one.variants(name).items()
+            if not of.compiled
+        }
+
+    def _models_of(self, stem: str, one: Custom) -> tuple[tuple[str, str, dict[str, Any]], ...]:
+        """What an implementation may train, as `Implementation.models`."""
+        known = self._models()
+        if one.model:
+            return ((one.model, *known[one.model]),)
+        if load(stem).takes != "strategy" or not known:
+            return ()
+        return (*((name, *model) for name, model in known.items()), ("", "", {}))
 
 
 def _taking() -> list[str]:

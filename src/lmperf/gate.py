@@ -17,7 +17,10 @@ FAILED = ("failed_check", "nan")
 # The reason of a row whose call fits into memory, but whose correctness check does not.
 UNCHECKED = "not checked: its check needs more memory than the device has"
 # Name of an error -> what it says beyond the name, for the reason of a row.
-_MEANS = {"gain": ": its length is wrong, as after clipping or with a scaled loss"}
+_MEANS = {
+    "gain": ": its length is wrong, as after clipping or with a scaled loss",
+    "update": " after five steps of AdamW",
+}
 
 
 def verdict(error: float, bound: float) -> str:

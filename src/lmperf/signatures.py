@@ -18,8 +18,8 @@ TAKES = {
     "attention": "a function of (q, k, v, causal=...), or an autograd.Function class",
     "lrpe": "a function of (x, theta, shape, extra_tokens)",
     "model": (
-        "a model class, a function that takes a model and gives back what is called, or a train"
-        " step (model, optimizer, tokens, targets)"
+        "a model class, a function that takes a model and gives back what is called, a train step"
+        " (model, optimizer, tokens, targets), or an optimizer class"
     ),
     "strategy": (
         "a class or function of (module), of (module, compute_dtype=...) with a method"
@@ -31,8 +31,9 @@ MODEL_ARGUMENTS = (
     *("vocab_size", "context_length", "d_model", "num_layers", "num_heads", "d_ff", "rope_theta"),
 )
 # Names that some models have for one of these.
-MODEL_ALIASES = {"theta": "rope_theta"}
-# The options with which a custom optimizer is made.
+MODEL_ALIASES = {"theta": "rope_theta", "max_seq_len": "context_length"}
+# The arguments with which a custom optimizer is made, and a custom sharded one.
+OPTIMIZER_ARGUMENTS = ("lr", "betas", "eps", "weight_decay")
 OPTIMIZER_OPTIONS = ("lr", "eps", "fused", "capturable")
 # The arguments of a train step in their order, and the names that users give them; empty: any.
 _STEP = {"model": "model", "optimizer": "^opt(im|$)", "tokens": "", "targets": "target|label"}
@@ -46,7 +47,11 @@ _FUNCTION = "torch.autograd.function.Function"
 _MODULE = "torch.nn.modules.module.Module"
 _OPTIMIZER = "torch.optim.optimizer.Optimizer"
 # What a benchmark takes -> the base classes, of which a custom class has one.
-_BASES = {"attention": {_FUNCTION}, "model": {_MODULE}, "strategy": {_MODULE, _OPTIMIZER}}
+_BASES = {
+    "attention": {_FUNCTION},
+    "model": {_MODULE, _OPTIMIZER},
+    "strategy": {_MODULE, _OPTIMIZER},
+}
 # What lmperf calls of a wrapper -> the end of the function's name in the course's adapters.
 HOOKS = {
     "start": "on_train_batch_start",
@@ -65,7 +70,8 @@ def fault_of(
 ) -> str:
     """Return why an object cannot be used as what a benchmark takes, and what to write; "" if none.
 
-    takes: a key of `TAKES`. kind: the kind of strategy that is meant, as of `kind_of`; empty: any.
+    takes: a key of `TAKES`. kind: the kind of strategy that is meant, as of `kind_of`, or
+        `optimizer` among models; empty: any.
     options: keyword arguments with which it is called, see `bound`.
     """
     if options:
@@ -84,7 +90,7 @@ def fault_of(
         case "lrpe":
             return _call_fault(found, "(x, theta, shape, extra_tokens)", 4)
         case "model":
-            return _model_fault(found)
+            return _model_fault(found, kind)
         case "strategy":
             return _strategy_fault(found, kind or kind_of(found))
     return ""
@@ -214,7 +220,14 @@ def _attention_fault(found: Any) -> str:
     return _call_fault(found, call, 4)
 
 
-def _model_fault(found: Any) -> str:
+def _model_fault(found: Any, kind: str) -> str:
+    if isinstance(found, type) and _has_base(found, {_OPTIMIZER}):
+        if kind not in ("", "optimizer"):
+            return "that is an optimizer class; try --as optimizer"
+        call = f"(params, {', '.join(f'{name}=...' for name in OPTIMIZER_ARGUMENTS)})"
+        return _call_fault(found, call, 1, OPTIMIZER_ARGUMENTS)
+    if kind == "optimizer":
+        return "it must be a class that is derived from torch.optim.Optimizer"
     if isinstance(found, type):
         return _constructor_fault(found) or _forward_fault(found)
     if _has_base(type(found), {_MODULE}):

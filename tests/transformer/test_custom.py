@@ -8,11 +8,19 @@ from torch import nn
 
 from examples.student_model import LanguageModel
 from examples.student_step import cross_entropy, train_step
-from lmperf.benchmark import Unsupported, WrongResult
+from lmperf.benchmark import Implementation, Unsupported, WrongResult
 from lmperf.benchmarks import load
 from lmperf.signatures import fault_of
 from lmperf.transformer import sizes
-from lmperf.transformer.custom import build, forward_flops, is_model, runnable
+from lmperf.transformer.custom import (
+    blocks_of,
+    build,
+    compiled_words,
+    forward_flops,
+    is_model,
+    runnable,
+    trained_by,
+)
 from lmperf.transformer.flops import flops
 from lmperf.transformer.problem import ModelProblem
 from lmperf.transformer.sizes import VOCAB_SIZE, ModelSize
@@ -50,6 +58,65 @@ def test_custom_model_passes_gate_and_timed_check(problem_of):
     for name in PHASES:
         problem.freshen(7)
         assert problem.check(dtype, name, phases[name].run(phases[name].before())).passed, name
+
+
+class Whole(nn.Module):
+    """No list of blocks."""
+
+    def __init__(self, vocab_size, d_model):
+        super().__init__()
+        self.embedding = nn.Embedding(vocab_size, d_model)
+        self.head = nn.Linear(d_model, vocab_size)
+        self.heads = nn.ModuleList([nn.Linear(2, 2), nn.GELU()])
+
+    def forward(self, tokens):
+        return self.head(self.embedding(tokens))
+
+
+@pytest.mark.parametrize(
+    ("model_class", "how", "calls"), [(LanguageModel, "by block", 2), (Whole, "as a whole", 1)]
+)
+def test_model_is_compiled_by_block_or_as_a_whole(problem_of, monkeypatch, model_class, how, calls):
+    compiled = []
+    monkeypatch.setattr(
+        "lmperf.transformer.custom.compile_static", lambda one: compiled.append(one) or one
+    )
+    problem = problem_of(model_class)
+    model = runnable(model_class, problem.model, compiled=True)
+    assert compiled_words(problem.model) == how
+    modules = [one for one in compiled if isinstance(one, nn.Module)]
+    assert len(modules) == calls and len(compiled) == calls + 1, "the loss is compiled, too"
+    assert problem.gate(model, "float32", ("forward",)).passed if how == "by block" else True
+
+
+def test_blocks_are_the_list_with_most_parameters(problem_of):
+    model = problem_of(LanguageModel).model
+    assert len(blocks_of(model)) == SIZE.num_layers and blocks_of(Whole(4, 4)) is None
+
+
+@pytest.mark.slow
+def test_compiled_model_passes_gate_and_timed_check(problem_of):
+    problem = problem_of(LanguageModel)
+    model = runnable(LanguageModel, problem.model, compiled=True)
+    assert problem.gate(model, "float32", PHASES).passed
+    phase = problem.phases(model, "float32")["train_step"]
+    assert problem.check("float32", "train_step", phase.run(None)).passed
+
+
+def test_only_a_model_class_is_compiled():
+    with pytest.raises(Unsupported, match="compiled: only a model class is compiled"):
+        runnable(train_step, None, compiled=True)
+
+
+def test_first_model_class_of_the_configuration_is_trained():
+    step = ("my_step", "examples.student_step:train_step", {})
+    own = ("own", "examples.student_model:LanguageModel", {})
+    ours = ("", "", {})
+    of = lambda *models: trained_by(Implementation("mine", models=models))  # noqa: E731
+    assert of(step, own, ours) == ("own", LanguageModel)
+    assert of(step, ours) == of() == ("", None)
+    with pytest.raises(Unsupported, match="model: my_step is not a model class"):
+        of(step)
 
 
 class Unused(LanguageModel):

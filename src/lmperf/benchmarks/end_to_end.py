@@ -18,6 +18,7 @@ from lmperf.benchmark import (
     Workload,
     grid,
     numbers,
+    texts,
 )
 from lmperf.dtypes import STEP_DTYPES, dtype_of
 from lmperf.gate import Gate
@@ -171,9 +172,10 @@ def _is_first(case: Case) -> bool:
 class EndToEnd(Timed):
     title = "End to end"
     order = 10
-    columns = numbers(
-        *("parameters", "tokens", "error_logits", "error_loss", "error_gradient", "error_gain"),
-        "pool_mib",
+    columns = (
+        *numbers("parameters", "tokens", "error_logits", "error_loss", "error_gradient"),
+        *numbers("error_gain", "error_update", "pool_mib"),
+        *texts("compiled"),
     )
     axes = model_axes(STEP_DTYPES)
     together = ("dtype",)
@@ -263,8 +265,9 @@ class EndToEnd(Timed):
     def prepare(self, case: Case, device: str, seed: int, shared: dict) -> Workload:
         from lmperf.compiler import require_compiler
         from lmperf.precision import precision
-        from lmperf.transformer.custom import runnable
+        from lmperf.transformer.custom import compiled_words, runnable
         from lmperf.transformer.model import twin_of
+        from lmperf.transformer.own_optimizer import plugged
         from lmperf.transformer.problem import ModelProblem
         from lmperf.transformer.steps import StepMaker, step_maker
 
@@ -272,12 +275,12 @@ class EndToEnd(Timed):
         size, context, batch, dtype = (case.axes[axis.name] for axis in self.axes)
         if implementation.compiles:
             require_compiler(device)
-        given = self.callable_of(implementation.name)
+        given, model_class = plugged(implementation, self.callable_of(implementation.name))
         prepare = step_maker(given).prepare(dtype)
         if prepare not in shared:  # each custom model has its own worker
             for other in shared.values():  # two models and their references do not fit into memory
                 other.forget_reference()
-            shared[prepare] = ModelProblem(size, context, batch, device, seed, given, prepare)
+            shared[prepare] = ModelProblem(size, context, batch, device, seed, model_class, prepare)
         problem: ModelProblem = shared[prepare]
         columns = {"parameters": problem.parameters, "tokens": batch * context}
         if isinstance(given, StepMaker):
@@ -290,7 +293,9 @@ class EndToEnd(Timed):
                 lambda _: problem.gate_run(run, dtype),
             )
         else:
-            model = runnable(given, problem.model)
+            model = runnable(given, problem.model, implementation.to_compile)
+            if implementation.to_compile:
+                columns["compiled"] = compiled_words(problem.model)
             phases, gate = problem.phases(model, dtype), partial(problem.gate, model, dtype)
         return Workload(
             phases,

@@ -43,7 +43,9 @@ class Memory(Observed):
     }
 
     def observe(self, case: Case, phase: str, device: str, seed: int) -> list[dict[str, Any]]:
+        from lmperf.compiler import require_compiler
         from lmperf.measuring.memory import CACHING_ALLOCATOR, LIVE_TENSORS, peak_memory
+        from lmperf.transformer.custom import runnable
         from lmperf.transformer.memory import predicted_memory
         from lmperf.transformer.problem import ModelProblem
         from lmperf.transformer.sizes import SIZES
@@ -53,6 +55,9 @@ class Memory(Observed):
         given = self._model_of(case.implementation)
         problem = ModelProblem(size, context, batch, device, seed, given)
         run = {"forward": problem.inference, "train_step": problem.train_step}[phase]
+        if self.implementation(case.implementation).to_compile:
+            require_compiler(device)
+            run = partial(run, model=runnable(given, problem.model, compiled=True))
         run(dtype)  # the first step allocates optimizer state and cuBLAS workspace
         peak = peak_memory(lambda: run(dtype), device, problem.resident)
         instrument = CACHING_ALLOCATOR if device == "cuda" else LIVE_TENSORS

@@ -106,18 +106,20 @@ class Profiles(Observed):
         from lmperf.transformer.custom import runnable
         from lmperf.transformer.implementations import with_attention
         from lmperf.transformer.model import twin_of
+        from lmperf.transformer.own_optimizer import plugged
         from lmperf.transformer.problem import ModelProblem
         from lmperf.transformer.steps import StepMaker, step_maker
 
         *cell, dtype = (case.axes[axis.name] for axis in self.axes)
-        given = self.callable_of(case.implementation)
-        problem = ModelProblem(*cell, device, seed, given, step_maker(given).prepare(dtype))
+        one = self.implementation(case.implementation)
+        given, model_class = plugged(one, self.callable_of(one.name))
+        problem = ModelProblem(*cell, device, seed, model_class, step_maker(given).prepare(dtype))
         if isinstance(given, StepMaker):
             step = given.step(
                 twin_of(problem.model), problem.optimizer, problem.tokens, problem.targets, dtype
             )
             return {"train_step": problem.step_phase(step)}
-        model = runnable(given, problem.model)
+        model = runnable(given, problem.model, one.to_compile)
         if case.implementation == "eager":
             model = with_attention(problem.model, ranged_attention)
         return problem.phases(model, dtype)

@@ -42,6 +42,5 @@ class Warmup(Observed):
         axes = case.axes
         size, context, batch, dtype = (axes[axis.name] for axis in self.axes)
         one = self.implementation(case.implementation)
-        use = one.entry or None
-        steps = measured(size, context, batch, dtype, device, STEPS, use, one.options)
+        steps = measured(size, context, batch, dtype, device, STEPS, one if one.entry else None)
         return [{"step": number, **step} for number, step in enumerate(steps, start=1)]

@@ -47,6 +47,7 @@ _TRIED = {
     "lrpe": ("lrpe", ()),
     "model": ("end_to_end", ()),
     "train_step": ("end_to_end", ()),
+    "optimizer": ("end_to_end", ("eager",)),
     "ddp": ("distributed", ("ddp",)),
     "fsdp": ("distributed", ("fsdp2",)),
     "sharded_optimizer": ("distributed", ("zero_redundancy",)),

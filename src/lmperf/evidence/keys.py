@@ -51,6 +51,7 @@ def code_of(benchmark: Benchmark, name: str) -> Code:
         KeyError: the benchmark has no such implementation.
     """
     one = benchmark.implementation(name)
+    models = [[*of, closure_of(of[1]).fingerprint] for of in one.models if of[1]]
     return {
         "problem": closure_of(benchmark.entry, DECLARATIONS).fingerprint,
         "implementation": closure_of(one.entry).fingerprint if one.entry else None,
@@ -61,6 +62,7 @@ def code_of(benchmark: Benchmark, name: str) -> Code:
         "tolerance": one.tolerance,
         "compiles": one.compiles,
         "needs_cuda": one.needs_cuda,
+        **({"models": models} if models else {}),
     }
 
 

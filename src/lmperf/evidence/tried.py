@@ -76,7 +76,8 @@ def tried(
     check = min(smallest.cases, key=_work)
     shown = [check] if quick else _shown(plan, name, trial)
     cells = list(dict.fromkeys(_filled(wanted.only, _pairs(case)) for case in shown))
-    names, phases = [*dict.fromkeys([*beside, name])], wanted.phases or trial.phases
+    mine = [one for one in (name, f"{name}_compiled") if one in known]
+    names, phases = [*dict.fromkeys([*beside, *mine])], wanted.phases or trial.phases
     parts = [chosen(project, plan, Wanted((), cell, names, phases)).cases for cell in cells]
     plan = replace(plan, cases=tuple(dict.fromkeys(case for part in parts for case in part)))
     plan.benchmark.share = _SHARE

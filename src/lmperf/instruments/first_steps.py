@@ -8,15 +8,14 @@ three parts, synchronized, and by how many MiB the memory reserved by the alloca
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import json
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Any
+from dataclasses import asdict
+
+from lmperf.benchmark import Implementation, resolve
 
 COLUMNS = ("step_ms", "forward_ms", "backward_ms", "optimizer_ms", "reserved_mib")
 _MIB = 2**20
@@ -30,13 +29,11 @@ def measured(
     dtype: str,
     device: str,
     steps: int,
-    use: str | None = None,
-    options: Mapping[str, Any] = MappingProxyType({}),
+    custom: Implementation | None = None,
 ) -> list[dict[str, float]]:
     """Run `main` in a new process; returns one row (with columns COLUMNS) for each step.
 
-    use: `package.module:name` of a custom model class, or of a function that runs the project's
-    model. options: its keyword arguments.
+    custom: a custom model class, a function that runs the project's model, or an optimizer class.
 
     Raises:
         RuntimeError: the process failed; the message is the last line of its error output.
@@ -48,7 +45,7 @@ def measured(
         dtype,
         device,
         str(steps),
-        *([use, json.dumps(dict(options))] if use else []),
+        *([json.dumps(asdict(custom))] if custom else []),
     ]
     done = subprocess.run(
         [sys.executable, "-m", "lmperf.instruments.first_steps", *arguments],
@@ -70,32 +67,35 @@ def main(
     dtype: str,
     device: str,
     steps: str,
-    use: str | None = None,
-    options: str = "{}",
+    custom: str = "",
 ) -> None:
     import torch
 
     from lmperf.measuring.clock import synchronizer
     from lmperf.precision import precision
     from lmperf.signatures import bound
-    from lmperf.transformer.custom import build, is_model
+    from lmperf.transformer.custom import build, runnable
+    from lmperf.transformer.implementations import eager
     from lmperf.transformer.model import TransformerLM
+    from lmperf.transformer.own_optimizer import plugged
     from lmperf.transformer.sizes import SIZES, VOCAB_SIZE
-    from lmperf.transformer.training import adamw, autocast, loss_of
+    from lmperf.transformer.steps import step_maker
+    from lmperf.transformer.training import autocast, loss_of
 
-    module, _, name = (use or "").partition(":")
-    implementation = getattr(importlib.import_module(module), name) if use else None
-    implementation = bound(implementation, json.loads(options))
+    one = Implementation(**json.loads(custom)) if custom else Implementation("eager")
+    given = bound(resolve(one.entry), one.options) if custom else eager
+    given, model_class = plugged(one, given)
+    maker = step_maker(given)
     widths = SIZES[size]
     torch.manual_seed(0)
     with torch.device(device):
-        if is_model(implementation):
-            model = run = build(implementation, widths, int(context)).to(device)
+        if model_class:
+            model = build(model_class, widths, int(context)).to(device)
         else:
             model = TransformerLM.of_size(widths, VOCAB_SIZE, int(context))
-            run = implementation(model) if implementation else model
+        run = runnable(maker.way, model, one.to_compile)
         tokens, targets = torch.randint(VOCAB_SIZE, (2, int(batch), int(context)))
-    optimizer = adamw(model)
+    optimizer = maker.prepare(dtype)(model, 1e-4)
     synchronize = synchronizer(device)
     rows = []
     with precision(dtype):

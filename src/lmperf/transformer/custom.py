@@ -1,6 +1,7 @@
 """Custom implementations: a model class, a train step, or a function that runs a given model.
 
-A model class has the constructor of the courses' model (see `build`).
+A model class has the constructor of the courses' model (see `build`). Optimizer classes:
+`lmperf.transformer.own_optimizer`.
 """
 
 from __future__ import annotations
@@ -13,15 +14,36 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from lmperf.benchmark import Unsupported
-from lmperf.signatures import MODEL_ALIASES, MODEL_ARGUMENTS, is_step
-from lmperf.transformer.model import twin_of
+from lmperf.benchmark import Implementation, Unsupported, resolve
+from lmperf.signatures import MODEL_ALIASES, MODEL_ARGUMENTS, bound, fault_of, is_step
+from lmperf.transformer.implementations import compile_static
+from lmperf.transformer.model import cross_entropy, twin_of
 from lmperf.transformer.sizes import ROPE_THETA, VOCAB_SIZE, ModelSize
+from lmperf.transformer.training import WithLoss
 
 
 def is_model(implementation: Any) -> bool:
     """Whether a custom implementation is a model class, not a function that runs a given model."""
     return isinstance(implementation, type) and issubclass(implementation, nn.Module)
+
+
+def trained_by(implementation: Implementation) -> tuple[str, type[nn.Module] | None]:
+    """The name and class of the model that a user's strategy or optimizer trains.
+
+    The class is None for the project's model: see `Implementation.models`.
+
+    Raises:
+        Unsupported: what the configuration names is no model class, or cannot be built.
+    """
+    for name, entry, options in implementation.models:
+        found = bound(resolve(entry), options) if entry else None
+        if is_model(found) and (fault := fault_of(found, "model")):
+            raise Unsupported(f"model: {name}: {fault}")
+        if found is None or is_model(found):
+            return name, found
+    if implementation.models:
+        raise Unsupported(f"model: {implementation.models[0][0]} is not a model class")
+    return "", None
 
 
 def build(model_class: type[nn.Module], size: ModelSize, context_length: int) -> nn.Module:
@@ -53,15 +75,54 @@ def forward_flops(model: nn.Module, tokens: Tensor) -> int:
     return len(tokens) * counter.get_total_flops()
 
 
-def runnable(implementation: Any, model: nn.Module) -> Callable[[Tensor], Tensor]:
+def runnable(
+    implementation: Any, model: nn.Module, compiled: bool = False
+) -> Callable[[Tensor], Tensor]:
     """A callable from tokens to logits: the custom model, or what a custom function returns.
 
     A custom function takes a twin of `model`. The callable shares parameters and buffers with
     `model`, whose modules do not change.
 
+    compiled: whether to compile a custom model, by block if `blocks_of` finds blocks.
+
     Raises:
-        Unsupported: `implementation` is a train step.
+        Unsupported: `implementation` is a train step, or is to be compiled and is no model class.
     """
+    if compiled:
+        if not is_model(implementation):
+            raise Unsupported("compiled: only a model class is compiled")
+        return _compiled(twin_of(model))
     if is_step(implementation):
         raise Unsupported("a train step is timed in the benchmark end_to_end only")
     return twin_of(model) if is_model(implementation) else implementation(twin_of(model))
+
+
+def blocks_of(model: nn.Module) -> nn.ModuleList | nn.Sequential | None:
+    """The list of modules of one class that has the most parameters; None if there is none.
+
+    That is the Transformer blocks: lists within a block, as of heads, have fewer parameters.
+    """
+    lists = [one for one in model.modules() if isinstance(one, nn.ModuleList | nn.Sequential)]
+    alike = [one for one in lists if len(one) > 1 and len({type(block) for block in one}) == 1]
+    return max(alike, key=_elements, default=None)
+
+
+def compiled_words(model: nn.Module) -> str:
+    """How `runnable` compiles a custom model."""
+    return "by block" if blocks_of(model) else "as a whole"
+
+
+def _elements(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def _compiled(model: nn.Module) -> WithLoss:
+    """Compile the model in place as the project's: each block or else the whole, and the loss.
+
+    A graph break is an error: a model that runs half in eager mode is not a compiled one.
+    """
+    blocks = blocks_of(model)
+    for index, block in enumerate(blocks or ()):
+        blocks[index] = compile_static(block)
+    run, loss = compile_static(model) if blocks is None else model, compile_static(cross_entropy)
+    return WithLoss(run, lambda tokens, targets: loss(run(tokens), targets))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -51,7 +52,9 @@ class ModelProblem:
         device: where weights and tokens are.
         seed: of weights, tokens and targets.
         implementation: a custom model class replaces TransformerLM; other values do not.
-        prepare: (model, learning rate) -> optimizer; may change the model in place.
+        prepare: (model, learning rate) -> optimizer; may change the model in place. With a method
+            `check` (`own_optimizer.OwnOptimizer`), the optimizer is the user's: its state is not
+            known, and the gate compares its weights after some steps instead.
     """
 
     def __init__(
@@ -76,7 +79,10 @@ class ModelProblem:
         self.targets = torch.empty_like(self.tokens)
         self.freshen(seed)
         self.optimizer = prepare(self.model, 0.0)
-        self._steps = 0
+        self._steps = self._seen = 0
+        self._check_own = getattr(prepare, "check", None)
+        if self._check_own:
+            self.optimizer.register_step_post_hook(self._see)
         self._pytorch: dict[tuple[str, str], tuple[dict[str, float], dict[str, float]]] = {}
         self._weights = digest(self.model)
 
@@ -94,10 +100,11 @@ class ModelProblem:
         self._seed = seed
         draw(seed, self.tokens, self.targets, vocab=VOCAB_SIZE)
 
-    def inference(self, dtype: str) -> Tensor:
+    def inference(self, dtype: str, model: Model | None = None) -> Tensor:
         """The logits of a forward pass without autograd."""
+        run = self.model if model is None else model
         with torch.no_grad(), autocast(dtype, self.tokens.device):
-            return self.model(self.tokens)
+            return run(self.tokens)
 
     def train_step(self, dtype: str, model: Model | None = None) -> Tensor:
         """Clear gradients, forward, backward, AdamW; returns the loss."""
@@ -233,7 +240,15 @@ class ModelProblem:
             self._require_moments(before)
             gate = accuracy.gate_of(got, self._reference, allowed, pytorch)
             self._clear()
-        return gate
+        if self._check_own is None:
+            return gate
+        error, bound, name = self._check_own(self.model, self._gate_seed)
+        return replace(
+            gate,
+            errors={**gate.errors, "update": error},
+            bounds={**gate.bounds, "update": bound},
+            where={**gate.where, "update": name},
+        )
 
     def check(self, dtype: str, phase: str, result: Any, tolerance: str = STRICT) -> Gate:
         """Compare the results of a timed call with the eager model on the current tokens.
@@ -335,15 +350,21 @@ class ModelProblem:
         if not torch.equal(digest(self.model), self._weights):
             raise WrongResult("the call changed weights or buffers")
 
+    def _see(self, *_: Any) -> None:
+        self._seen += 1
+
     def _require_steps(self, names: Collection[str]) -> None:
         for name in names:
-            made = self.optimizer.state[self.model.get_parameter(name)].get("step")
+            state = self.optimizer.state[self.model.get_parameter(name)]
+            made = self._seen if self._check_own else state.get("step")
             if made is None or int(made) != self._steps:
                 words = f"the optimizer did not step exactly once per call for {name}"
                 raise WrongResult(f"{words}; a train step must use the optimizer that it is given")
 
     def _moments(self) -> dict[str, dict[str, Tensor]]:
         """Copies of the moments of some parameters, by name; empty before the first step."""
+        if self._check_own:
+            return {}
         names = random.Random(self._seed).sample(self._names, _GRADIENTS_CHECKED)
         states = {name: self.optimizer.state.get(self.model.get_parameter(name)) for name in names}
         return {
