@@ -25,6 +25,7 @@ def run(rank: Rank) -> dict[str, Any]:
             for name, found in strategy_cases.gates(rank, dtype, names).items()
         },
         "planted": strategy_cases.planted(rank),
+        "own_model": strategy_cases.on_own_model(rank),
         "refused": strategy_cases.refused(rank),
         "ledgers": overlap_cases.ledgers_on(rank),
         # Last: these switch compilers off for good.

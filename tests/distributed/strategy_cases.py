@@ -216,6 +216,100 @@ class NotSharded(DataParallel):
         return dict(self.module.named_parameters())
 
 
+class Table(nn.Module):
+    def __init__(self, rows: int, width: int):
+        super().__init__()
+        self.weight = nn.Parameter(0.1 * torch.randn(rows, width))
+
+    def forward(self, tokens):
+        return self.weight[tokens]
+
+
+class OwnLM(nn.Module):
+    """A model with layers of its author's, and no blocks."""
+
+    def __init__(self, vocab_size, d_model):
+        super().__init__()
+        self.table, self.head = Table(vocab_size, d_model), Table(vocab_size, d_model)
+        self.norm = nn.LayerNorm(d_model)
+
+    def forward(self, tokens):
+        return self.norm(self.table(tokens)) @ self.head.weight.T
+
+
+class ByClass(nn.Module):
+    """Shards the layers of class `Table`, and gathers them in each forward pass."""
+
+    stale = False
+
+    def __init__(self, module: nn.Module, compute_dtype=None):
+        super().__init__()
+        self.module, self.shards = module, {}
+        for name, layer in module.named_modules():
+            if isinstance(layer, Table):
+                mine = layer.weight.detach().chunk(dist.get_world_size())[dist.get_rank()]
+                self.shards[name] = nn.Parameter(mine.clone())
+                del layer._parameters["weight"]
+
+    def parameters(self, recurse: bool = True):
+        return iter([*self.shards.values(), *self.module.parameters()])
+
+    def _gathered(self, name: str) -> torch.Tensor:
+        shard = self.shards[name].detach()
+        parts = [torch.empty_like(shard) for _ in range(dist.get_world_size())]
+        dist.all_gather(parts, shard)
+        return torch.cat(parts)
+
+    def forward(self, tokens):
+        for name in self.shards:
+            layer = self.module.get_submodule(name)
+            if not (self.stale and hasattr(layer, "weight")):
+                layer.weight = self._gathered(name).requires_grad_()
+            layer.weight.grad = None
+        return self.module(tokens)
+
+    def finish_gradient_synchronization(self):
+        ranks, rank = dist.get_world_size(), dist.get_rank()
+        for name, shard in self.shards.items():
+            whole = self.module.get_submodule(name).weight.grad / ranks
+            dist.all_reduce(whole)
+            shard.grad = whole.chunk(ranks)[rank].clone()
+        for parameter in self.module.parameters():
+            parameter.grad /= ranks
+            dist.all_reduce(parameter.grad)
+
+    def gather_full_params(self):
+        gathered = {f"{name}.weight": self._gathered(name) for name in self.shards}
+        return {**dict(self.module.named_parameters()), **gathered}
+
+
+class StaleByClass(ByClass):
+    stale = True
+
+
+def on_own_model(rank: Rank) -> dict[str, Any]:
+    """Name of a strategy that trains `OwnLM` -> its gate, and whether the timed check passes."""
+    problem = DistributedProblem("toy", 16, 2 * rank.ranks, "float32", rank, 1, OwnLM)
+    reference, found = Reference(problem), {}
+    for made in (ByClass, StaleByClass, DataParallel, WrongNumber, ShardedOptimizer):
+        build = partial(strategies.custom, made)
+        gate = reference.gate(build, "eager", "strict")
+        timed = Timed(problem, build)
+        found[made.__name__] = gate.columns | {"checked": timed.check(timed.run()).passed}
+    return found
+
+
+class OtherName(nn.Module):
+    """Reduces gradients in a method of another name than the course's."""
+
+    def __init__(self, module: nn.Module):
+        super().__init__()
+        self.module = module
+
+    def sync_gradients(self):
+        pass
+
+
 def refused(rank: Rank) -> dict[str, str]:
     """Name of a user's strategy -> why it is refused when it is made."""
     made = {"not_sharded": NotSharded, "other_name": lambda module: OtherNames(module)}

@@ -43,6 +43,17 @@ def test_right_classes_pass_as_a_users(two_ranks, right):
         assert found["status"] == "ok" and found["checked"]
 
 
+@pytest.mark.parametrize("name", ["ByClass", "DataParallel", "ShardedOptimizer"])
+def test_strategy_trains_its_authors_own_model(two_ranks, name):
+    for found in (rank["own_model"][name] for rank in two_ranks):
+        assert found["status"] == "ok" and found["checked"], found
+
+
+@pytest.mark.parametrize("name", ["StaleByClass", "WrongNumber"])
+def test_fault_on_the_authors_own_model_fails_the_gate(two_ranks, name):
+    assert "failed_check" in {rank["own_model"][name]["status"] for rank in two_ranks}
+
+
 @pytest.mark.parametrize(
     ("name", "words"),
     [

@@ -21,6 +21,7 @@ from lmperf.benchmark import (
     Workload,
     grid,
     numbers,
+    texts,
 )
 from lmperf.distributed.memory import state_bytes
 from lmperf.dtypes import MODEL_STORED_DTYPES
@@ -115,7 +116,10 @@ def is_alone(implementation: str) -> bool:
 class Distributed(RankedTimed):
     title = "Several GPUs"
     order = 75
-    columns = numbers("parameters", "tokens", "error_parameters", "error_ranks")
+    columns = (
+        *numbers("parameters", "tokens", "error_parameters", "error_ranks"),
+        *texts("model"),
+    )
     axes = (
         SIZE,
         Axis("context_length", int),
@@ -191,31 +195,39 @@ class Distributed(RankedTimed):
         from lmperf.distributed.gating import Reference, Timed
         from lmperf.distributed.problem import DistributedProblem
         from lmperf.precision import precision
-        from lmperf.transformer.flops import flops
+        from lmperf.transformer.custom import forward_flops, trained_by
+        from lmperf.transformer.flops import FLOPS_PER_FORWARD, flops
 
         implementation = self.require(case, rank.device)
         if implementation.compiles:
             require_compiler(rank.device)
         size, context, batch, _, dtype = (case.axes[axis.name] for axis in self.axes)
+        name, model_class = trained_by(implementation)
         if not shared:
-            problem = DistributedProblem(size, context, batch, dtype, rank, seed)
+            problem = DistributedProblem(size, context, batch, dtype, rank, seed, model_class)
             shared["problem"], shared["reference"] = problem, Reference(problem)
         problem = shared["problem"]
         build, blocks = self.build_of(case.implementation)
+        of_ours = sum(self._state_of(case, problem.size).values())
         gate = shared["reference"].gate(build, blocks, implementation.tolerance)
         with precision(dtype):
             timed = Timed(problem, build)
+        parameters = problem.size.parameters()
         work = flops(problem.size, context, batch, "train_step")
+        if model_class:
+            model = problem.setup().model
+            parameters = sum(parameter.numel() for parameter in model.parameters())
+            work = forward_flops(model, problem.tokens) * FLOPS_PER_FORWARD["train_step"]
         return Workload(
             {"train_step": Phase(lambda _: timed.run(), flops=work)},
             gate=lambda _: gate,
             freshen=problem.freshen,
             check=lambda _, result: timed.check(result),
             resident=[*timed.tensors, timed.training.optimizer, problem.tokens, problem.targets],
-            least_mib=sum(self._state_of(case, problem.size).values()) / _MIB,
+            least_mib=of_ours * parameters / problem.size.parameters() / _MIB,
             compiles=implementation.compiles,
             context=partial(precision, dtype),
-            columns={"parameters": problem.size.parameters(), "tokens": batch * context},
+            columns={"parameters": parameters, "tokens": batch * context, "model": name or None},
         )
 
     def _state_of(self, case: Case, size: ModelSize) -> dict[str, int]:
@@ -228,7 +240,8 @@ class Distributed(RankedTimed):
     def build_of(self, name: str):
         """How to make an implementation's training, and how its blocks run.
 
-        Returns (function of a `lmperf.distributed.strategies.Setup`, key of its `BLOCKS`).
+        Returns (function of a `lmperf.distributed.strategies.Setup`, `eager` or a key of its
+        `BLOCKS`).
         """
         from lmperf.distributed.strategies import custom
 

@@ -30,7 +30,7 @@ class DistributedOverlap(RankedObserved):
     title = "Overlap of communication"
     section = "distributed"
     columns = (
-        *texts("trace"),
+        *texts("trace", "model"),
         *numbers("steps", "calls", "sent_bytes"),
         *numbers(*(f"{name}{end}_ms" for name in _QUANTITIES for end in ("", "_low", "_high"))),
         *numbers("hidden_share", "hidden_share_low", "hidden_share_high"),
@@ -71,11 +71,14 @@ class DistributedOverlap(RankedObserved):
         from lmperf.instruments.overlap import observed
         from lmperf.instruments.profiling import trace_path
         from lmperf.precision import precision
+        from lmperf.transformer.custom import trained_by
 
-        if self.require(case, rank.device).compiles:
+        implementation = self.require(case, rank.device)
+        if implementation.compiles:
             require_compiler(rank.device)
         size, context, batch, _, dtype = (case.axes[axis.name] for axis in self.axes)
-        problem = DistributedProblem(size, context, batch, dtype, rank, seed)
+        name, model_class = trained_by(implementation)
+        problem = DistributedProblem(size, context, batch, dtype, rank, seed, model_class)
         build, _ = Distributed.build_of(self, case.implementation)
         with precision(dtype):
             training = build(problem.setup())
@@ -84,7 +87,7 @@ class DistributedOverlap(RankedObserved):
             kept = trace_path(case) if case.implementation in TRACED else None
             path = kept if rank.number == 0 else None
             seen = observed(lambda: problem.step(training), rank, STEPS, path)
-        return [row_of(seen, kept)]
+        return [{**row_of(seen, kept), "model": name or None}]
 
 
 def row_of(seen: Sequence[Any], kept: Path | None) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from lmperf.gate import Gate
 from lmperf.precision import precision
 from lmperf.transformer.accuracy import explained_by_rounding
 from lmperf.transformer.guards import integers
-from lmperf.transformer.reference import eager
+from lmperf.transformer.reference import eager, unused_in
 from lmperf.transformer.sizes import ModelSize
 
 # Steps of the gate: from the second on, a step uses weights that steps before it have changed.
@@ -100,6 +100,8 @@ def _train_alone(problem: DistributedProblem, blocks: str, parts: int) -> Expect
         for part in range(parts):
             problem.loss(training, part, parts).backward()
         gradients = dict(training.gradients())
+        if fault := unused_in(name for name, one in gradients.items() if one is None):
+            raise WrongResult(fault)
         torch._foreach_div_(list(gradients.values()), parts)
         if step == 0:
             sizes = {name: rms(gradient) for name, gradient in gradients.items()}

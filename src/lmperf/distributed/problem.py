@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lmperf.benchmark import Rank, Unsupported, WrongResult
 from lmperf.distributed.strategies import Setup, Training
 from lmperf.dtypes import dtype_of
+from lmperf.transformer.custom import build
 from lmperf.transformer.implementations import sdpa
 from lmperf.transformer.model import TransformerLM, cross_entropy
 from lmperf.transformer.sizes import SIZES, VOCAB_SIZE
@@ -21,7 +22,7 @@ Build = Callable[[Setup], Training]
 
 
 class DistributedProblem:
-    """A TransformerLM of a named size on all ranks, with random weights and random tokens.
+    """A TransformerLM or a user's model on all ranks, with random weights and random tokens.
 
     Weights, tokens and targets are the same on every rank for the same seed.
 
@@ -32,16 +33,26 @@ class DistributedProblem:
         dtype: a value of the dtype axis with float32 weights.
         rank: this process.
         seed: of weights, tokens and targets.
+        model_class: a user's model class replaces TransformerLM.
 
     Raises:
         Unsupported: the batch does not split over the ranks.
     """
 
-    def __init__(self, size: str, context: int, batch: int, dtype: str, rank: Rank, seed: int):
+    def __init__(
+        self,
+        size: str,
+        context: int,
+        batch: int,
+        dtype: str,
+        rank: Rank,
+        seed: int,
+        model_class: type[nn.Module] | None = None,
+    ):
         if batch % rank.ranks:
             raise Unsupported(f"a batch of {batch} does not split over {rank.ranks} ranks")
         self.size, self.context, self.dtype = SIZES[size], context, dtype
-        self.rank, self.seed = rank, seed
+        self.rank, self.seed, self.model_class = rank, seed, model_class
         self.device = torch.device(rank.device)
         self.tokens = torch.empty(batch, context, dtype=torch.int64, device=self.device)
         self.targets = torch.empty_like(self.tokens)
@@ -72,7 +83,10 @@ class DistributedProblem:
         """A new model with the weights of the problem's seed, and the optimizer to train it."""
         torch.manual_seed(self.seed)
         with torch.device(self.device):
-            model = sdpa(TransformerLM.of_size(self.size, VOCAB_SIZE, self.context))
+            if self.model_class:
+                model = build(self.model_class, self.size, self.context).to(self.device)
+            else:
+                model = sdpa(TransformerLM.of_size(self.size, VOCAB_SIZE, self.context))
         low = dtype_of(self.dtype).autocast
         on_cuda = self.device.type == "cuda"
         options = {"lr": rate, "eps": eps, "fused": True, "capturable": on_cuda}

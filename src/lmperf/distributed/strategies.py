@@ -1,7 +1,7 @@
 """The strategies of the benchmark `distributed`: ours, those of torch, and a user's own.
 
 Each function takes a `Setup` and returns a `Training`, whose steps every rank makes on its part of
-the batch. `blocks` says how the blocks of the model run: a key of `BLOCKS`.
+the batch. `blocks` says how the blocks of the model run: `eager`, or a key of `BLOCKS`.
 """
 
 from __future__ import annotations
@@ -26,9 +26,8 @@ from lmperf.transformer.checkpointing import INPUT, SelectiveBlock
 from lmperf.transformer.implementations import compile_static
 from lmperf.transformer.model import TransformerLM
 
-# How the blocks run -> what replaces a block.
+# How the blocks run, if not as they are (`eager`) -> what replaces a block.
 BLOCKS: dict[str, Callable[[nn.Module], nn.Module]] = {
-    "eager": lambda block: block,
     "compiled": compile_static,
     "checkpointed": partial(SelectiveBlock, kept=INPUT),
 }
@@ -39,12 +38,13 @@ class Setup:
     """What a strategy is applied to.
 
     Attributes:
-        model: the eager model, the same on every rank; a strategy may change it.
+        model: the eager model, the same on every rank; a strategy may change it. A user's has no
+            `blocks`: it runs as it is.
         compute_dtype: of matmuls under autocast; None: no autocast.
         optimizer_cls, options: the optimizer and its keyword arguments.
     """
 
-    model: TransformerLM
+    model: TransformerLM | nn.Module
     compute_dtype: torch.dtype | None
     options: dict[str, Any]
     optimizer_cls: type[Optimizer] = torch.optim.AdamW
@@ -53,8 +53,10 @@ class Setup:
     def __post_init__(self) -> None:
         self.names = [name for name, _ in self.model.named_parameters()]
 
-    def with_blocks(self, blocks: str) -> TransformerLM:
+    def with_blocks(self, blocks: str) -> TransformerLM | nn.Module:
         """The model, whose blocks are replaced in place; the order of parameters stays."""
+        if blocks == "eager":
+            return self.model
         for index, block in enumerate(self.model.blocks):
             self.model.blocks[index] = BLOCKS[blocks](block)
         return self.model
@@ -222,8 +224,8 @@ def custom(made: Callable, setup: Setup) -> Training:
     if dist.get_world_size() > 1 and _elements(model) >= whole:
         raise Unsupported(
             f"{type(model).__name__} shards nothing: parameters() of each rank has all {whole:,}"
-            " elements of the model; it must have this rank's shards (the layers of the model are"
-            " nn.Linear and nn.Embedding of torch: layers that are sharded by another class stay)"
+            f" elements of the model; it must have this rank's shards"
+            f"{_sharded_by_class(setup.model)}"
         )
     gather = hooks.get("gather_full_params", lambda model: model.gather_full_params())
 
@@ -252,6 +254,17 @@ def _with_hooks(training: Training, hooks: Mapping[str, Callable]) -> Training:
     if "finish_gradient_synchronization" in hooks:
         training.finish = partial(hooks["finish_gradient_synchronization"], *called)
     return training
+
+
+def _sharded_by_class(model: nn.Module) -> str:
+    """What to do for a wrapper that shards layers of its author's classes, on our model."""
+    if not isinstance(model, TransformerLM):
+        return ""
+    return (
+        " (the layers of lmperf's model are nn.Linear and nn.Embedding of torch: layers that are"
+        " sharded by another class stay; name a model that has them: --option model=NAME, a key of"
+        " implementations.end_to_end)"
+    )
 
 
 def _elements(model: nn.Module) -> int:
