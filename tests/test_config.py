@@ -140,7 +140,7 @@ def test_custom_implementation_is_an_entry_or_a_mapping(tmp_path):
         ),
         (
             "implementations: {distributed: {m: {use: 'a:b', model: owm}}, end_to_end: {own: a:b}}",
-            "m.model is 'owm'; did you mean own?",
+            "m.model is 'owm'; implementations.end_to_end has own",
         ),
         (
             CUSTOM.format("mine: {use: 'a:b', tile: {q: 64}}"),

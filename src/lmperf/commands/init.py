@@ -24,14 +24,15 @@ from lmperf.evidence.machine import is_in_git
 KINDS = {
     **{"attention": "attention", "lrpe": "lrpe", "model": "model", "train_step": "model"},
     **dict.fromkeys(("ddp", "fsdp", "sharded_optimizer"), "strategy"),
+    "optimizer": "model",
 }
 # Kind -> its name in the configuration; others are called `mine`.
 _NAMES = {
     "train_step": "my_step",
     **{kind: f"my_{kind}" for kind in ("ddp", "fsdp", "sharded_optimizer")},
 }
-# A train step is measured in this benchmark only.
-_OF_STEPS = "end_to_end"
+# Kind -> the benchmarks that measure it, where they are fewer.
+_FEWER = {"train_step": ["end_to_end"], "optimizer": ["end_to_end", "profiles", "warmup"]}
 
 CI = Path(".github/workflows/report.yml")
 PROFILE = Path("profiles/default/profile.yaml")
@@ -159,8 +160,8 @@ _Entries = dict[str, dict[str, Any]]
 
 def _stems_of(kind: str) -> list[str]:
     """The benchmarks that measure a kind of implementation."""
-    if kind == "train_step":
-        return [_OF_STEPS]
+    if kind in _FEWER:
+        return _FEWER[kind]
     return [stem for stem in stems() if load(stem).takes == KINDS[kind]]
 
 
