@@ -1,8 +1,14 @@
 """A user's strategy beside ours: which classes are accepted, and where it is measured."""
 
 import pytest
+import torch
+import torch.distributed as dist
 
+from examples.student_model import LanguageModel
+from lmperf.benchmark import Implementation, Rank
 from lmperf.benchmarks import load
+from lmperf.transformer.custom import build, forward_flops
+from lmperf.transformer.sizes import SIZES, ModelSize
 
 OURS = "lmperf.distributed"
 
@@ -24,3 +30,23 @@ def test_users_strategy_is_in_the_head_beside_a_small_size():
     beside = [{case.implementation for case in group} for group in groups]
     assert any({"mine", "ddp", "overlapped"} <= names for names in beside)
     assert "mine" in {case.implementation for case in benchmark.head_cases("gpu")}
+
+
+@pytest.mark.process
+def test_row_names_the_users_model_with_its_parameters_and_flops(tmp_path, monkeypatch):
+    monkeypatch.setitem(SIZES, "tiny", ModelSize(64, 128, 2, 4))
+    models = [("own", "examples.student_model:LanguageModel", {}), ("", "", {})]
+    entry = f"{OURS}.data_parallel:DataParallel"
+    mine = Implementation("mine", entry, origin="custom", models=models)
+    benchmark = load("distributed", {"mine": mine})
+    case = next(case for case in benchmark.cases("cpu") if case.implementation == "mine")
+    dist.init_process_group("gloo", f"file://{tmp_path}/group", rank=0, world_size=1)
+    try:
+        work = benchmark.prepare_rank(case, Rank(0, 1, "cpu", "gloo"), 0, {})
+    finally:
+        dist.destroy_process_group()
+    model = build(LanguageModel, SIZES["tiny"], 32)
+    assert work.gate(["train_step"]).passed and work.columns["model"] == "own"
+    assert work.columns["parameters"] == sum(one.numel() for one in model.parameters())
+    tokens = torch.zeros(case.axes["batch"], 32, dtype=torch.int64)
+    assert work.phases["train_step"].flops == 3 * forward_flops(model, tokens)
