@@ -62,7 +62,11 @@ def test_figures_are_specifications_and_images(said, here, tmp_path):
         ("{{ nothing }}", 1, "'nothing' is undefined"),
         ('\n{{ rows("end_to_end").where(sise="small") }}', 2, "no column sise"),
         ('\n{{ rows("end_to_end").where(size="smal") }}', 2, "size=smal; it has tiny"),
-        ('{{ rows("end_to_end").range("tokenss") }}', 1, "no column tokenss; did you mean tokens_s?"),
+        (
+            '{{ rows("end_to_end").range("tokenss") }}',
+            1,
+            "no column tokenss; did you mean tokens_s?",
+        ),
         ('{{ rows("end_to_end").query("z > 1") }}', 1, "end_to_end has no column z; its CSV"),
         ('{{ rows("end_to_end").least("z").ms }}', 1, "end_to_end has no column z; its CSV"),
         (
