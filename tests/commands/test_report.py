@@ -101,6 +101,33 @@ def test_watch_renders_what_is_saved(here, lmperf, made, monkeypatch):
     assert "rows" not in (here / "report/here/mine.md").read_text()
 
 
+LOST = """{% block notes %}
+{% call note() %}
+It takes {{ rows("lrpe").least("ms").ms | sig }} ms.
+{% endcall %}
+{% call note() %}
+{% if rows("lrpe") %}
+It was measured.
+{% endif %}
+{% endcall %}
+{% call note() %}
+This one stays.
+{% endcall %}
+{% endblock %}
+"""
+
+
+def test_notes_of_which_nothing_is_left_are_named(here, lmperf):
+    path = here / "templates/mine.md.j2"
+    path.write_text(MINE + LOST)
+    _, _, said = lmperf("report")
+    assert [one for one in said.splitlines() if "note" in one] == [
+        f"lmperf: {path}:2: this note is left out: a value in it is missing",
+        f"lmperf: {path}:5: this note is left out: a condition in it does not hold",
+    ]
+    assert "This one stays." in (here / "report/here/mine.md").read_text()
+
+
 def test_exit_code_says_whether_something_is_due(here, lmperf, made):
     assert lmperf("report", "--if-nothing-is-due")[:2] == (0, lmperf("report")[1])
     (here / "templates/mine.md.j2").write_text(MINE)
