@@ -76,7 +76,7 @@ def test_page_renders_only_this_one(here, lmperf, made):
     assert code == 0 and made == ["mine"] and ": mine in " in out
     code, _, said = lmperf("report", "--page", "mien")
     assert code == 2 and said.count("\n") == 1
-    assert "unknown page mien; here has report, flash_attention, mine, method" in said
+    assert "unknown page mien; here has report, flash_attention, mine, course, method" in said
 
 
 def test_page_leaves_the_others_due(here, lmperf, made):
