@@ -152,6 +152,13 @@ def test_page_of_steps_is_about_the_model_brought():
     ]
 
 
+def test_page_of_memory_names_the_model_brought():
+    [said] = findings("memory", *planted_own.memory())
+    assert said.endswith("it changes the peaks of train steps of My LM by -9.1 %.")
+    page = planted.page("memory", planted_own.evidence(*planted_own.memory()))
+    assert "**Peak of a train step of My LM, context 512, batch 4.**" in page.text
+
+
 def test_page_of_attention_is_about_the_one_brought():
     said = findings("attention", *planted_own.plain_attention())
     name = "FlashAttention, 64 x 64 tiles"
