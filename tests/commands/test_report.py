@@ -76,7 +76,7 @@ def test_page_renders_only_this_one(here, lmperf, made):
     assert code == 0 and made == ["mine"] and ": mine in " in out
     code, _, said = lmperf("report", "--page", "mien")
     assert code == 2 and said.count("\n") == 1
-    assert "unknown page mien; here has report, flash_attention, mine, method" in said
+    assert "unknown page mien; here has report, flash_attention, mine, course, method" in said
 
 
 def test_page_leaves_the_others_due(here, lmperf, made):
@@ -99,6 +99,33 @@ def test_watch_renders_what_is_saved(here, lmperf, made, monkeypatch):
     assert code == 130 and made == ["mine"] * 2
     assert "mine.md.j2:1: unexpected" in said
     assert "rows" not in (here / "report/here/mine.md").read_text()
+
+
+LOST = """{% block notes %}
+{% call note() %}
+It takes {{ rows("lrpe").least("ms").ms | sig }} ms.
+{% endcall %}
+{% call note() %}
+{% if rows("lrpe") %}
+It was measured.
+{% endif %}
+{% endcall %}
+{% call note() %}
+This one stays.
+{% endcall %}
+{% endblock %}
+"""
+
+
+def test_notes_of_which_nothing_is_left_are_named(here, lmperf):
+    path = here / "templates/mine.md.j2"
+    path.write_text(MINE + LOST)
+    _, _, said = lmperf("report")
+    assert [one for one in said.splitlines() if "note" in one] == [
+        f"lmperf: {path}:2: this note is left out: a value in it is missing",
+        f"lmperf: {path}:5: this note is left out: a condition in it does not hold",
+    ]
+    assert "This one stays." in (here / "report/here/mine.md").read_text()
 
 
 def test_exit_code_says_whether_something_is_due(here, lmperf, made):

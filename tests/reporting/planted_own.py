@@ -13,7 +13,7 @@ from lmperf.reporting.evidence import Evidence
 
 MODEL, STEP, ATTENTION, LRPE, DDP = "my_model", "my_step", "my_attention", "my_lrpe", "my_ddp"
 STEMS = {
-    MODEL: ("end_to_end", "memory", "profiles"),
+    MODEL: ("end_to_end", "memory", "profiles", "warmup"),
     STEP: ("end_to_end",),
     ATTENTION: ("attention", "flash_attention"),
     LRPE: ("lrpe",),
@@ -32,6 +32,29 @@ def steps() -> Iterator[dict[str, str]]:
         yield step(size, "float32", MODEL, factor * 30.0)
         yield step(size, AUTOCAST, MODEL, factor * 21.0)
         yield step(size, AUTOCAST, STEP, None, status="crash", reason="RuntimeError: no (s.py:12)")
+
+
+def warmup() -> Iterator[dict[str, str]]:
+    """First steps that are three times as long with the model brought, twice with lmperf's."""
+    for (name, ms), n in itertools.product({"eager": 200, MODEL: 300}.items(), range(1, 16)):
+        cell = {"size": "0.13B", "context_length": 512, "batch": 4, "dtype": "float32"}
+        parts = {"forward_ms": ms - 70, "backward_ms": 50, "optimizer_ms": 20}
+        parts = parts if n == 1 else parts | {"forward_ms": 30}
+        known = {"phase": "train_step", "step": n, "step_ms": sum(parts.values())}
+        yield planted.row("warmup", implementation=name, **cell | known | parts)
+
+
+def plain_attention() -> Iterator[dict[str, str]]:
+    """An attention whose memory grows with the length, beside plain ones."""
+    times = {"eager": (9.0, 2), "compiled": (5.0, 2), ATTENTION: (3.0, 1)}
+    for (name, (ms, power)), length, phase, dtype in itertools.product(
+        times.items(), (1024, 4096), ("forward", "backward"), ("float32", "bfloat16")
+    ):
+        cell = {"batch": 8, "seq_len": length, "d_head": 64, "dtype": dtype, "causal": False}
+        known = {"peak_mib": 100 * (length / 1024) ** power, "resident_mib": 8, "saved_mib": 50}
+        known |= {"phase": phase, "flops": 1e9, "bytes": 1e8, "host_ms": 0.1}
+        ms = ms * length / (1024 if dtype == "float32" else 2048)
+        yield planted.row("attention", ms, implementation=name, **cell | known)
 
 
 def memory() -> Iterator[dict[str, str]]:

@@ -1,13 +1,15 @@
 """Pages: the vocabulary of templates, templates of a user, and what is wrong with one."""
 
+import re
+
 import pandas as pd
 import pytest
 from planted import evidence, page, row
 
+from lmperf.commands.init import own_templates
 from lmperf.errors import UserError
 from lmperf.reporting import figures, pages
 from lmperf.reporting.render import Page, load_templates
-from lmperf.workflow import TEMPLATES
 
 
 @pytest.fixture
@@ -95,13 +97,44 @@ def test_own_template_changes_one_block_of_ours(here, tmp_path):
     assert mine.splitlines()[1:] == ours.splitlines()[1:]
 
 
+def written_by_init(folder):
+    for path, text in own_templates().items():
+        (folder / path.name).write_text(text)
+    return folder / "course.md.j2"
+
+
+def with_words(hand_in):
+    begin = "{% block fsdp_2026 %}"
+    hand_in.write_text(hand_in.read_text().replace(begin, f"{begin}Mine gathers."))
+    load_templates.cache_clear()
+
+
 def test_templates_that_init_writes_render(here, tmp_path):
-    for name in ("end_to_end.md.j2", "our_question.md.j2"):
-        (tmp_path / name).write_text((TEMPLATES / "scaffold" / name).read_text())
+    written_by_init(tmp_path)
     assert "our_question" in pages.page_names(tmp_path, here)
     assert pages.title("our_question", tmp_path) == "Our question"
     assert "2.50 times as fast" in page("end_to_end", here, own=tmp_path).text
     assert "Train steps take 40.0 to 100 ms." in page("our_question", here, own=tmp_path).text
+
+
+def test_hand_in_shows_problems_of_the_chosen_year_only(here, tmp_path):
+    with_words(written_by_init(tmp_path))
+    here.course = 2025
+    shown = page("course", here, own=tmp_path).text
+    assert "leaderboard (2025)" in shown and "Mine gathers" not in shown and "2026" not in shown
+
+
+def test_hand_in_has_a_block_for_each_problem(here, tmp_path):
+    hand_in = written_by_init(tmp_path)
+    lmperfs = page("course", here).text
+    problems = re.findall(r"^## (.*)$", lmperfs, re.MULTILINE)
+    blocks = re.findall(r"{% block (\w+) %}\n{% endblock %}", hand_in.read_text())
+    assert blocks == [re.sub(r" \((\d+)\)", r"_\1", one) for one in problems]
+    with_words(hand_in)
+    mine = page("course", here, own=tmp_path).text
+    assert "\nBy Your Name\n" in mine
+    assert "\n## fsdp (2026)\nMine gathers.\n\nTo measure: " in mine
+    assert mine.partition("Your Name")[2].replace("Mine gathers.\n\n", "").strip() in lmperfs
 
 
 def test_every_page_renders_without_evidence():

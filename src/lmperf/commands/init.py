@@ -37,7 +37,8 @@ _FEWER = {"train_step": ["end_to_end"], "optimizer": ["end_to_end", "profiles", 
 CI = Path(".github/workflows/report.yml")
 PROFILE = Path("profiles/default/profile.yaml")
 # The files that --templates writes into templates/.
-_OWN = ("end_to_end.md.j2", "our_question.md.j2")
+_OWN = ("course.md.j2", "end_to_end.md.j2", "our_question.md.j2")
+_PROBLEM = re.compile(r"^\{% block (\w+) %\}\{% endblock %\}$", re.MULTILINE)
 
 _FOLDERS = "# report: lmperf-report # another folder for the report\n# site: lmperf-site\n"
 _EXAMPLE = ' {}\n#  flash_attention: { mine: "package.module:function" }'
@@ -87,8 +88,9 @@ def init(templates: bool, adapters: str | None, install: str | None, **given: st
     With --course, the configuration has what the adapters of a solution return and wrap, and the
     model of its repository. What was found, and what became of it, is printed.
 
-    With --templates, write a template that adds a note to a page, and one that is a page of its
-    own, for you to edit.
+    With --templates, write templates for you to edit: the skeleton of a hand-in, which has a block
+    for each problem of the course, one that adds a note to a page, and one that is a page of its
+    own.
 
     \b
     Examples:
@@ -97,7 +99,7 @@ def init(templates: bool, adapters: str | None, install: str | None, **given: st
       lmperf init --templates
     """
     if templates:
-        _write({Path("templates") / name: scaffold(name).template for name in _OWN})
+        _write(own_templates())
         say("next: edit them, then lmperf report")
         return
     if not is_in_git(Path()):
@@ -133,6 +135,14 @@ def init(templates: bool, adapters: str | None, install: str | None, **given: st
             " one by --install: git+https://..., or a wheel in this folder"
         )
     say(f"next: snakemake --cores 1 {folders['report']}/report.md --config preset=quick")
+
+
+def own_templates() -> dict[Path, str]:
+    """The templates that --templates writes; the hand-in has the blocks that lmperf's page has."""
+    page = (workflow.TEMPLATES / "course.md.j2").read_text(encoding="utf-8")
+    blocks = "\n".join(f"{{% block {name} %}}\n{{% endblock %}}" for name in _PROBLEM.findall(page))
+    texts = {name: scaffold(name).substitute(blocks=blocks) for name in _OWN}
+    return {Path("templates") / name: text for name, text in texts.items()}
 
 
 def _write(files: Mapping[Path, str]) -> None:

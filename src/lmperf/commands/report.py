@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from pathlib import Path
 
 import click
 
@@ -35,6 +37,8 @@ def report(
     Only pages are rendered whose templates have changed; after a change of evidence or code, and
     with --force, all are. With --page or --watch only pages of MACHINE, by default this machine.
 
+    Notes in your templates of which nothing is left are named, with the reason.
+
     Rendering never waits for a measurement. It replaces and removes only files that lmperf wrote,
     which .lmperf-files beside them lists.
 
@@ -64,10 +68,23 @@ def render(project: Project, machine: str | None, force: bool = False) -> None:
     machines = [machine] if machine is not None else [*_out_of_date(project), None]
     due = {one: None if force else written.due_pages(project, one) for one in machines}
     machines = [one for one in machines if due[one] != set()]
-    say_replaced(report.render(project, machines, force, due))
+    _say_rendered(lambda: report.render(project, machines, force, due))
     for one in due:
         written.record(project, one)
         written.target(project, one).touch()  # so that Snakemake knows that nothing is due
+
+
+def _say_rendered(make: Callable[[], list[Path]]) -> None:
+    """Render; then name the files that were replaced, and the author's notes that are left out."""
+    from lmperf.reporting.render import lost_notes
+
+    token = lost_notes.set([])
+    try:
+        say_replaced(make())
+        for words in dict.fromkeys(lost_notes.get()):
+            say(words)
+    finally:
+        lost_notes.reset(token)
 
 
 def _render_pages(
@@ -89,7 +106,7 @@ def _render_pages(
     def render_due(due: set[str] | None) -> None:
         began, evidence.made = time.monotonic(), _without_pages(evidence.made)
         read = lambda *_: evidence  # noqa: E731
-        say_replaced(report.render(project, [machine], force, {machine: due}, read))
+        _say_rendered(lambda: report.render(project, [machine], force, {machine: due}, read))
         written.record(project, machine, page)
         names = known if due is None else [name for name in known if name in due]
         folder = written.target(project, machine).parent

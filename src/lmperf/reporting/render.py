@@ -23,7 +23,9 @@ Templates of the user's repository come before ours, which they extend as `lmper
 from __future__ import annotations
 
 import re
+import sys
 import traceback
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -59,6 +61,8 @@ COLUMNS = (
     *("beside", "across", "largest_error"),
 )
 CHARTS = ("line_chart", "bar_chart", "area_chart")
+# Messages about notes in the user's templates of which nothing is left; None: nobody lists them.
+lost_notes: ContextVar[list[str] | None] = ContextVar("lost_notes", default=None)
 
 
 class Templates(Environment):
@@ -294,9 +298,24 @@ class Page:
         return " ".join(found[name] for name in names if name in found) or f"{sentences.MISSING}."
 
     def note(self, caller=None) -> str:
-        """A note of the author."""
-        text = sentences.said(caller())
+        """A note of the author; `lost_notes` has the place of one of which nothing is left."""
+        written = caller()
+        text = sentences.said(written)
+        if not text and (place := self._place()) and (lost := lost_notes.get()) is not None:
+            is_missing = sentences.MISSING in written
+            why = "a value in it is missing" if is_missing else "a condition in it does not hold"
+            lost.append(f"{place}: this note is left out: {why}")
         return f"> **Author's note.** {text}\n" if text else ""
+
+    def _place(self) -> str:
+        """File and line of the template that is being rendered, if it is the user's."""
+        frame = sys._getframe()
+        while frame and "__jinja_template__" not in frame.f_globals:
+            frame = frame.f_back
+        template = frame and frame.f_globals["__jinja_template__"]
+        if not self.own or not template or self.own not in Path(template.filename).parents:
+            return ""
+        return f"{template.filename}:{template.get_corresponding_lineno(frame.f_lineno)}"
 
     def reasons(self, *stems: str) -> list[dict]:
         """Why rows of these benchmarks have no result, with the number of rows."""

@@ -132,6 +132,61 @@ def test_strategy_is_compared_with_pytorchs():
     assert [name for name, _ in own.over_peers("my_ddp")] == ["DistributedDataParallel", "FSDP2"]
 
 
+# The first findings of its pages.
+
+
+def findings(page, *rows, **more):
+    """What a page says of its subjects above the sections about them, and below their faults."""
+    text = planted.page(page, planted_own.evidence(*rows, **more)).text.partition("\n## ")[0]
+    return [one.removeprefix("- ") for one in text.splitlines() if one.startswith("- ")]
+
+
+def test_page_of_steps_is_about_the_model_brought():
+    model = [row for row in planted_own.steps() if row["implementation"] != planted_own.STEP]
+    assert findings("end_to_end", *model, *planted_own.warmup()) == [
+        "Step of My LM at context 1024, bf16 autocast over float32: small 1.43x, large 1.43x.",
+        "Step of My LM over lmperf's eager one (E3): float32 0.67x at context 1024 (small and"
+        " large), bf16 autocast 0.86x at context 1024 (small and large).",
+        "The first step of a process with My LM takes 3.00 times as long as the second (E2), and"
+        " costs 200 ms more than later ones. 100.0 % of the extra time is in the forward pass.",
+    ]
+
+
+def test_page_of_memory_names_the_model_brought():
+    [said] = findings("memory", *planted_own.memory())
+    assert said.endswith("it changes the peaks of train steps of My LM by -9.1 %.")
+    page = planted.page("memory", planted_own.evidence(*planted_own.memory()))
+    assert "**Peak of a train step of My LM, context 512, batch 4.**" in page.text
+
+
+def test_page_of_attention_is_about_the_one_brought():
+    said = findings("attention", *planted_own.plain_attention())
+    name = "FlashAttention, 64 x 64 tiles"
+    assert f"Memory of {name}: 4 times the length, 4.00 times the peak" in said[1]
+    assert f"{name} is faster than plain PyTorch in 4 of 4 comparisons (float32): " in said[2]
+    assert said[2].endswith("its backward's peak is 25.0 % of PyTorch's.")
+    assert f"Over float32 at length 4,096 ({name}): forward bf16 2.00x" in said[3]
+
+
+def test_page_of_strategies_is_about_the_one_brought():
+    rows = [*planted_own.strategies(), planted_own.ranks.profiled("overlapped", 60, hidden=0.8)]
+    assert findings("distributed", *rows) == [
+        "my_ddp hides 40 % of the communication at batch 4 (40 to 40 %)."
+    ]
+
+
+@pytest.mark.parametrize("reference", [False, True])
+def test_findings_about_lmperfs_code_are_for_reference(reference):
+    said = " ".join(findings("end_to_end", *planted_own.steps(), reference=reference))
+    assert ("The fastest step of the ladder" in said) == reference
+    assert ("Attention inside a model compiled by block" in said) == reference
+
+
+def test_page_without_a_subject_stays_about_lmperfs_code():
+    rows = [*planted_own.plain_attention(), rung("float32", 20.0), rung("autocast", 10.0)]
+    assert findings("end_to_end", *rows)[-1].startswith("Eager step at context")
+
+
 # What is wrong.
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 
 from lmperf.dtypes import STORED_DTYPES, dtype_of
 from lmperf.names import STATUSES, in_order
-from lmperf.reporting.evidence import having, matching, some
+from lmperf.reporting.evidence import Evidence, having, matching, some
 from lmperf.reporting.gains import Gain
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
@@ -42,13 +42,35 @@ class Attention(Section):
 
     phases = PHASES
 
+    def __init__(self, evidence: Evidence, subject: str = PLAIN):
+        """subject: the implementation whose times and memory it has, by default plain attention."""
+        super().__init__(evidence)
+        self.subject = subject
+
+    @cached_property
+    def of_subject(self) -> Attention:
+        """The same of what the page is about: the first custom implementation, or this one."""
+        names = self.evidence.subjects(STEM)
+        timed = self.every.valid.values("implementation")
+        found = [name for name in names if name in timed] or names
+        return Attention(self.evidence, found[0]) if found else self
+
+    @property
+    def is_plain(self) -> bool:
+        return self.subject == PLAIN
+
+    @property
+    def beside_plain(self) -> str:
+        """What is compared with plain attention: the subject, or plain attention compiled."""
+        return COMPILED if self.is_plain else self.subject
+
     @cached_property
     def every(self) -> Rows:
         return self.rows(STEM)
 
     @cached_property
     def eager(self) -> Rows:
-        return self.every.where(implementation=PLAIN)
+        return self.every.where(implementation=self.subject)
 
     @property
     def others(self) -> list[str]:
@@ -72,8 +94,8 @@ class Attention(Section):
     @cached_property
     def lengths(self) -> list[int]:
         """The longest lengths that ran, each STEP times as long as the one before."""
-        rows = self.usual.where(implementation=PLAIN, phase="backward").valid
-        ran = some(set(rows.frame["seq_len"]), "no backward of plain attention ran")
+        rows = self.usual.where(implementation=self.subject, phase="backward").valid
+        ran = some(set(rows.frame["seq_len"]), f"no backward of {self.subject} ran")
         chain = [int(max(ran))]
         while chain[0] / STEP in ran and len(chain) < MOST_LENGTHS:
             chain.insert(0, chain[0] // STEP)
@@ -87,8 +109,8 @@ class Attention(Section):
 
     @cached_property
     def compiled(self) -> Gain:
-        """The speed-ups of compiled over plain attention in float32."""
-        return self.every.where(implementation=COMPILED, dtype=SINGLE).over(PLAIN)
+        """The speed-ups of `beside_plain` over plain attention in float32."""
+        return self.every.where(implementation=self.beside_plain, dtype=SINGLE).over(PLAIN)
 
     @property
     def longest(self) -> int:
@@ -161,25 +183,28 @@ class Attention(Section):
         """By what factor the backward's peak grows for STEP times the length, at the longest."""
         if len(self.lengths) < 2:
             raise NotMeasured("no length that is four times another")
-        rows = self.usual.where(implementation=PLAIN, phase="backward")
+        rows = self.usual.where(implementation=self.subject, phase="backward")
         peaks = rows.valid.frame.set_index("seq_len")["peak_mib"]
         longest = self.lengths[-1]
         return peaks[longest] / peaks[longest // STEP]
 
     @property
     def compiled_peak(self) -> Range:
-        """The backward's peak, compiled over plain, in float32 at the longest length."""
+        """The backward's peak, `beside_plain` over plain, in float32 at the longest length."""
         rows = self.every_backward(SINGLE)
         rows = having(rows, seq_len=rows["seq_len"].max())
         return Range.of(rows["compiled_peak_mib"] / rows["peak_mib"])
 
     def every_backward(self, *dtypes: str) -> pd.DataFrame:
-        """The backward rows of plain attention with the peaks of the forward and compiled."""
+        """The backward rows of plain attention with the peaks of the forward and compiled.
+
+        compiled: of `beside_plain`.
+        """
         rows = self.every.valid.frame
         rows = having(rows[rows["peak_mib"].notna()], dtype=list(dtypes))
         base = having(rows, implementation=PLAIN, phase="backward")
         forward = having(rows, implementation=PLAIN, phase="forward")
-        compiled = having(rows, implementation=COMPILED, phase="backward")
+        compiled = having(rows, implementation=self.beside_plain, phase="backward")
         return base.assign(
             forward_peak_mib=matching(base, forward, CELL)["peak_mib"],
             compiled_peak_mib=matching(base, compiled, CELL)["peak_mib"],

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import pandas as pd
 
-from lmperf.names import SHORT, in_order
+from lmperf.names import SHORT, implementation_words, in_order
 from lmperf.reporting.evidence import WIDE, Evidence, having, some
 from lmperf.reporting.gains import Gain, pairs
 from lmperf.reporting.rows import Rows
@@ -46,6 +46,11 @@ class Distributed(Section):
     # Parts of a profiled step in the figure, and their colours.
     parts = {"computation alone": "blue", "both": "green", "communication alone": "orange"}
     parts |= {WAITS: "grey"}
+
+    @property
+    def subjects(self) -> list[str]:
+        """The custom strategies that sentences are about; none: those of the first table."""
+        return self.evidence.subjects(STEM)
 
     @cached_property
     def steps(self) -> Rows:
@@ -98,8 +103,9 @@ class Distributed(Section):
 
     @cached_property
     def _several(self) -> pd.DataFrame:
-        """The valid steps on several ranks: compiled ones, if there are any."""
+        """The valid steps on several ranks: of subjects, or compiled ones, if there are any."""
         rows = self.steps.valid.frame
+        rows = having(rows, implementation=self.subjects) if self.subjects else rows
         rows = some(rows[rows["ranks"] > 1], "no step on several ranks")
         compiled = rows["implementation"].str.endswith(COMPILED)
         return rows[compiled] if compiled.any() else rows
@@ -145,9 +151,10 @@ class Distributed(Section):
 
     @property
     def words(self) -> dict[str, str]:
-        """Names of the strategies of the first table."""
+        """Names of the strategies of the first table: subjects, then those of HEAD."""
         words = SHORT | {ONE: "one GPU" if self.evidence.is_cuda else "one process"}
-        return {family + self.suffix: words[family] for family in HEAD}
+        own = {name: implementation_words(name) for name in self.subjects}
+        return own | {family + self.suffix: words[family] for family in HEAD}
 
     @property
     def batches(self) -> list[str]:
@@ -221,10 +228,19 @@ class Distributed(Section):
     # What is fastest.
 
     def _at(self, batch: int) -> pd.DataFrame:
-        """The steps of the first table at a batch on several ranks, the fastest first."""
-        rows = having(self.head.sound, batch=batch)
+        """The steps of the first table at a batch on several ranks, the fastest first.
+
+        Of the subjects alone, if there are any.
+        """
+        rows = having(self._ranked, batch=batch)
         rows = some(rows[rows["ranks"] > 1], f"no step at batch {batch} holds")
         return rows.sort_values("ms", kind="stable")
+
+    @property
+    def _ranked(self) -> pd.DataFrame:
+        """The steps of the first table that sentences rank."""
+        rows = self.head.sound
+        return having(rows, implementation=self.subjects) if self.subjects else rows
 
     def fastest(self, batch: int) -> pd.Series:
         return self._at(batch).iloc[0]
@@ -293,13 +309,20 @@ class Distributed(Section):
         return self.within(self.ledger, implementation=name, batch=batch).one
 
     @property
+    def hiding(self) -> list[pd.Series]:
+        """The rows of the ledger, at the largest batch, of the subjects, or else of hooks."""
+        names = self.subjects or [HOOKS + self.suffix]
+        rows = self.within(self.ledger, implementation=names, batch=self.many).sound
+        return [row for _, row in rows.iterrows()]
+
+    @property
     def idlest(self) -> pd.Series:
         """The step of the first table that waits for the largest share of its time.
 
         compute_ms, communication_ms: of the profiled step. idle: the share of the timed step that
         is left even if communication never runs beside computation, more than IDLE.
         """
-        rows = self.head.sound
+        rows = self._ranked
         rows = rows[rows["waits"]]
         profiled = matched(self.ledger.sound, rows)[["compute_ms", "communication_ms"]]
         rows = rows.assign(**profiled.astype(float))

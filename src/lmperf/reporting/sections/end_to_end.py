@@ -67,6 +67,26 @@ class EndToEnd(Section):
         """The train steps of our model."""
         return self.every.kept(having(self.ours, phase=STEP))
 
+    @cached_property
+    def subject(self) -> str:
+        """What sentences are about: the first custom implementation with a step, or eager."""
+        names = self.evidence.subjects(STEM)
+        timed = self.every.where(phase=STEP).valid.values("implementation")
+        return next((name for name in names if name in timed), (*names, EAGER)[0])
+
+    @property
+    def is_own(self) -> bool:
+        """Whether sentences are about a custom implementation."""
+        return self.subject in self.evidence.subjects(STEM)
+
+    @property
+    def of_subject(self) -> Rows:
+        """The train steps that sentences are about: all of our model, or those of the subject."""
+        return self._steps_of(self.subject) if self.is_own else self.steps
+
+    def _steps_of(self, implementation: str) -> Rows:
+        return self.every.where(implementation=implementation, phase=STEP)
+
     def beside(self, axis: str, base: str, *others: str) -> Rows:
         """The rows with a base and other values of an axis, in the cells of both."""
         rows = having(self.ours, phase=list(COMPARED), **{axis: [base, *others]})
@@ -94,7 +114,7 @@ class EndToEnd(Section):
 
     def _run_as(self, implementation: str, base: str) -> pd.DataFrame:
         """The train steps of an implementation beside those of another one, where both hold."""
-        found = self.steps.where(implementation=implementation).pairs(base)
+        found = self._steps_of(implementation).pairs(base)
         return found[found["holds"]]
 
     def over(self, implementation: str, base: str) -> Gain:
@@ -102,13 +122,14 @@ class EndToEnd(Section):
         return Gain(self._run_as(implementation, base))
 
     def in_dtype(self, dtype: str, base: str, **where) -> Gain:
-        """The speed-ups of a dtype in eager steps."""
-        return self.steps.where(implementation=EAGER, dtype=dtype, **where).over(EAGER, dtype=base)
+        """The speed-ups of a dtype in steps of the subject."""
+        rows = self._steps_of(self.subject).where(dtype=dtype, **where)
+        return rows.over(self.subject, dtype=base)
 
     @cached_property
     def context(self) -> int:
         """The context at which most sizes have a step; of equals the nearest to USUAL_CONTEXT."""
-        timed = some(self.steps.valid.frame, "no train step")
+        timed = some(self.of_subject.valid.frame, "no train step")
         sizes = timed.groupby("context_length")["size"].nunique()
         most = sizes[sizes == sizes.max()].index
         return int(min(most, key=lambda context: (abs(context - USUAL_CONTEXT), context)))
@@ -120,8 +141,11 @@ class EndToEnd(Section):
 
     @property
     def compiled(self) -> list[tuple[str, str, Gain, list[str]]]:
-        """Dtype, context, the speed-ups of compiled steps over eager ones, and their sizes."""
-        gains = self.over(self.compiling, EAGER).by("dtype")
+        """Dtype, context, the speed-ups of compiled steps over eager ones, and their sizes.
+
+        Those of the subject, if it is a custom implementation.
+        """
+        gains = self.over(self.subject if self.is_own else self.compiling, EAGER).by("dtype")
         return [(dtype, *of) for dtype, gain in gains for of in _by_context(gain)]
 
     @cached_property
@@ -149,8 +173,9 @@ class EndToEnd(Section):
 
     @cached_property
     def backward_over_forward(self) -> dict[str, Range]:
-        """Dtype -> the backward's time over the forward's, of eager models that do not wait."""
-        rows = having(self.ours, implementation=EAGER, phase=["forward", "backward"])
+        """Dtype -> the backward's time over the forward's, of subjects that do not wait."""
+        rows = self.every.frame if self.is_own else self.ours
+        rows = having(rows, implementation=self.subject, phase=["forward", "backward"])
         rows = rows[rows["holds"] & ~rows["waits"]]
         wide = rows.pivot_table("ms", [*CELL, "dtype"], "phase").dropna()
         if wide.empty or wide.columns.size < 2:

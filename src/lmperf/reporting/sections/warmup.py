@@ -56,6 +56,17 @@ class Warmup(Section):
         return self.every.kept(first.assign(**_columns(series.set_axis(first.index))))
 
     @property
+    def subjects(self) -> list[str]:
+        """The custom implementations that sentences are about; none: all of lmperf's."""
+        return self.evidence.subjects(STEM)
+
+    @cached_property
+    def of_subjects(self) -> Rows:
+        """The processes that sentences are about."""
+        rows = self.processes
+        return rows.where(implementation=self.subjects) if self.subjects else rows
+
+    @property
     def warm_up_columns(self) -> list[Quantity]:
         """Mean and spread of the timed steps after each number of warm-up steps."""
         columns = []
@@ -81,17 +92,19 @@ class Warmup(Section):
     @property
     def reserving(self) -> int:
         """The last step in which the allocator asked for memory; 0: it never did."""
-        return max(self.every.query("reserved_mib > 0").frame["step"], default=0)
+        rows = self.every.query("reserved_mib > 0").frame
+        rows = having(rows, implementation=self.subjects) if self.subjects else rows
+        return max(rows["step"], default=0)
 
     @property
     def ratio(self) -> Range:
         """The first step over the second."""
-        return self.processes.range("step_1 / step_2")
+        return self.of_subjects.range("step_1 / step_2")
 
     @property
     def cost(self) -> Range:
         """Milliseconds that the first step takes longer than later ones."""
-        return self.processes.range("cost")
+        return self.of_subjects.range("cost")
 
     @property
     def is_longer(self) -> bool:
@@ -101,7 +114,7 @@ class Warmup(Section):
     @property
     def growth(self) -> float:
         """How many times as many parameters the largest model has as the smallest."""
-        counts = [SHORT[of].parameters() for of in self.processes.sound["size"] if of in SHORT]
+        counts = [SHORT[of].parameters() for of in self.of_subjects.sound["size"] if of in SHORT]
         counts = some(counts, "no size is known")
         return max(counts) / min(counts)
 
@@ -112,7 +125,7 @@ class Warmup(Section):
 
     def share(self, part: str) -> Range:
         """The share of a part in the cost of the first step."""
-        return self.processes.range(f"{part}_cost / parts_cost")
+        return self.of_subjects.range(f"{part}_cost / parts_cost")
 
     @property
     def part(self) -> str:
