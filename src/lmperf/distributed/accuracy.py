@@ -44,35 +44,19 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from lmperf.attention.accuracy import UNIT_ROUNDOFF
 from lmperf.benchmark import STRICT
+from lmperf.transformer.weights import error_of, rms, sample
 
 WHOLE_BATCH = "whole_batch"
-_BLOCK, _MOST_BLOCKS = 256, 4096
 _FLOAT32 = UNIT_ROUNDOFF["float32"]
 # As for gradients in `lmperf.transformer.accuracy`.
 _GRADIENTS_ALLOWED = 12.0
 # The largest bound of a block, and of a whole weight by tolerance.
 _MOST_OF_BLOCK = 0.4
 _MOST = {STRICT: 0.15, "rounded_norms": _MOST_OF_BLOCK, WHOLE_BATCH: _MOST_OF_BLOCK}
-
-
-@torch.no_grad()
-def sample(tensor: Tensor) -> Tensor:
-    """Blocks of a tensor, [blocks, 256], a copy in float32; at most 4,097, the last one included.
-
-    The last block is filled up with zeros. Blocks of a large tensor have equal distances.
-    """
-    flat = tensor.detach().reshape(-1)
-    whole, left = divmod(len(flat), _BLOCK)
-    distance = max(1, -(-whole // _MOST_BLOCKS))
-    kept = flat[: whole * _BLOCK].view(whole, _BLOCK)[::distance]
-    last = flat[whole * _BLOCK :] if left else flat[-_BLOCK:]
-    last = torch.nn.functional.pad(last, (0, _BLOCK - len(last)))
-    return torch.cat((kept, last[None])).float()
 
 
 @dataclass(frozen=True)
@@ -127,20 +111,3 @@ class Expected:
         if dtype != "float32":
             unit = UNIT_ROUNDOFF[dtype]
         return _GRADIENTS_ALLOWED * unit * walk
-
-
-def rms(tensor: Tensor) -> float:
-    """The root mean square of a tensor's elements."""
-    return float(torch.linalg.vector_norm(tensor)) / math.sqrt(tensor.numel())
-
-
-def error_of(got: Tensor, expected: Tensor, change: Tensor) -> float:
-    """Largest error of a block of a sample, relative to the change of the weight.
-
-    max over blocks B of ||got_B - expected_B|| / max(||change_B||, sqrt(mean_B' ||change_B'||^2)).
-    """
-    wrong = torch.linalg.vector_norm(got.double() - expected.double(), dim=-1)
-    norms = torch.linalg.vector_norm(change.double(), dim=-1)
-    scale = torch.maximum(norms, norms.square().mean().sqrt())
-    ratio = torch.where(wrong == 0, 0.0, wrong / scale)
-    return float(ratio.nan_to_num(nan=math.inf, posinf=math.inf).max())

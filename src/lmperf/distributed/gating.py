@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from lmperf.benchmark import Rank, WrongResult
-from lmperf.distributed.accuracy import WHOLE_BATCH, Expected, error_of, rms, sample
+from lmperf.distributed.accuracy import WHOLE_BATCH, Expected
 from lmperf.distributed.problem import Build, DistributedProblem, release
 from lmperf.distributed.strategies import Training, one_rank
 from lmperf.gate import Gate
@@ -23,6 +23,7 @@ from lmperf.transformer.accuracy import explained_by_rounding
 from lmperf.transformer.guards import integers
 from lmperf.transformer.reference import eager, unused_in
 from lmperf.transformer.sizes import ModelSize
+from lmperf.transformer.weights import error_of, rms, sample
 
 # Steps of the gate: from the second on, a step uses weights that steps before it have changed.
 STEPS = 5

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from lmperf.attention.accuracy import UNIT_ROUNDOFF
 from lmperf.benchmark import Implementation, Unsupported
-from lmperf.distributed.accuracy import error_of, rms, sample
 from lmperf.transformer.custom import is_model, trained_by
 from lmperf.transformer.implementations import eager
 from lmperf.transformer.steps import StepMaker
+from lmperf.transformer.weights import error_of, rms, sample
 
 STEPS = 5
 # Of the timed steps: those of torch's AdamW.
@@ -46,7 +46,7 @@ class OwnOptimizer:
         the second moment after its bias correction, as in PyTorch, or before it (Kingma and Ba
         2015, end of section 2).
 
-        The error is relative to the change in all steps, as `distributed.accuracy.error_of` has it.
+        The error is relative to the change in all steps, as `weights.error_of` has it.
         Its bound is a sum. Each step rounds a weight of size p twice, by the decay and the update:
         2 u p / c for a change c in each step. An update has at most `_ROUNDINGS` roundings. Decay
         that follows the update decays the update, too: by lr * weight_decay.
