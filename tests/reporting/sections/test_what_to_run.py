@@ -48,6 +48,12 @@ def test_on_a_cpu_the_simplest_step_within_the_noise_is_advised(ms, exceptions):
     assert ("At tiny: float32, compiled" in said) is bool(exceptions)
 
 
+@pytest.mark.parametrize("marks", ["", "loaded"])
+def test_advice_from_loaded_steps_says_so(marks):
+    text = page(sdpa(100.0), rung("graph", 50.0, marks=marks)).text
+    assert ("Some of the times that decide this are stale" in text) is bool(marks)
+
+
 def test_recipe_is_that_of_most_sizes():
     rows = [sdpa(90.0), rung("graph", 100.0), sdpa(300.0, "2.0B"), rung("graph", 400.0, "2.0B")]
     made = run(sdpa(10.0, SMALL), rung("graph", 9.0, SMALL), *rows)

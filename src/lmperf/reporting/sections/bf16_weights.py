@@ -116,8 +116,8 @@ class Bf16Weights(Section):
 
     @property
     def growing(self) -> pd.DataFrame:
-        """The steps with bf16 weights whose larger batch makes more tokens a second."""
-        rows = self.run.larger[self.run.larger["way"] == self.way]
+        """The steps with bf16 weights that hold whose larger batch makes more tokens a second."""
+        rows = self.run.larger[(self.run.larger["way"] == self.way) & self.run.larger["holds"]]
         rows = some(rows, "no larger batch was measured with bf16 weights")
         before = matching(rows, self.steps.frame, ["size"])["tokens_s"]
         return sorted_for_reading(rows[rows["tokens_s"] > GROWS * before], ["size"])

@@ -137,6 +137,11 @@ class WhatToRun(Section):
             return GRAPH
         return min(near, key=lambda way: (-near.count(way), effort(way)))
 
+    @predicate
+    def is_in_doubt(self) -> bool:
+        """Whether a step that the recipe follows from is stale or was timed beside other load."""
+        return self.recipe and not all(of["holds"].all() for of in self._near.values())
+
     @property
     def is_graph(self) -> bool:
         return self.recipe == GRAPH
