@@ -54,6 +54,12 @@ def test_advice_from_loaded_steps_says_so(marks):
     assert ("Some of the times that decide this are stale" in text) is bool(marks)
 
 
+def test_loaded_steps_on_a_cpu_are_chosen_by_their_times():
+    ways = (("eager", 100.0), ("compiled", 50.0))
+    rows = [step("tiny", "float32", way, ms, marks="loaded") for way, ms in ways]
+    assert run(*rows, facts=planted.CPU).recipe.implementation == "compiled"
+
+
 def test_recipe_is_that_of_most_sizes():
     rows = [sdpa(90.0), rung("graph", 100.0), sdpa(300.0, "2.0B"), rung("graph", 400.0, "2.0B")]
     made = run(sdpa(10.0, SMALL), rung("graph", 9.0, SMALL), *rows)

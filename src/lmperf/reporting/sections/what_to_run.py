@@ -123,7 +123,9 @@ class WhatToRun(Section):
         if self.evidence.is_cuda:
             return near
         beside = rows["way"].map(lambda way: compared(self.evidence, best["way"], way)["verdict"])
-        return near | (beside.map(lambda of: of.get(best.name)) != FASTER)
+        verdicts = beside.map(lambda of: of.get(best.name))
+        # Stale and loaded rows are not compared: their times alone decide.
+        return near | (rows["holds"] & best["holds"] & (verdicts != FASTER))
 
     @cached_property
     def recipe(self) -> Way:
