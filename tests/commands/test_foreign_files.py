@@ -201,7 +201,7 @@ def test_evidence_in_a_folder_that_names_no_machine_is_named(rendered, lmperf):
 
 def test_init_names_another_folder_where_one_is_in_use(repository, lmperf):
     shutil.rmtree(repository / "config")
-    code, _, said = lmperf("init")
+    code, _, said = lmperf("init", "--install", "git+https://example.org/lmperf")
     assert code == 0 and "site is in use, and stays as it is" in said
     config = load_config(repository / "config/config.yaml")
     assert (config.report, config.site) == ("lmperf-report", "lmperf-site")

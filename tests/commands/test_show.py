@@ -41,5 +41,5 @@ def test_show_prints_a_page_or_one_table(measured, folder, lmperf):
 
 def test_missing_evidence_or_page_is_named(measured, lmperf):
     said = lmperf("show", "flash")[2]
-    assert "unknown page flash; choose one of: report, flash_attention, method" in said
+    assert "unknown page flash; choose one of: report, flash_attention, course, method" in said
     assert "here has no evidence of lrpe; run: lmperf measure lrpe" in lmperf("show", "lrpe")[2]

@@ -92,7 +92,8 @@ def check(templates: Environment, own: Path) -> None:
             right = re.sub(r"[^\w.-]+", "_", name).strip("_") + SUFFIX
             words = "links need a name of letters, digits, - and _; rename it to"
             raise UserError(f"{own / name}{SUFFIX}: {words} {right}")
-    ours = (str(path.relative_to(TEMPLATES)) for path in TEMPLATES.rglob("*.j2"))
+    known = (path.relative_to(TEMPLATES) for path in TEMPLATES.rglob("*.j2"))
+    ours = (str(path) for path in known if path.parts[0] != "scaffold")  # what `init` writes
     waiting = deque(dict.fromkeys([*(name + SUFFIX for name in pages), *ours]))
     seen = set()
     while waiting:
