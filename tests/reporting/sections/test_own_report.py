@@ -241,3 +241,10 @@ def test_phase_that_a_step_does_not_have_is_no_fault():
 
 def test_faults_of_others_are_none():
     assert not faults(rung("float32", None), step("0.97B", "float32", MODEL, 30.0))
+
+
+def test_author_may_add_words_to_the_first_page(tmp_path):
+    words = '{% extends "lmperf/report.md.j2" %}\n{% block notes %}By me.{% endblock %}\n'
+    (tmp_path / "report.md.j2").write_text(words)
+    page = planted.page("report", planted_own.evidence(*planted_own.steps()), own=tmp_path)
+    assert page.text.endswith("By me.\n")
