@@ -7,9 +7,11 @@ import pytest
 from lmperf.benchmarks import load, stems
 from lmperf.config import load_config
 from lmperf.evidence.keys import row_key
+from lmperf.evidence.machine import Machine, write_facts
 from lmperf.evidence.project import Project
 from lmperf.evidence.review import _Machine
 
+GPU = {"kind": "cuda", "device": "NVIDIA H200"}
 CONFIG = Path(__file__).parents[1] / "config/config.yaml"
 HEADS = [(stem, preset) for stem in stems() for preset in load(stem).head]
 
@@ -71,6 +73,18 @@ def quick_project(folder, **changed):
     project = Project(load_config(CONFIG, given), folder)
     project.preset = "cpu"
     return project
+
+
+def test_quick_run_keeps_the_rows_of_a_full_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        "lmperf.evidence.project.detect", lambda _, name: Machine(name, "cuda", GPU)
+    )
+    for recorded, preset in (("gpu", "gpu"), ("full", "full")):
+        facts = {"machine": "here", "preset": recorded, "environments": {}}
+        write_facts(tmp_path / "report/here", facts)
+        given = {"preset": "quick", "machine": "here"}
+        project = Project(load_config(CONFIG, given), tmp_path)
+        assert project.preset == project.known_facts()["preset"] == preset
 
 
 def test_quick_run_measures_a_strategy_that_was_brought():

@@ -29,7 +29,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from lmperf.benchmark import CPU_DEVICES, Benchmark, Case, ranks_of
+from lmperf.benchmark import CPU_DEVICES, FULL, Benchmark, Case, ranks_of
 from lmperf.errors import UserError
 from lmperf.evidence.store import as_written, conflict_in, write_atomically
 from lmperf.evidence.syntax import digest
@@ -396,9 +396,17 @@ def elsewhere(name: str, recorded: Mapping[str, Any]) -> Machine:
     return Machine(name, "cuda", facts, is_here=False)
 
 
-def preset_of(preset: str, kind: str) -> str:
-    """Return the preset whose grid is configured: for "auto" and "quick", that of the device."""
-    return preset if preset not in ("auto", "quick") else ("gpu" if kind == "cuda" else "cpu")
+def preset_of(preset: str, kind: str, recorded: str = "") -> str:
+    """Return the preset whose grid is configured: for "auto" and "quick", that of the device.
+
+    recorded: the preset with which the machine measured before. A quick run measures fewer cells
+        and keeps the rows of all, so it has the grid of `full` where there are rows of it.
+    """
+    if preset not in ("auto", "quick"):
+        return preset
+    if kind != "cuda":
+        return "cpu"
+    return FULL if (preset, recorded) == ("quick", FULL) else "gpu"
 
 
 Facts = dict[str, Any]

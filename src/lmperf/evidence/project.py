@@ -46,7 +46,8 @@ class Project:
         names.call(config.names)
         self.root = root
         self.machine = self._machine()
-        self.preset = preset_of(config.preset, self.machine.kind)
+        recorded, _ = read_facts(self.directory, self.machine.slug)
+        self.preset = preset_of(config.preset, self.machine.kind, recorded["preset"])
         self._require_own_name()
 
     def _machine(self) -> Machine:
