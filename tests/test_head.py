@@ -39,10 +39,9 @@ def test_every_part_of_the_head_has_a_cell(stem, preset):
 
 
 def test_peers_leave_the_head_of_models_alone():
-    for stem in ("end_to_end", "memory"):
-        found = load(stem, load_config(CONFIG).external(stem, peers={"gpt2_hf": "1.0"}))
-        joined = [case for case in found.cases("gpu") if case.implementation == "gpt2_hf"]
-        assert joined and not {*joined} & {*found.head_cases("gpu")}
+    models = load("end_to_end", load_config(CONFIG).external("end_to_end", peers={"liger": "1.0"}))
+    joined = [case for case in models.cases("gpu") if case.implementation == "liger"]
+    assert joined and not {*joined} & {*models.head_cases("gpu")}
 
 
 def test_grid_of_the_configuration_replaces_values_of_the_head():

@@ -16,27 +16,6 @@ def flash_attn_func(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False,
     q, k, v = (one.transpose(1, 2) for one in (q, k, v))
     return F.scaled_dot_product_attention(q, k, v, is_causal=causal).transpose(1, 2)
 """,
-    "transformers": """
-from types import SimpleNamespace
-import torch
-from torch import nn
-
-class GPT2Config(SimpleNamespace):
-    pass
-
-class GPT2LMHeadModel(nn.Module):
-    def __init__(self, config):
-        super().__init__()
-        assert config.attn_implementation == "sdpa" and not config.tie_word_embeddings
-        self.embedding = nn.Embedding(config.vocab_size, config.n_embd)
-        self.positions = nn.Embedding(config.n_positions, config.n_embd)
-        self.wide = nn.Linear(config.n_embd, config.n_inner)
-        self.head = nn.Linear(config.n_inner, config.vocab_size, bias=False)
-
-    def forward(self, input_ids):
-        x = self.embedding(input_ids) + self.positions.weight[: input_ids.shape[1]]
-        return SimpleNamespace(logits=self.head(nn.functional.gelu(self.wide(x))))
-""",
 }
 
 

@@ -26,18 +26,17 @@ def names(benchmark, preset):
 
 
 def test_installed_peers_have_cases_they_support(packages):
-    for package in ("flash-attn", "transformers", "liger-kernel"):
+    for package in ("flash-attn", "liger-kernel"):
         packages.install(package, "1.0")
     config = configured()
     found = {stem: config.external(stem) for stem in stems() if config.external(stem)}
     assert {stem: set(peers) for stem, peers in found.items()} == {
         "flash_attention": {"flash_attn"},
-        "end_to_end": {"gpt2_hf", "liger"},
-        "memory": {"gpt2_hf"},
+        "end_to_end": {"liger"},
     }
     attention, models = (load(stem, found[stem]) for stem in ("flash_attention", "end_to_end"))
     assert "flash_attn" not in names(attention, "cpu")
-    assert names(models, "cpu") & set(PEERS) == {"gpt2_hf"}
+    assert not names(models, "cpu") & set(PEERS)
     cells = [c.axes for c in attention.cases("gpu") if c.implementation == "flash_attn"]
     assert {axes["dtype"] for axes in cells} == {"bfloat16"} and len(cells) > 20
     sizes = {"gpu": {"0.13B"}, "full": {"0.13B", "0.42B"}}
@@ -68,37 +67,35 @@ def test_names_and_modules_of_peers_are_valid(packages):
     for stem in stems():
         check_names(load(stem, configured().external(stem)))
     models = load("end_to_end", configured().external("end_to_end"))
-    assert {"gpt2_hf", "liger", "fp8_tensorwise", "fp8_rowwise"} == {*models.external}
+    assert {"liger", "fp8_tensorwise", "fp8_rowwise"} == {*models.external}
     assert all(models.callable_of(name) is not None for name in models.external)
 
 
 def test_configuration_leaves_peers_out_or_replaces_them(packages):
-    packages.install("transformers", "5.0")
     packages.install("liger-kernel", "0.8.5")
     assert set(configured(peers=["liger"]).external("end_to_end")) == {"liger"}
+    assert configured(peers=["fp8_rowwise"]).external("end_to_end") == {}
     assert configured(peers=False).external("end_to_end") == {}
-    mine = configured(implementations={"end_to_end": {"gpt2_hf": "a.b:C"}}).external("end_to_end")
-    assert set(mine) == {"gpt2_hf", "liger"} and mine["gpt2_hf"] == Implementation(
-        "gpt2_hf", "a.b:C", origin="custom"
-    )
+    mine = configured(implementations={"end_to_end": {"liger": "a.b:C"}}).external("end_to_end")
+    assert mine == {"liger": Implementation("liger", "a.b:C", origin="custom")}
 
 
 def test_peer_rows_stay_fresh_on_a_machine_without_the_peer(packages, tmp_path):
-    stem, there = "memory", {"gpt2_hf": "5.0"}
+    stem, there = "end_to_end", {"liger": "0.8"}
     config = configured()
     benchmark = load(stem, config.external(stem, there))
-    case = next(c for c in benchmark.cases("gpu") if c.implementation == "gpt2_hf")
+    case = next(c for c in benchmark.cases("gpu") if c.implementation == "liger")
     said = {"status": "oom", "environment": "e" * 16, "measured_at": "2026-01-02T03:04:05+00:00"}
-    case_row = {**case.axes, "implementation": "gpt2_hf", **said}
+    case_row = {**case.axes, "implementation": "liger", **said}
     rows = [{**case_row, "phase": phase} for phase in benchmark.phases]
     directory = tmp_path / "report" / "elsewhere"
     rows = [{**row, "key": row_key(benchmark, row, "e" * 16)} for row in rows]
     evidence_of(benchmark, directory).publish(rows)
-    other = {"f" * 16: {"kind": "cuda", "device": "another", "peers": {"gpt2_hf": "4.0"}}}
-    for version, stale in ({"gpt2_hf": "5.0"}, []), ({"gpt2_hf": "6.0"}, ["memory"]):
+    other = {"f" * 16: {"kind": "cuda", "device": "another", "peers": {"liger": "0.7"}}}
+    for version, stale in ({"liger": "0.8"}, []), ({"liger": "0.9"}, [stem]):
         environments = {"e" * 16: {"kind": "cuda", "device": "another", "peers": version}, **other}
         facts = {"machine": "elsewhere", "preset": "gpu", "environments": environments}
         write_facts(directory, facts)
         found = review(Project(config, tmp_path), "elsewhere")
-        assert {row["implementation"] for row in found.rows[stem]} == {"gpt2_hf"}
+        assert {row["implementation"] for row in found.rows[stem]} == {"liger"}
         assert [cause.stem for cause in found.of_kinds(["stale"])] == stale

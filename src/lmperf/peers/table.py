@@ -62,11 +62,6 @@ _PEERS = (
         ),
     ),
     Peer(
-        "transformers",
-        ("end_to_end", "memory"),
-        Implementation("gpt2_hf", "lmperf.peers.gpt2_hf:GPT2", origin="peer", only=_MODELS),
-    ),
-    Peer(
         "liger-kernel",
         ("end_to_end",),
         Implementation(
