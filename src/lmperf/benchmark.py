@@ -22,11 +22,11 @@ import importlib
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 from lmperf.gate import Gate
-from lmperf.signatures import bound, fault_of
 
 Value = int | str | bool
 # A part of a grid: axis, or `implementation` -> values.
@@ -250,6 +250,15 @@ class Implementation:
         return here and all(axes[axis] in values for axis, values in self.only.items())
 
 
+class Loader(Protocol):
+    """Loads implementations of one kind that are not the project's own."""
+
+    name: str
+
+    def load(self, implementation: Implementation) -> Callable:
+        """Import the function or class of an implementation and bind its options."""
+
+
 @dataclass(frozen=True)
 class Trial:
     """How `lmperf try` times a custom implementation on one kind of device.
@@ -299,7 +308,7 @@ class Benchmark:
         repeated: preset -> the parts of its grid whose rows a full run measures a second time, in
             the form of `head`: what the first page recommends, and its peers.
         implementations: the project's own implementations.
-        takes: the kind of custom implementation that is accepted, a key of `signatures.TAKES`;
+        takes: what loads a peer or custom implementation, such as `lmperf.own.kinds.ATTENTION`;
             None: no custom implementation is accepted.
         together: axes whose values are timed interleaved, like the implementations of one cell.
         phases: what is timed or observed of each case.
@@ -320,7 +329,7 @@ class Benchmark:
     head: Mapping[str, Sequence[Part]] = MappingProxyType({})
     repeated: Mapping[str, Sequence[Part]] = MappingProxyType({})
     implementations: tuple[Implementation, ...] = ()
-    takes: str | None = None
+    takes: Loader | None = None
     together: tuple[str, ...] = ()
     phases: tuple[str, ...] = ("forward",)
     index: tuple[str, ...] = ()
@@ -462,11 +471,10 @@ class Benchmark:
             Unsupported: a peer or custom implementation is not what the benchmark takes.
         """
         implementation = self.implementation(name)
+        if implementation.origin != "project":
+            return self.takes.load(implementation)
         called, options = resolve(implementation.entry), implementation.options
-        is_ours = implementation.origin == "project"
-        if fault := "" if is_ours else fault_of(called, self.takes, options=options):
-            raise Unsupported(f"{implementation.entry}: {fault}")
-        return bound(called, options)
+        return partial(called, **options) if options else called
 
     @classmethod
     def known_tolerances(cls) -> tuple[str, ...]:

@@ -35,6 +35,7 @@ from pydantic import (
 from lmperf.benchmark import STRICT, Axis, Implementation, Value
 from lmperf.benchmarks import in_order, load, stems
 from lmperf.errors import UserError, meant, shown
+from lmperf.own.kinds import MODEL, STRATEGY
 from lmperf.peers.table import PEERS, installed, peers_of
 
 NAME = r"^[a-z][a-z0-9_]*$"
@@ -298,10 +299,10 @@ class Config(_Strict):
                     words = f"is {shown(one.tolerance)}; it must be {' or '.join(known)}"
                     raise _Fault(words, stem, name, "tolerance")
                 takes = load(stem).takes
-                if one.compiled and takes != "model":
+                if one.compiled and takes != MODEL:
                     words = f"is true; {stem} takes no model, and only a model is compiled"
                     raise _Fault(words, stem, name, "compiled")
-                if one.model and takes not in ("model", "strategy"):
+                if one.model and takes not in (MODEL, STRATEGY):
                     words = f"is {shown(one.model)}; only a strategy or an optimizer trains one"
                     raise _Fault(words, stem, name, "model")
             made = Counter(variant for name, one in of.items() for variant in one.variants(name))
@@ -451,7 +452,7 @@ class Config(_Strict):
         known = self._models()
         if one.model:
             return ((one.model, *known[one.model]),)
-        if load(stem).takes != "strategy" or not known:
+        if load(stem).takes != STRATEGY or not known:
             return ()
         return (*((name, *model) for name, model in known.items()), ("", "", {}))
 

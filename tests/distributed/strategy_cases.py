@@ -22,6 +22,7 @@ from lmperf.distributed.gating import Reference, Timed
 from lmperf.distributed.problem import DistributedProblem, release
 from lmperf.distributed.sharded_optimizer import ShardedOptimizer
 from lmperf.measuring.memory import state_of
+from lmperf.own.strategy import trained
 from lmperf.selftest.planted.strategies import leaves_out_a_gradient
 from lmperf.transformer.sizes import SIZES, ModelSize
 from lmperf.transformer.training import draw
@@ -198,7 +199,7 @@ def planted(rank: Rank, dtype: str = AUTOCAST) -> dict[str, dict]:
     problem = problem_of(rank, dtype)
     reference, found = Reference(problem), {}
     for name, made in {**PLANTED, **RIGHT}.items():
-        build = partial(strategies.custom, made)
+        build = partial(trained, made)
         gate = reference.gate(build, "eager", "strict")
         timed = Timed(problem, build)
         checked = timed.check(timed.run()).passed
@@ -292,7 +293,7 @@ def on_own_model(rank: Rank) -> dict[str, Any]:
     problem = DistributedProblem("toy", 16, 2 * rank.ranks, "float32", rank, 1, OwnLM)
     reference, found = Reference(problem), {}
     for made in (ByClass, StaleByClass, DataParallel, WrongNumber, ShardedOptimizer):
-        build = partial(strategies.custom, made)
+        build = partial(trained, made)
         gate = reference.gate(build, "eager", "strict")
         timed = Timed(problem, build)
         found[made.__name__] = gate.columns | {"checked": timed.check(timed.run()).passed}
@@ -316,7 +317,7 @@ def refused(rank: Rank) -> dict[str, str]:
     found = {}
     for name, one in made.items():
         with pytest.raises(Unsupported) as error:
-            strategies.custom(one, problem_of(rank).setup())
+            trained(one, problem_of(rank).setup())
         found[name] = str(error.value)
     return found
 

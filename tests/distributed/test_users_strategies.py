@@ -7,7 +7,8 @@ import torch.distributed as dist
 from examples.student_model import LanguageModel
 from lmperf.benchmark import Implementation, Rank
 from lmperf.benchmarks import load
-from lmperf.transformer.custom import build, forward_flops
+from lmperf.own.model import build
+from lmperf.transformer.flops import forward_flops
 from lmperf.transformer.sizes import SIZES, ModelSize
 
 OURS = "lmperf.distributed"

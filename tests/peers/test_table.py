@@ -8,12 +8,12 @@ import pytest
 from lmperf.benchmark import Implementation
 from lmperf.benchmarks import load, stems
 from lmperf.config import Config
-from lmperf.custom import check_names
 from lmperf.evidence.keys import row_key
 from lmperf.evidence.machine import write_facts
 from lmperf.evidence.plan import evidence_of
 from lmperf.evidence.project import Project
 from lmperf.evidence.review import review
+from lmperf.own.check import check_names
 from lmperf.peers.table import PEERS
 
 

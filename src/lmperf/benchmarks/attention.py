@@ -10,6 +10,7 @@ from functools import partial
 from lmperf.axes import dtype_axis
 from lmperf.benchmark import Axis, Case, Implementation, Timed, Workload, grid, numbers
 from lmperf.dtypes import PLAIN_DTYPES
+from lmperf.own.kinds import ATTENTION
 
 _LENGTHS, _WIDTHS = [256, 1024, 4096, 8192, 16384], [16, 32, 64, 128]
 _ON_CPU, _ON_GPU = ["float32", "bfloat16"], ["float32", "tf32", "bfloat16"]
@@ -28,7 +29,7 @@ class Attention(Timed):
         Axis("causal", bool),
     )
     together = ("dtype",)
-    takes = "attention"
+    takes = ATTENTION
     phases = ("forward", "backward")
     # Both implementations store their scores in the dtype of the inputs.
     implementations = (
@@ -61,9 +62,9 @@ class Attention(Timed):
     }
 
     def prepare(self, case: Case, device: str, seed: int, shared: dict) -> Workload:
-        from lmperf.attention.custom import Fitted
         from lmperf.attention.problem import AttentionProblem
         from lmperf.compiler import require_compiler
+        from lmperf.own.attention import Fitted
 
         axes, implementation = case.axes, self.require(case, device)
         if implementation.compiles:

@@ -25,7 +25,8 @@ from lmperf.benchmark import (
 )
 from lmperf.distributed.memory import state_bytes
 from lmperf.dtypes import MODEL_STORED_DTYPES
-from lmperf.signatures import kind_of
+from lmperf.own.kinds import STRATEGY
+from lmperf.own.signatures import kind_of
 from lmperf.transformer.sizes import ModelSize
 
 _ENTRY = "lmperf.distributed.strategies"
@@ -127,7 +128,7 @@ class Distributed(RankedTimed):
         Axis("ranks", int, most=256),
         dtype_axis(MODEL_STORED_DTYPES),
     )
-    takes = "strategy"
+    takes = STRATEGY
     phases = ("train_step",)
     clock = "step"
     limit_s = 600.0
@@ -194,17 +195,17 @@ class Distributed(RankedTimed):
         from lmperf.compiler import require_compiler
         from lmperf.distributed.gating import Reference, Timed
         from lmperf.distributed.problem import DistributedProblem
+        from lmperf.own.model import trained_by
         from lmperf.precision import precision
-        from lmperf.transformer.custom import forward_flops, trained_by
-        from lmperf.transformer.flops import FLOPS_PER_FORWARD, flops
+        from lmperf.transformer.flops import FLOPS_PER_FORWARD, flops, forward_flops
 
         implementation = self.require(case, rank.device)
         if implementation.compiles:
             require_compiler(rank.device)
         size, context, batch, _, dtype = (case.axes[axis.name] for axis in self.axes)
-        name, model_class = trained_by(implementation)
+        name, build_model = trained_by(implementation)
         if not shared:
-            problem = DistributedProblem(size, context, batch, dtype, rank, seed, model_class)
+            problem = DistributedProblem(size, context, batch, dtype, rank, seed, build_model)
             shared["problem"], shared["reference"] = problem, Reference(problem)
         problem = shared["problem"]
         build, blocks = self.build_of(case.implementation)
@@ -214,7 +215,7 @@ class Distributed(RankedTimed):
             timed = Timed(problem, build)
         parameters = problem.size.parameters()
         work = flops(problem.size, context, batch, "train_step")
-        if model_class:
+        if build_model:
             model = problem.setup().model
             parameters = sum(parameter.numel() for parameter in model.parameters())
             work = forward_flops(model, problem.tokens) * FLOPS_PER_FORWARD["train_step"]
@@ -243,9 +244,9 @@ class Distributed(RankedTimed):
         Returns (function of a `lmperf.distributed.strategies.Setup`, `eager` or a key of its
         `BLOCKS`).
         """
-        from lmperf.distributed.strategies import custom
+        from lmperf.own.strategy import trained
 
         implementation, made = self.implementation(name), self.callable_of(name)
         if implementation.origin == "project":
             return made, implementation.options.get("blocks", "eager")
-        return partial(custom, made), "eager"
+        return partial(trained, made), "eager"

@@ -70,15 +70,15 @@ class DistributedOverlap(RankedObserved):
         from lmperf.distributed.problem import DistributedProblem
         from lmperf.instruments.overlap import observed
         from lmperf.instruments.profiling import trace_path
+        from lmperf.own.model import trained_by
         from lmperf.precision import precision
-        from lmperf.transformer.custom import trained_by
 
         implementation = self.require(case, rank.device)
         if implementation.compiles:
             require_compiler(rank.device)
         size, context, batch, _, dtype = (case.axes[axis.name] for axis in self.axes)
-        name, model_class = trained_by(implementation)
-        problem = DistributedProblem(size, context, batch, dtype, rank, seed, model_class)
+        name, build_model = trained_by(implementation)
+        problem = DistributedProblem(size, context, batch, dtype, rank, seed, build_model)
         build, _ = Distributed.build_of(self, case.implementation)
         with precision(dtype):
             training = build(problem.setup())

@@ -22,7 +22,8 @@ from lmperf.benchmark import (
 )
 from lmperf.dtypes import STEP_DTYPES, dtype_of
 from lmperf.gate import Gate
-from lmperf.signatures import is_step
+from lmperf.own.kinds import MODEL
+from lmperf.own.signatures import is_step
 from lmperf.transformer.rungs import RUNGS, STEPS_ALONE
 from lmperf.transformer.sizes import SIZES, SWEPT
 
@@ -179,7 +180,7 @@ class EndToEnd(Timed):
     )
     axes = model_axes(STEP_DTYPES)
     together = ("dtype",)
-    takes = "model"
+    takes = MODEL
     phases = ("forward", "backward", "forward_backward", "train_step")
     clock = "step"
     limit_s = 600.0
@@ -264,10 +265,10 @@ class EndToEnd(Timed):
 
     def prepare(self, case: Case, device: str, seed: int, shared: dict) -> Workload:
         from lmperf.compiler import require_compiler
+        from lmperf.own.model import compiled_words, runnable
+        from lmperf.own.optimizer import plugged
         from lmperf.precision import precision
-        from lmperf.transformer.custom import compiled_words, runnable
         from lmperf.transformer.model import twin_of
-        from lmperf.transformer.own_optimizer import plugged
         from lmperf.transformer.problem import ModelProblem
         from lmperf.transformer.steps import StepMaker, step_maker
 
@@ -275,12 +276,12 @@ class EndToEnd(Timed):
         size, context, batch, dtype = (case.axes[axis.name] for axis in self.axes)
         if implementation.compiles:
             require_compiler(device)
-        given, model_class = plugged(implementation, self.callable_of(implementation.name))
+        given, build = plugged(implementation, self.callable_of(implementation.name))
         prepare = step_maker(given).prepare(dtype)
         if prepare not in shared:  # each custom model has its own worker
             for other in shared.values():  # two models and their references do not fit into memory
                 other.forget_reference()
-            shared[prepare] = ModelProblem(size, context, batch, device, seed, model_class, prepare)
+            shared[prepare] = ModelProblem(size, context, batch, device, seed, build, prepare)
         problem: ModelProblem = shared[prepare]
         columns = {"parameters": problem.parameters, "tokens": batch * context}
         if isinstance(given, StepMaker):

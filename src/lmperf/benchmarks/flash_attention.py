@@ -25,6 +25,7 @@ from lmperf.benchmark import (
 )
 from lmperf.dtypes import PLAIN_DTYPES
 from lmperf.gate import Gate
+from lmperf.own.kinds import ATTENTION
 
 _SHAPE = ("batch", "heads", "seq_len", "d_head")
 _SDPA = "lmperf.attention.library:sdpa"
@@ -99,7 +100,7 @@ class FlashAttention(Timed):
         Axis("cuda_graph", bool),
     )
     together = ("dtype",)
-    takes = "attention"
+    takes = ATTENTION
     phases = ("forward", "backward", "forward_backward")
     check = "flash_attention_check"
     implementations = (
@@ -194,8 +195,8 @@ class FlashAttention(Timed):
         return axes["dtype"] == "tf32" and implementation == "sdpa_efficient"
 
     def prepare(self, case: Case, device: str, seed: int, shared: dict) -> Workload:
-        from lmperf.attention.custom import Fitted
         from lmperf.attention.problem import AttentionProblem
+        from lmperf.own.attention import Fitted
 
         axes, implementation = case.axes, self.require(case, device)
         if axes["dtype"] not in implementation.only.get("dtype", PLAIN_DTYPES):

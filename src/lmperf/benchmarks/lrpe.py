@@ -12,6 +12,7 @@ from functools import partial
 from lmperf.axes import dtype_axis
 from lmperf.benchmark import Axis, Case, Implementation, Timed, Trial, Workload, grid, numbers
 from lmperf.dtypes import STORED_DTYPES
+from lmperf.own.kinds import LRPE
 
 _MIB = 2**20
 _FEW_SHAPES = ["256", "32768", "16x16", "128x128", "8x8x8", "32x32x32"]
@@ -47,7 +48,7 @@ class Lrpe(Timed):
         Axis("extra_tokens", int, least=0),
         dtype_axis(STORED_DTYPES),
     )
-    takes = "lrpe"
+    takes = LRPE
     phases = ("forward", "backward")
     check = "lrpe_check"
     implementations = (

@@ -12,6 +12,7 @@ from typing import Any
 from lmperf.benchmark import Case, Implementation, Observed, grid, numbers
 from lmperf.benchmarks.lrpe import Lrpe
 from lmperf.dtypes import STORED_DTYPES
+from lmperf.own.kinds import LRPE
 
 _FEW_SHAPES = ["4097", "31x129", "31x9x17", "5x3x7x2x11"]
 _cells = partial(grid, batch=3, heads=2, implementation=["triton", "triton_cached"])
@@ -24,7 +25,7 @@ class LrpeCheck(Observed):
         "error_out", "error_norm", "error_dx", "error_inverse", "error_difference", "error_angle"
     )
     axes = Lrpe.axes
-    takes = "lrpe"
+    takes = LRPE
     phases = ("forward_backward",)
     is_check = True
     implementations = (

@@ -8,6 +8,8 @@ from typing import Any
 from lmperf.axes import model_axes
 from lmperf.benchmark import Case, Implementation, Observed, Unsupported, grid, numbers, texts
 from lmperf.dtypes import MODEL_STORED_DTYPES
+from lmperf.own.kinds import MODEL
+from lmperf.own.signatures import is_model
 from lmperf.transformer.sizes import SWEPT
 
 _MIB = 2**20
@@ -25,7 +27,7 @@ class Memory(Observed):
         *texts("instrument"),
     )
     axes = model_axes(MODEL_STORED_DTYPES)
-    takes = "model"
+    takes = MODEL
     phases = ("forward", "train_step")
     implementations = (Implementation("eager"),)
     limit_s = 180.0
@@ -45,7 +47,7 @@ class Memory(Observed):
     def observe(self, case: Case, phase: str, device: str, seed: int) -> list[dict[str, Any]]:
         from lmperf.compiler import require_compiler
         from lmperf.measuring.memory import CACHING_ALLOCATOR, LIVE_TENSORS, peak_memory
-        from lmperf.transformer.custom import runnable
+        from lmperf.own.model import builder, runnable
         from lmperf.transformer.memory import predicted_memory
         from lmperf.transformer.problem import ModelProblem
         from lmperf.transformer.sizes import SIZES
@@ -53,7 +55,7 @@ class Memory(Observed):
         axes = case.axes
         size, context, batch, dtype = (axes[axis.name] for axis in self.axes)
         given = self._model_of(case.implementation)
-        problem = ModelProblem(size, context, batch, device, seed, given)
+        problem = ModelProblem(size, context, batch, device, seed, builder(given))
         run = {"forward": problem.inference, "train_step": problem.train_step}[phase]
         if self.implementation(case.implementation).to_compile:
             require_compiler(device)
@@ -70,8 +72,6 @@ class Memory(Observed):
 
     def _model_of(self, implementation: str) -> type | None:
         """The model class of a peer or custom implementation; None for the project's model."""
-        from lmperf.transformer.custom import is_model
-
         if self.implementation(implementation).origin == "project":
             return None
         given = self.callable_of(implementation)

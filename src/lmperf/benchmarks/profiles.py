@@ -18,6 +18,7 @@ from lmperf.axes import model_axes
 from lmperf.benchmark import Case, Observed, Phase, Value, grid, numbers, texts
 from lmperf.benchmarks.end_to_end import EndToEnd
 from lmperf.dtypes import MODEL_STORED_DTYPES, STEP_DTYPES, dtype_of
+from lmperf.own.kinds import MODEL
 from lmperf.transformer.rungs import RUNGS, STEPS_ALONE
 
 _BF16 = "autocast_bfloat16"
@@ -40,7 +41,7 @@ class Profiles(Observed):
         *numbers("wall_ms", "flops_share"),
     )
     axes = model_axes(STEP_DTYPES)
-    takes = "model"
+    takes = MODEL
     phases = ("forward", "backward", "forward_backward", "train_step")
     index = ("table", "name")
     implementations = tuple(one for one in EndToEnd.implementations if one.name in _PROFILED)
@@ -103,17 +104,17 @@ class Profiles(Observed):
 
     def _phases_of(self, case: Case, device: str, seed: int) -> dict[str, Phase]:
         from lmperf.instruments.profiling import ranged_attention
-        from lmperf.transformer.custom import runnable
+        from lmperf.own.model import runnable
+        from lmperf.own.optimizer import plugged
         from lmperf.transformer.implementations import with_attention
         from lmperf.transformer.model import twin_of
-        from lmperf.transformer.own_optimizer import plugged
         from lmperf.transformer.problem import ModelProblem
         from lmperf.transformer.steps import StepMaker, step_maker
 
         *cell, dtype = (case.axes[axis.name] for axis in self.axes)
         one = self.implementation(case.implementation)
-        given, model_class = plugged(one, self.callable_of(one.name))
-        problem = ModelProblem(*cell, device, seed, model_class, step_maker(given).prepare(dtype))
+        given, build = plugged(one, self.callable_of(one.name))
+        problem = ModelProblem(*cell, device, seed, build, step_maker(given).prepare(dtype))
         if isinstance(given, StepMaker):
             step = given.step(
                 twin_of(problem.model), problem.optimizer, problem.tokens, problem.targets, dtype

@@ -11,6 +11,7 @@ from typing import Any
 from lmperf.axes import model_axes
 from lmperf.benchmark import Case, Implementation, Observed, grid, numbers
 from lmperf.dtypes import MODEL_STORED_DTYPES
+from lmperf.own.kinds import MODEL
 
 STEPS = 15
 _cells = partial(grid, batch=4, implementation="eager")
@@ -25,7 +26,7 @@ class Warmup(Observed):
         *numbers("reserved_mib", signed=True),
     )
     axes = model_axes(MODEL_STORED_DTYPES)
-    takes = "model"
+    takes = MODEL
     phases = ("train_step",)
     implementations = (Implementation("eager"),)
     index = ("step",)

@@ -12,11 +12,11 @@ import click
 
 from lmperf.benchmarks import load, stems
 from lmperf.commands.options import of_project
-from lmperf.custom import problem_of
 from lmperf.errors import UserError
 from lmperf.evidence.machine import torch_version, version_of
 from lmperf.evidence.project import Project
 from lmperf.measuring import processors
+from lmperf.own.check import problem_of
 
 HERE, ABSENT, WRONG = "ok", "absent", "wrong"
 # The state of a requirement, and what was found or how to install it.
@@ -98,5 +98,5 @@ def _planned(project: Project, stem: str) -> Iterator[Found]:
     yield HERE, f"{stem}: {len(plan.cases)} case{'s' * (len(plan.cases) != 1)}"
     for name, one in plan.benchmark.external.items():
         of = plan.benchmark
-        problem = problem_of(one.entry, of.takes, limit_s=of.limit_s, options=one.options)
+        problem = problem_of(one.entry, of.takes.name, limit_s=of.limit_s, options=one.options)
         yield WRONG if problem else HERE, f"{stem}, {name}: {problem or one.entry}"

@@ -15,17 +15,12 @@ from lmperf.benchmarks import load, stems
 from lmperf.commands.installing import requirement, torch_words
 from lmperf.commands.options import CONFIG, say, scaffold
 from lmperf.config import config_of
-from lmperf.course import Found, found_in
-from lmperf.custom import check_names
 from lmperf.errors import UserError
-from lmperf.evidence.machine import is_in_git
+from lmperf.evidence.machine import git_text, is_in_git
+from lmperf.own.check import check_names
+from lmperf.own.course import Found, found_in
+from lmperf.own.kinds import KINDS
 
-# Kind of custom implementation -> what `Benchmark.takes` says of the benchmarks that measure it.
-KINDS = {
-    **{"attention": "attention", "lrpe": "lrpe", "model": "model", "train_step": "model"},
-    **dict.fromkeys(("ddp", "fsdp", "sharded_optimizer"), "strategy"),
-    "optimizer": "model",
-}
 # Kind -> its name in the configuration; others are called `mine`.
 _NAMES = {
     "train_step": "my_step",
@@ -108,7 +103,7 @@ def init(templates: bool, adapters: str | None, install: str | None, **given: st
         say(words)
     is_top, folders, lmperf = Path(".git").exists(), _folders(), requirement(install)
     entries = _entries({kind: of for kind, of in given.items() if of})
-    for one in found_in(adapters, KINDS) if adapters else ():
+    for one in found_in(adapters, _python_files()) if adapters else ():
         entries = _with_found(entries, one, given)
     files = {
         Path("Snakefile"): scaffold("Snakefile.txt").template,
@@ -143,6 +138,12 @@ def own_templates() -> dict[Path, str]:
     blocks = "\n".join(f"{{% block {name} %}}\n{{% endblock %}}" for name in _PROBLEM.findall(page))
     texts = {name: scaffold(name).substitute(blocks=blocks) for name in _OWN}
     return {Path("templates") / name: text for name, text in texts.items()}
+
+
+def _python_files() -> list[Path]:
+    """The Python files below this folder, tracked or not, but not those that Git ignores."""
+    listed = ("ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", "*.py")
+    return [Path(name) for name in git_text(Path(), *listed).split("\0") if name]
 
 
 def _write(files: Mapping[Path, str]) -> None:
@@ -189,8 +190,6 @@ def _with_found(entries: _Entries, one: Found, given: Mapping[str, str | None]) 
     fault = one.fault
     if not fault and given.get(one.kind):
         fault = f"--{one.kind.replace('_', '-')} names another one"
-    elif not fault and one.kind not in KINDS:
-        fault = f"no benchmark takes an implementation of the kind {one.kind}"
     if fault:
         say(f"{one.entry}: left out: {fault}")
         return entries

@@ -25,7 +25,6 @@ from lmperf.commands.options import (
     stem_argument,
 )
 from lmperf.config import overrides_of, slug
-from lmperf.custom import TOO_LONG, problem_of
 from lmperf.errors import UserError, meant
 from lmperf.evidence.plan import Plan, evidence_of
 from lmperf.evidence.project import Project
@@ -34,6 +33,7 @@ from lmperf.evidence.wanted import Wanted, chosen, plan_with_cases
 from lmperf.measuring.interpreter import CHECKED
 from lmperf.measuring.progress import duration
 from lmperf.names import axis_words, implementation_words, value_words
+from lmperf.own.check import TOO_LONG, problem_of
 
 if TYPE_CHECKING:  # pandas is slow to import
     from lmperf.reporting.evidence import Evidence
@@ -194,7 +194,7 @@ def try_(
     project.require_torch()
     plan = plan_with_cases(project, stem)
     given = plan.benchmark.implementation(MINE).options
-    if problem := problem_of(use, plan.benchmark.takes, kind, limit_s, given):
+    if problem := problem_of(use, plan.benchmark.takes.name, kind, limit_s, given):
         more = "; --limit SECONDS allows more" if TOO_LONG in problem else ""
         raise UserError(problem + more)
     of = tried(project, plan, MINE, Wanted((), only, implementations, phases), peers, quick)

@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from lmperf.benchmark import Rank, Unsupported, WrongResult
 from lmperf.distributed.strategies import Setup, Training
 from lmperf.dtypes import dtype_of
-from lmperf.transformer.custom import build
 from lmperf.transformer.implementations import sdpa
 from lmperf.transformer.model import TransformerLM, cross_entropy
-from lmperf.transformer.sizes import SIZES, VOCAB_SIZE
+from lmperf.transformer.sizes import SIZES, VOCAB_SIZE, ModelSize
 from lmperf.transformer.training import autocast, draw
 
 Build = Callable[[Setup], Training]
+BuildModel = Callable[[ModelSize, int], nn.Module]  # (size, context) -> model
 
 
 class DistributedProblem:
@@ -33,7 +33,7 @@ class DistributedProblem:
         dtype: a value of the dtype axis with float32 weights.
         rank: this process.
         seed: of weights, tokens and targets.
-        model_class: a user's model class replaces TransformerLM.
+        build_model: builds the user's model in the place of a TransformerLM.
 
     Raises:
         Unsupported: the batch does not split over the ranks.
@@ -47,12 +47,12 @@ class DistributedProblem:
         dtype: str,
         rank: Rank,
         seed: int,
-        model_class: type[nn.Module] | None = None,
+        build_model: BuildModel | None = None,
     ):
         if batch % rank.ranks:
             raise Unsupported(f"a batch of {batch} does not split over {rank.ranks} ranks")
         self.size, self.context, self.dtype = SIZES[size], context, dtype
-        self.rank, self.seed, self.model_class = rank, seed, model_class
+        self.rank, self.seed, self._build_model = rank, seed, build_model
         self.device = torch.device(rank.device)
         self.tokens = torch.empty(batch, context, dtype=torch.int64, device=self.device)
         self.targets = torch.empty_like(self.tokens)
@@ -83,8 +83,8 @@ class DistributedProblem:
         """A new model with the weights of the problem's seed, and the optimizer to train it."""
         torch.manual_seed(self.seed)
         with torch.device(self.device):
-            if self.model_class:
-                model = build(self.model_class, self.size, self.context).to(self.device)
+            if self._build_model:
+                model = self._build_model(self.size, self.context).to(self.device)
             else:
                 model = sdpa(TransformerLM.of_size(self.size, VOCAB_SIZE, self.context))
         low = dtype_of(self.dtype).autocast

@@ -1,4 +1,6 @@
-"""The strategies of the benchmark `distributed`: ours, those of torch, and a user's own.
+"""The strategies of the benchmark `distributed`: ours and those of torch.
+
+Those of users: `lmperf.own.strategy`.
 
 Each function takes a `Setup` and returns a `Training`, whose steps every rank makes on its part of
 the batch. `blocks` says how the blocks of the model run: `eager`, or a key of `BLOCKS`.
@@ -7,7 +9,7 @@ the batch. `blocks` says how the blocks of the model run: `eager`, or a key of `
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -17,11 +19,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from lmperf.benchmark import Unsupported
 from lmperf.distributed.data_parallel import DataParallel
 from lmperf.distributed.fully_sharded import FullySharded
 from lmperf.distributed.sharded_optimizer import ShardedOptimizer
-from lmperf.signatures import hooks_of, kind_of, wrapper_fault
 from lmperf.transformer.checkpointing import INPUT, SelectiveBlock
 from lmperf.transformer.implementations import compile_static
 from lmperf.transformer.model import TransformerLM
@@ -88,7 +88,7 @@ class Training:
     finish: Callable[[], None] = lambda: None
 
 
-def _replicated(setup: Setup, module: nn.Module, optimizer: Optimizer) -> Training:
+def replicated(setup: Setup, module: nn.Module, optimizer: Optimizer) -> Training:
     """Training with all weights on every rank; they are those of `setup.model`."""
     named = list(zip(setup.names, setup.model.parameters(), strict=True))
     return Training(
@@ -103,7 +103,7 @@ def _replicated(setup: Setup, module: nn.Module, optimizer: Optimizer) -> Traini
 def one_rank(setup: Setup, blocks: str = "eager") -> Training:
     """The plain step of one process."""
     model = setup.with_blocks(blocks)
-    return _replicated(setup, model, setup.optimizer(model.parameters()))
+    return replicated(setup, model, setup.optimizer(model.parameters()))
 
 
 def data_parallel(
@@ -114,13 +114,13 @@ def data_parallel(
 ) -> Training:
     """Our `DataParallel`."""
     model = DataParallel(setup.with_blocks(blocks), bucket_mb, overlapped)
-    return _replicated(setup, model, setup.optimizer(model.parameters()))
+    return replicated(setup, model, setup.optimizer(model.parameters()))
 
 
 def ddp(setup: Setup, blocks: str = "eager") -> Training:
     """torch's DistributedDataParallel, whose gradients are views of its buckets."""
     model = _distributed_data_parallel(setup.with_blocks(blocks))
-    return _replicated(setup, model, setup.optimizer(model.parameters()))
+    return replicated(setup, model, setup.optimizer(model.parameters()))
 
 
 def _distributed_data_parallel(model: nn.Module) -> nn.Module:
@@ -138,7 +138,7 @@ def sharded_optimizer(setup: Setup) -> Training:
     """Our `ShardedOptimizer` after overlapped all-reduces of the gradients."""
     model = DataParallel(setup.model)
     optimizer = ShardedOptimizer(model.parameters(), setup.optimizer_cls, **setup.options)
-    return _replicated(setup, model, optimizer)
+    return replicated(setup, model, optimizer)
 
 
 def zero_redundancy(setup: Setup) -> Training:
@@ -149,7 +149,7 @@ def zero_redundancy(setup: Setup) -> Training:
     optimizer = ZeroRedundancyOptimizer(
         model.parameters(), setup.optimizer_cls, parameters_as_bucket_view=True, **setup.options
     )
-    return _replicated(setup, model, optimizer)
+    return replicated(setup, model, optimizer)
 
 
 def fully_sharded(setup: Setup, blocks: str = "eager") -> Training:
@@ -194,80 +194,3 @@ def fsdp2(setup: Setup, blocks: str = "eager") -> Training:
         weights=lambda: ((name, one.detach().full_tensor()) for name, one in named),
         gradients=lambda: ((name, one.grad.full_tensor()) for name, one in named),
     )
-
-
-def custom(made: Callable, setup: Setup) -> Training:
-    """Training with a user's class or function of one of the kinds of `kind_of`.
-
-    After the backward pass `finish_gradient_synchronization()` of a wrapper is called if it has
-    one. A fully sharded wrapper needs `gather_full_params()`, which returns name -> whole weight.
-    The functions of `hooks_of` come before these methods.
-
-    Raises:
-        Unsupported: a wrapper has such a method by another name; a fully sharded one has no
-            `gather_full_params()`, it lacks a weight, or every rank holds all weights.
-    """
-    kind = kind_of(made)
-    if kind == "sharded_optimizer":
-        model = DataParallel(setup.model)
-        optimizer = made(model.parameters(), setup.optimizer_cls, **setup.options)
-        return _replicated(setup, model, optimizer)
-    whole = _elements(setup.model)
-    dtype = {"compute_dtype": setup.compute_dtype} if kind == "fsdp" else {}
-    model = made(setup.model, **dtype)
-    hooks = hooks_of(made)
-    if fault := wrapper_fault(type(model), kind, hooks):
-        raise Unsupported(fault)
-    if kind == "ddp":
-        training = _replicated(setup, model, setup.optimizer(setup.model.parameters()))
-        return _with_hooks(training, hooks)
-    if dist.get_world_size() > 1 and _elements(model) >= whole:
-        raise Unsupported(
-            f"{type(model).__name__} shards nothing: parameters() of each rank has all {whole:,}"
-            f" elements of the model; it must have this rank's shards"
-            f"{_sharded_by_class(setup.model)}"
-        )
-    gather = hooks.get("gather_full_params", lambda model: model.gather_full_params())
-
-    def weights() -> Iterator[tuple[str, Tensor]]:
-        found = {name.removeprefix("module."): tensor for name, tensor in gather(model).items()}
-        for name in setup.names:
-            if name not in found:
-                raise Unsupported(f"gather_full_params() returns no weight {name}")
-            yield name, found[name].detach()
-
-    training = Training(
-        model,
-        setup.optimizer(model.parameters()),
-        weights=weights,
-        gradients=None,
-        finish=getattr(model, "finish_gradient_synchronization", lambda: None),
-    )
-    return _with_hooks(training, hooks)
-
-
-def _with_hooks(training: Training, hooks: Mapping[str, Callable]) -> Training:
-    """The training, which calls the functions of `hooks_of` in the place of methods."""
-    called = training.model, training.optimizer
-    if "start" in hooks:
-        training.start = partial(hooks["start"], *called)
-    if "finish_gradient_synchronization" in hooks:
-        training.finish = partial(hooks["finish_gradient_synchronization"], *called)
-    return training
-
-
-def _sharded_by_class(model: nn.Module) -> str:
-    """What to do for a wrapper that shards layers of its author's classes, on our model."""
-    if not isinstance(model, TransformerLM):
-        return ""
-    return (
-        " (the layers of lmperf's model are nn.Linear and nn.Embedding of torch: layers that are"
-        " sharded by another class stay; name a model that has them: --option model=NAME, a key of"
-        " implementations.end_to_end)"
-    )
-
-
-def _elements(model: nn.Module) -> int:
-    """How many elements of parameters this rank holds."""
-    local = (getattr(one, "_local_tensor", one) for one in model.parameters())
-    return sum(one.numel() for one in local)

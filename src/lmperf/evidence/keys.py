@@ -51,6 +51,8 @@ def code_of(benchmark: Benchmark, name: str) -> Code:
         KeyError: the benchmark has no such implementation.
     """
     one = benchmark.implementation(name)
+    is_own = one.origin == "project"
+    adapters = [] if is_own else [closure_of(it).fingerprint for it in benchmark.takes.adapters]
     models = [[*of, closure_of(of[1]).fingerprint] for of in one.models if of[1]]
     return {
         "problem": closure_of(benchmark.entry, DECLARATIONS).fingerprint,
@@ -63,6 +65,7 @@ def code_of(benchmark: Benchmark, name: str) -> Code:
         "compiles": one.compiles,
         "needs_cuda": one.needs_cuda,
         **({"models": models} if models else {}),
+        **({"adapters": adapters} if adapters else {}),
     }
 
 

@@ -11,7 +11,6 @@ from lmperf import names
 from lmperf.benchmark import Benchmark, Case
 from lmperf.benchmarks import load
 from lmperf.config import Config, is_slug
-from lmperf.custom import check_names
 from lmperf.errors import UserError
 from lmperf.evidence.machine import (
     FILE,
@@ -31,6 +30,7 @@ from lmperf.evidence.plan import FAILURES, Plan, evidence_of
 from lmperf.evidence.repeatability import Repeats
 from lmperf.evidence.store import EVIDENCE
 from lmperf.measuring import emulated
+from lmperf.own.check import check_names
 from lmperf.workflow import TEMPLATES
 
 

@@ -15,7 +15,7 @@ import sys
 import time
 from dataclasses import asdict
 
-from lmperf.benchmark import Implementation, resolve
+from lmperf.benchmark import Implementation
 
 COLUMNS = ("step_ms", "forward_ms", "backward_ms", "optimizer_ms", "reserved_mib")
 _MIB = 2**20
@@ -72,25 +72,24 @@ def main(
     import torch
 
     from lmperf.measuring.clock import synchronizer
+    from lmperf.own.kinds import MODEL
+    from lmperf.own.model import runnable
+    from lmperf.own.optimizer import plugged
     from lmperf.precision import precision
-    from lmperf.signatures import bound
-    from lmperf.transformer.custom import build, runnable
     from lmperf.transformer.implementations import eager
     from lmperf.transformer.model import TransformerLM
-    from lmperf.transformer.own_optimizer import plugged
     from lmperf.transformer.sizes import SIZES, VOCAB_SIZE
     from lmperf.transformer.steps import step_maker
     from lmperf.transformer.training import autocast, loss_of
 
     one = Implementation(**json.loads(custom)) if custom else Implementation("eager")
-    given = bound(resolve(one.entry), one.options) if custom else eager
-    given, model_class = plugged(one, given)
+    given, build = plugged(one, MODEL.load(one) if custom else eager)
     maker = step_maker(given)
     widths = SIZES[size]
     torch.manual_seed(0)
     with torch.device(device):
-        if model_class:
-            model = build(model_class, widths, int(context)).to(device)
+        if build:
+            model = build(widths, int(context)).to(device)
         else:
             model = TransformerLM.of_size(widths, VOCAB_SIZE, int(context))
         run = runnable(maker.way, model, one.to_compile)

@@ -10,20 +10,19 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lmperf.benchmark import STRICT, Phase, WrongResult
 from lmperf.gate import Gate
 from lmperf.outputs import plain
 from lmperf.precision import precision
 from lmperf.transformer import accuracy
-from lmperf.transformer.custom import build, forward_flops, is_model
 from lmperf.transformer.float8 import RECIPES, with_float8
-from lmperf.transformer.flops import FLOPS_PER_FORWARD, flops
+from lmperf.transformer.flops import FLOPS_PER_FORWARD, flops, forward_flops
 from lmperf.transformer.guards import digest
 from lmperf.transformer.model import TransformerLM, cross_entropy
 from lmperf.transformer.reference import eager, float64_reference
-from lmperf.transformer.sizes import SIZES, VOCAB_SIZE
+from lmperf.transformer.sizes import SIZES, VOCAB_SIZE, ModelSize
 from lmperf.transformer.training import WithLoss, adamw, autocast, draw, loss_of, train_step
 
 Model = Callable[[Tensor], Tensor]
@@ -51,10 +50,10 @@ class ModelProblem:
         batch: sequences.
         device: where weights and tokens are.
         seed: of weights, tokens and targets.
-        implementation: a custom model class replaces TransformerLM; other values do not.
+        build: (size, context) -> the model; None: a TransformerLM.
         prepare: (model, learning rate) -> optimizer; may change the model in place. With a method
-            `check` (`own_optimizer.OwnOptimizer`), the optimizer is the user's: its state is not
-            known, and the gate compares its weights after some steps instead.
+            `check` (`lmperf.own.optimizer.OwnOptimizer`), the optimizer is the user's: its state is
+            not known, and the gate compares its weights after some steps instead.
     """
 
     def __init__(
@@ -64,15 +63,15 @@ class ModelProblem:
         batch: int,
         device: str,
         seed: int,
-        implementation: Any = None,
+        build: Callable[[ModelSize, int], nn.Module] | None = None,
         prepare: Callable[[Any, float], torch.optim.Optimizer] = adamw,
     ):
         self._size, self._context, self._batch = SIZES[size], context, batch
         self._gate_seed = self._seed = seed
         torch.manual_seed(seed)
         with torch.device(device):
-            if is_model(implementation):
-                self.model = build(implementation, self._size, context).to(device)
+            if build:
+                self.model = build(self._size, context).to(device)
             else:
                 self.model = TransformerLM.of_size(self._size, VOCAB_SIZE, context)
             self.tokens = torch.empty(batch, context, dtype=torch.int64)

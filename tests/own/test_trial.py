@@ -4,9 +4,9 @@ import sys
 
 import pytest
 
-from lmperf import trial
 from lmperf.benchmark import resolve
-from lmperf.custom import problem_of
+from lmperf.own import trial
+from lmperf.own.check import problem_of
 
 CODE = """
 import os, time

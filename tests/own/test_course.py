@@ -1,14 +1,15 @@
 """What `lmperf init --course` finds in a repository with the adapters of the course."""
 
+from pathlib import Path
+
 import pytest
 from repository import git
 
-from lmperf.course import BUCKETS, found_in
 from lmperf.errors import UserError
+from lmperf.own.course import BUCKETS, found_in
 
 pytestmark = pytest.mark.process
 
-TAKES = {"attention": "attention", "ddp": "strategy", "fsdp": "strategy", "model": "model"}
 ADAPTERS = '''
 from own.wrappers import get_ddp
 
@@ -69,14 +70,19 @@ def repository(tmp_path, monkeypatch):
     return tmp_path
 
 
+def files():
+    return [path.relative_to(Path.cwd()) for path in Path.cwd().rglob("*.py")]
+
+
 def test_adapters_and_basics_are_found_and_what_is_left_out_is_said(repository):
     (repository / "else-where/other/model.py").rename(repository / "own/other.py")
-    found = {one.entry: one for one in found_in("own_adapters", TAKES)}
+    found = {one.entry: one for one in found_in("own_adapters", files())}
     flash = found.pop("own_adapters:get_flashattention_autograd_function_pytorch")
     assert (flash.configured, flash.fault) == ("own.attention:Flash", "")
     buckets = found.pop("own_adapters:get_ddp_bucketed")
     assert buckets.configured == {"use": buckets.entry, "bucket_size_mb": BUCKETS}
     assert buckets.hooks == ("ddp_bucketed_on_after_backward",) and not buckets.fault
+    assert found.pop("own.training:AdamW").fault.endswith("or an optimizer class"), "it is none"
     assert {entry: one.fault for entry, one in found.items()} == {
         "own_adapters:get_flashattention_autograd_function_triton": "it is not written yet",
         "own_adapters:get_ddp": "",
@@ -85,7 +91,6 @@ def test_adapters_and_basics_are_found_and_what_is_left_out_is_said(repository):
         "own.other:Other": (
             "own.model:Model is configured; to take this one instead, name it by --model"
         ),
-        "own.training:AdamW": "",
         "own.training:cross_entropy": (
             "it is timed as a part of a train step that calls it (--train-step)"
         ),
@@ -94,7 +99,7 @@ def test_adapters_and_basics_are_found_and_what_is_left_out_is_said(repository):
 
 def test_model_of_a_package_that_is_not_installed_names_its_folder(repository):
     (repository / "own/model.py").unlink()
-    faults = {one.entry: one.fault for one in found_in("own_adapters", TAKES)}
+    faults = {one.entry: one.fault for one in found_in("own_adapters", files())}
     assert (
         faults["else-where/other/model.py:Other"]
         == "it cannot be imported; pip install -e ./else-where"
@@ -104,14 +109,14 @@ def test_model_of_a_package_that_is_not_installed_names_its_folder(repository):
 def test_class_that_cannot_be_imported_names_what_to_install(repository):
     path = repository / "own/attention.py"
     path.write_text("import other.kernels\n" + path.read_text())
-    flash = found_in("own_adapters", TAKES)[0]
+    flash = found_in("own_adapters", files())[0]
     assert "it raises ModuleNotFoundError: No module named 'other'" in flash.fault
     assert flash.fault.endswith("; pip install -e ./else-where")
 
 
 def test_adapters_that_cannot_be_imported_say_why(repository):
     (repository / "own/wrappers.py").unlink()
-    faults = {one.entry: one.fault for one in found_in("own_adapters", TAKES)}
+    faults = {one.entry: one.fault for one in found_in("own_adapters", files())}
     assert "No module named 'own.wrappers'" in faults["own_adapters:get_ddp_bucketed"]
     assert faults["own.model:Model"] == "", "though another one comes first by its path"
 
@@ -125,4 +130,4 @@ def test_adapters_that_cannot_be_imported_say_why(repository):
 )
 def test_module_without_adapters_is_refused(repository, adapters, words):
     with pytest.raises(UserError, match=words):
-        found_in(adapters, TAKES)
+        found_in(adapters, files())

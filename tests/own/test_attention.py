@@ -1,10 +1,10 @@
 import pytest
 import torch
 
-from lmperf.attention.custom import Fitted
 from lmperf.attention.problem import AttentionProblem
 from lmperf.attention.reference import attention
 from lmperf.benchmark import WrongResult
+from lmperf.own.attention import Fitted
 
 CALLS = []
 

@@ -146,6 +146,16 @@ def is_step(implementation: Any) -> bool:
     return len([p for p in needed if p.kind in kinds]) == 4
 
 
+def is_model(implementation: Any) -> bool:
+    """Whether a custom implementation is a model class, not a function that runs a given model."""
+    return isinstance(implementation, type) and _has_base(implementation, {_MODULE})
+
+
+def is_optimizer(implementation: Any) -> bool:
+    """Whether a custom implementation is an optimizer class."""
+    return isinstance(implementation, type) and _has_base(implementation, {_OPTIMIZER})
+
+
 def kind_of(made: Callable) -> str:
     """What a user's class or function is: `ddp`, `fsdp` or `sharded_optimizer`.
 
@@ -154,7 +164,7 @@ def kind_of(made: Callable) -> str:
     """
     signature = _signature_of(made)
     names = _named(signature) if signature else []
-    if "optimizer_cls" in names or (isinstance(made, type) and _has_base(made, {_OPTIMIZER})):
+    if "optimizer_cls" in names or is_optimizer(made):
         return "sharded_optimizer"
     return "fsdp" if "compute_dtype" in names else "ddp"
 
@@ -221,7 +231,7 @@ def _attention_fault(found: Any) -> str:
 
 
 def _model_fault(found: Any, kind: str) -> str:
-    if isinstance(found, type) and _has_base(found, {_OPTIMIZER}):
+    if is_optimizer(found):
         if kind not in ("", "optimizer"):
             return "that is an optimizer class; try --as optimizer"
         call = f"(params, {', '.join(f'{name}=...' for name in OPTIMIZER_ARGUMENTS)})"

@@ -1,49 +1,58 @@
 """Custom implementations: a model class, a train step, or a function that runs a given model.
 
 A model class has the constructor of the courses' model (see `build`). Optimizer classes:
-`lmperf.transformer.own_optimizer`.
+`lmperf.own.optimizer`.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from lmperf.benchmark import Implementation, Unsupported, resolve
-from lmperf.signatures import MODEL_ALIASES, MODEL_ARGUMENTS, bound, fault_of, is_step
+from lmperf.own.kinds import MODEL
+from lmperf.own.signatures import (
+    MODEL_ALIASES,
+    MODEL_ARGUMENTS,
+    bound,
+    fault_of,
+    is_model,
+    is_step,
+)
 from lmperf.transformer.implementations import compile_static
 from lmperf.transformer.model import cross_entropy, twin_of
 from lmperf.transformer.sizes import ROPE_THETA, VOCAB_SIZE, ModelSize
 from lmperf.transformer.training import WithLoss
 
-
-def is_model(implementation: Any) -> bool:
-    """Whether a custom implementation is a model class, not a function that runs a given model."""
-    return isinstance(implementation, type) and issubclass(implementation, nn.Module)
+Build = Callable[[ModelSize, int], nn.Module]  # (size, context length) -> model
 
 
-def trained_by(implementation: Implementation) -> tuple[str, type[nn.Module] | None]:
-    """The name and class of the model that a user's strategy or optimizer trains.
+def trained_by(implementation: Implementation) -> tuple[str, Build | None]:
+    """The name of the model that a user's strategy or optimizer trains, and what builds it.
 
-    The class is None for the project's model: see `Implementation.models`.
+    The latter is None for the project's model: see `Implementation.models`.
 
     Raises:
         Unsupported: what the configuration names is no model class, or cannot be built.
     """
     for name, entry, options in implementation.models:
         found = bound(resolve(entry), options) if entry else None
-        if is_model(found) and (fault := fault_of(found, "model")):
+        if is_model(found) and (fault := fault_of(found, MODEL.name)):
             raise Unsupported(f"model: {name}: {fault}")
         if found is None or is_model(found):
-            return name, found
+            return name, builder(found)
     if implementation.models:
         raise Unsupported(f"model: {implementation.models[0][0]} is not a model class")
     return "", None
+
+
+def builder(implementation: Any) -> Build | None:
+    """What builds the model of an implementation that is a model class; None: it has none."""
+    return partial(build, implementation) if is_model(implementation) else None
 
 
 def build(model_class: type[nn.Module], size: ModelSize, context_length: int) -> nn.Module:
@@ -61,18 +70,6 @@ def build(model_class: type[nn.Module], size: ModelSize, context_length: int) ->
         return model_class(**known)
     known |= {alias: known[name] for alias, name in MODEL_ALIASES.items()}
     return model_class(**{name: value for name, value in known.items() if name in by_name})
-
-
-def forward_flops(model: nn.Module, tokens: Tensor) -> int:
-    """FLOPs of a forward pass on tokens [batch, seq_len], counted by `FlopCounterMode`.
-
-    The function runs the model on the first sequence and multiplies its FLOPs by the batch size.
-    Custom kernels, which PyTorch does not know, are not counted.
-    """
-    counter = FlopCounterMode(display=False)
-    with torch.no_grad(), counter:
-        model(tokens[:1])
-    return len(tokens) * counter.get_total_flops()
 
 
 def runnable(

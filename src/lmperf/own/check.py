@@ -20,7 +20,7 @@ from lmperf.sources import find, how_to_install
 _CHILD = """
 import sys
 sys.path[:] = {path!r}
-from lmperf import trial
+from lmperf.own import trial
 trial.{function}(*{arguments!r}, parent={parent})
 """
 _LONGEST = 900  # characters of a reason
@@ -87,8 +87,8 @@ def entries_of(
 
 
 def _told(function: str, arguments: tuple, limit_s: float) -> tuple[list[Any], str]:
-    """What a function of `lmperf.trial` answers in a child process, one value a line, and how the
-    child ended, unless it ended as it should.
+    """What a function of `trial` answers in a child process, one value a line, and how the child
+    ended, unless it ended as it should.
 
     The child imports the user's modules, so that an import cannot print, exit or hang in this
     process. Processes that it has started are ended, even in other sessions: this process adopts

@@ -1,6 +1,6 @@
 """Tells why a custom implementation cannot be used: imports it, and calls it once.
 
-Runs in a child process of `lmperf.custom`, since both may print, exit or hang.
+Runs in a child process of `lmperf.own.check`, since both may print, exit or hang.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from typing import Any
 from lmperf.benchmark import resolve
 from lmperf.errors import described
 from lmperf.measuring.process import can_be_interrupted, die_with
-from lmperf.signatures import bound, fault_of, is_called_with_nothing, is_step
+from lmperf.own.signatures import bound, fault_of, is_called_with_nothing, is_model, is_step
 from lmperf.sources import find, how_to_install
 
 # How long the call may take.
 _CALL_S = 3.0
 # What a benchmark takes -> the modules that the call needs.
 _IMPORTED = {
-    "attention": ["lmperf.attention.custom"],
-    "model": ["lmperf.transformer.custom", "lmperf.transformer.reference"],
+    "attention": ["lmperf.own.attention"],
+    "model": ["lmperf.own.model", "lmperf.transformer.reference"],
 }
 
 
@@ -128,7 +128,7 @@ def _called(found: Any, takes: str) -> str:
 def _attended(attention: Any) -> str:
     import torch
 
-    from lmperf.attention.custom import Fitted
+    from lmperf.own.attention import Fitted
 
     q, k, v = torch.randn(3, 1, 16, 16, device="cpu")
     return _no_tensor(Fitted(attention)(q, k, v, causal=True), "the output alone")
@@ -137,7 +137,7 @@ def _attended(attention: Any) -> str:
 def _trained(model_class: Any) -> str:
     import torch
 
-    from lmperf.transformer.custom import build, is_model
+    from lmperf.own.model import build
     from lmperf.transformer.reference import unused_in
     from lmperf.transformer.sizes import VOCAB_SIZE, ModelSize
 

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from lmperf.attention.accuracy import UNIT_ROUNDOFF
 from lmperf.benchmark import Implementation, Unsupported
-from lmperf.transformer.custom import is_model, trained_by
+from lmperf.own.model import Build, builder, trained_by
+from lmperf.own.signatures import is_model, is_optimizer
 from lmperf.transformer.implementations import eager
 from lmperf.transformer.steps import StepMaker
 from lmperf.transformer.weights import error_of, rms, sample
@@ -103,20 +104,20 @@ def _adamw(weight: Tensor, gradients: Sequence[Tensor], is_torchs: bool) -> Tens
     return weight
 
 
-def plugged(implementation: Implementation, given: Any) -> tuple[Any, type[nn.Module] | None]:
-    """What makes the step of an implementation, and the model class that it trains.
+def plugged(implementation: Implementation, given: Any) -> tuple[Any, Build | None]:
+    """What makes the step of an implementation, and what builds the model that it trains.
 
-    A user's optimizer class becomes the maker of a step of the eager model. The class is None for
+    A user's optimizer class becomes the maker of a step of the eager model. The latter is None for
     the project's model.
 
     Raises:
         Unsupported: something else than an optimizer is to train a model of the configuration.
     """
-    if isinstance(given, type) and issubclass(given, torch.optim.Optimizer):
-        if implementation.to_compile:
-            raise Unsupported("compiled: only a model class is compiled")
+    if implementation.to_compile and not is_model(given):
+        raise Unsupported("compiled: only a model class is compiled")
+    if is_optimizer(given):
         maker = StepMaker(eager, {"float32": OwnOptimizer(given)})
         return maker, trained_by(implementation)[1]
     if implementation.models:
         raise Unsupported("model: only a strategy or an optimizer trains a model that is named")
-    return given, given if is_model(given) else None
+    return given, builder(given)

@@ -9,8 +9,8 @@ from processes_of_toys import is_alive
 
 from lmperf.benchmark import Implementation
 from lmperf.benchmarks import load
-from lmperf.custom import check_names, problem_of
 from lmperf.errors import UserError
+from lmperf.own.check import check_names, problem_of
 
 pytestmark = pytest.mark.process
 

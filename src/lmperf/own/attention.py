@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lmperf.signatures import autograd_function, causal_flag
+from lmperf.own.signatures import autograd_function, causal_flag
 
 AttentionFunction = Callable[..., Tensor]
 

@@ -5,10 +5,11 @@ import torch
 
 from examples.student_model import LanguageModel
 from lmperf.benchmark import Implementation, Unsupported, WrongResult
-from lmperf.signatures import fault_of
+from lmperf.own.model import builder
+from lmperf.own.optimizer import OwnOptimizer, plugged
+from lmperf.own.signatures import fault_of
 from lmperf.transformer import sizes
 from lmperf.transformer.implementations import eager
-from lmperf.transformer.own_optimizer import OwnOptimizer, plugged
 from lmperf.transformer.problem import ModelProblem
 from lmperf.transformer.sizes import ModelSize
 from lmperf.transformer.steps import StepMaker
@@ -70,7 +71,7 @@ class Renamed(AdamW):
 def problem_of(monkeypatch):
     monkeypatch.setitem(sizes.SIZES, "for tests", ModelSize(64, 128, 2, 4))
     return lambda made, model=None: ModelProblem(
-        "for tests", 32, 2, "cpu", 0, model, OwnOptimizer(made)
+        "for tests", 32, 2, "cpu", 0, builder(model), OwnOptimizer(made)
     )
 
 
@@ -118,8 +119,8 @@ def test_refusal_says_how_an_optimizer_is_called(found, kind, words):
 
 def test_optimizer_trains_the_model_that_is_named():
     named = Implementation("mine", origin="custom", models=[("own", ENTRY, {})])
-    maker, model_class = plugged(named, AdamW)
-    assert model_class is LanguageModel and maker.prepare("float32") == OwnOptimizer(AdamW)
+    maker, build = plugged(named, AdamW)
+    assert build.args == (LanguageModel,) and maker.prepare("float32") == OwnOptimizer(AdamW)
     assert plugged(Implementation("mine", origin="custom"), AdamW)[1] is None
     with pytest.raises(Unsupported, match="no optimizer for bfloat16 weights"):
         maker.prepare("bfloat16")

@@ -2,27 +2,25 @@
 
 `tests/adapters.py` of the course has functions of known names that return a class or wrap a module.
 The model, its optimizer and its loss are those of assignment 1, in a package of the repository.
-The files are parsed, and a child process imports what is found: see `lmperf.custom.entries_of`.
+The files are parsed, and a child process imports what is found: see `lmperf.own.check.entries_of`.
 """
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lmperf.custom import entries_of
 from lmperf.errors import UserError
-from lmperf.evidence.machine import git_text
-from lmperf.signatures import HOOKS
+from lmperf.own.check import entries_of
+from lmperf.own.kinds import KINDS
+from lmperf.own.signatures import HOOKS
 from lmperf.sources import find, how_to_install, tree_of
 
-# Lists files of the repository, tracked or not, but not those that Git ignores.
-_LISTED = ("ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", "*.py")
 # The sizes of buckets, in MB, that the hand-out asks for.
 BUCKETS = [1, 10, 100, 1000]
 # Function of the adapters -> the kind of implementation, its name here, and its options.
@@ -83,11 +81,11 @@ class Found:
         return {"use": use, **self.options} if self.options else use
 
 
-def found_in(adapters: str, takes: Mapping[str, str]) -> list[Found]:
+def found_in(adapters: str, files: Collection[Path]) -> list[Found]:
     """Return what a repository has of the course's assignment, those that are left out included.
 
-    adapters: the module of the adapters, `tests.adapters`. takes: kind of implementation -> what
-    benchmarks take of it, as in `signatures.TAKES`.
+    adapters: the module of the adapters, `tests.adapters`. files: the repository's Python files,
+    below the current folder.
 
     Raises:
         UserError: there is no such module, or it has none of the adapters.
@@ -102,9 +100,11 @@ def found_in(adapters: str, takes: Mapping[str, str]) -> list[Found]:
     if not there:
         known = ", ".join(_ADAPTERS)
         raise UserError(f"--course: {adapters} has none of the course's functions: {known}")
-    there += _basics()
-    asked = [one for one in there if one.kind in takes and not one.fault]
-    told = entries_of([(one.entry, takes[one.kind], one.kind, one.first_options) for one in asked])
+    there += _basics(files)
+    asked = [one for one in there if one.kind and not one.fault]
+    told = entries_of(
+        [(one.entry, KINDS[one.kind].name, one.kind, one.first_options) for one in asked]
+    )
     answers = {one.entry: answer for one, answer in zip(asked, told, strict=True)}
     return [_answered(one, *answers.get(one.entry, (one.entry, one.fault))) for one in there]
 
@@ -137,10 +137,9 @@ def _is_empty(function: ast.FunctionDef | None) -> bool:
     return bool(body) and isinstance(body[0], ast.Raise) and "NotImpl" in ast.unparse(body[0])
 
 
-def _basics() -> list[Found]:
+def _basics(files: Collection[Path]) -> list[Found]:
     """The models of the repository, then AdamW and the functions of the first one's package."""
-    files = sorted(Path(name) for name in git_text(Path(), *_LISTED).split("\0") if name)
-    trees = {path: tree for path in files if (tree := _tree(path)) is not None}
+    trees = {path: tree for path in sorted(files) if (tree := _tree(path)) is not None}
     models = [
         (path, _named(path, node, "model", "my_model")) for path, node in _matches(trees, _is_model)
     ]

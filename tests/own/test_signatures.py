@@ -12,7 +12,7 @@ from examples.student_model import LanguageModel
 from examples.student_step import train_step
 from lmperf.benchmark import Implementation, Unsupported
 from lmperf.benchmarks import load
-from lmperf.signatures import bound, causal_flag, fault_of, hooks_of, is_step, kind_of
+from lmperf.own.signatures import bound, causal_flag, fault_of, hooks_of, is_step, kind_of
 
 
 def keyword_only(q, k, v, *, is_causal=False):
@@ -230,7 +230,7 @@ def test_train_step_is_recognised_by_its_signature():
 
 
 def test_measuring_refuses_with_the_same_words(monkeypatch):
-    monkeypatch.setattr("lmperf.benchmark.resolve", lambda entry: masked)
+    monkeypatch.setattr("lmperf.own.kinds.resolve", lambda entry: masked)
     benchmark = load("attention", {"mine": Implementation("mine", "a.b:masked", origin="custom")})
     with pytest.raises(Unsupported, match=r"a\.b:masked: it has no argument causal or is_causal;"):
         benchmark.callable_of("mine")

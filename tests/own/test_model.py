@@ -10,18 +10,17 @@ from examples.student_model import LanguageModel
 from examples.student_step import cross_entropy, train_step
 from lmperf.benchmark import Implementation, Unsupported, WrongResult
 from lmperf.benchmarks import load
-from lmperf.signatures import fault_of
-from lmperf.transformer import sizes
-from lmperf.transformer.custom import (
+from lmperf.own.model import (
     blocks_of,
     build,
+    builder,
     compiled_words,
-    forward_flops,
-    is_model,
     runnable,
     trained_by,
 )
-from lmperf.transformer.flops import flops
+from lmperf.own.signatures import fault_of, is_model
+from lmperf.transformer import sizes
+from lmperf.transformer.flops import flops, forward_flops
 from lmperf.transformer.problem import ModelProblem
 from lmperf.transformer.sizes import VOCAB_SIZE, ModelSize
 
@@ -32,7 +31,7 @@ PHASES = ("forward", "backward", "forward_backward", "train_step")
 @pytest.fixture
 def problem_of(monkeypatch):
     monkeypatch.setitem(sizes.SIZES, "for tests", SIZE)
-    return lambda given: ModelProblem("for tests", 32, 2, "cpu", 0, given)
+    return lambda given: ModelProblem("for tests", 32, 2, "cpu", 0, builder(given))
 
 
 class TiedWithBuffers(LanguageModel):
@@ -78,9 +77,7 @@ class Whole(nn.Module):
 )
 def test_model_is_compiled_by_block_or_as_a_whole(problem_of, monkeypatch, model_class, how, calls):
     compiled = []
-    monkeypatch.setattr(
-        "lmperf.transformer.custom.compile_static", lambda one: compiled.append(one) or one
-    )
+    monkeypatch.setattr("lmperf.own.model.compile_static", lambda one: compiled.append(one) or one)
     problem = problem_of(model_class)
     model = runnable(model_class, problem.model, compiled=True)
     assert compiled_words(problem.model) == how
@@ -113,7 +110,8 @@ def test_first_model_class_of_the_configuration_is_trained():
     own = ("own", "examples.student_model:LanguageModel", {})
     ours = ("", "", {})
     of = lambda *models: trained_by(Implementation("mine", models=models))  # noqa: E731
-    assert of(step, own, ours) == ("own", LanguageModel)
+    name, built = of(step, own, ours)
+    assert name == "own" and built.args == (LanguageModel,)
     assert of(step, ours) == of() == ("", None)
     with pytest.raises(Unsupported, match="model: my_step is not a model class"):
         of(step)
