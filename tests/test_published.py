@@ -7,7 +7,7 @@ import pytest
 
 from lmperf.config import load_config
 from lmperf.evidence.project import Project
-from lmperf.reporting.comparing import compare
+from lmperf.reporting.comparison import compare
 from lmperf.reporting.report import render
 from lmperf.reporting.results_of import read_result
 

@@ -81,11 +81,6 @@ def test_columns_of_benchmarks_are_not_replaced():
 @pytest.mark.parametrize(
     ("values", "waits"),
     [
-        # Of method 7, without `bound`.
-        ({"host_ms": 8.9}, False),
-        ({"host_ms": 9.0}, True),
-        ({"spread": 20}, False),
-        ({"spread": 30}, True),
         ({"bound": "host"}, True),
         ({"bound": "device", "host_ms": 9.5, "spread": 30}, False),
         # Ranks that wait for each other are busy.

@@ -3,7 +3,7 @@
 import pytest
 from planted import evidence, row
 
-from lmperf.reporting.gains import Gain, pairs
+from lmperf.reporting.gains import Gain, rows_over
 from lmperf.reporting.words import NotMeasured
 
 LENGTHS = (1024, 2048, 4096, 8192)
@@ -31,7 +31,7 @@ def kernels(factor, spread=1.0, **ours):
 
 
 def found(here, stem="flash_attention", ours="triton", base="sdpa_cudnn"):
-    return pairs(here, stem, {"implementation": ours}, {"implementation": base})
+    return rows_over(here, stem, {"implementation": ours}, {"implementation": base})
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 import repository
 
 from lmperf.evidence.store import write_view
-from lmperf.reporting.comparing import ANOTHER_RUN
+from lmperf.reporting.comparison import ANOTHER_RUN
 from lmperf.reporting.evidence import Evidence
 from lmperf.reporting.sections.history import SHALLOW, History, steps
 

@@ -13,7 +13,7 @@ from lmperf.commands.options import PERCENT, Settings, only_option, print_tables
 from lmperf.errors import UserError
 
 if TYPE_CHECKING:  # pandas is slow to import
-    from lmperf.reporting.comparing import Comparison
+    from lmperf.reporting.comparison import Comparison
 
 FORMATS = ("text", "markdown", "json", "csv")
 
@@ -71,7 +71,7 @@ def diff(
     Example:
       lmperf diff nvidia-h200@HEAD nvidia-h200
     """
-    from lmperf.reporting.comparing import compare
+    from lmperf.reporting.comparison import compare
     from lmperf.reporting.numbers import changes
     from lmperf.reporting.results_of import numbers_of, read_result
 

@@ -21,7 +21,7 @@ from lmperf.evidence.store import text_of
 from lmperf.evidence.wanted import Wanted, beyond_the_grid, select, timed_plans
 from lmperf.measuring.progress import Progress
 from lmperf.names import size_words
-from lmperf.reporting.comparing import Comparison, compare
+from lmperf.reporting.comparison import Comparison, compare
 from lmperf.reporting.evidence import Evidence
 from lmperf.statistics import FASTER, SLOWER
 

@@ -41,13 +41,12 @@ from lmperf.names import STATUSES, in_order, size_words
 from lmperf.reporting import foreign
 from lmperf.reporting.results import SIGNS
 from lmperf.reporting.words import GIB, MIB, NotMeasured
-from lmperf.statistics import LEAST_PAIRS, median_interval, noise_floor
+from lmperf.statistics import LEAST_PAIRS, noise_floor
 
 # Kinds of rows, of which two processes differ by more and more.
 KERNEL, STEP, WAITING = "kernel", "step or phase", "step or phase that waits for the CPU"
 ASSUMED_FLOORS = {KERNEL: 0.03, STEP: 0.05, WAITING: 0.30}
 WIDE = 0.05  # a step whose interval goes further from its time may have waited
-HOST_BOUND = 0.9  # a step of which the host needs more than this share waits for it
 AT_LIMIT, SLOW_CLOCK = 0.95, 0.95  # of the power limit, and of the usual clock
 # Columns of a row that tables and figures name, and what they are of a line without them.
 NEUTRAL = {"state": None, "words": "", "signs": None, "waits": False, "key": None}
@@ -213,9 +212,11 @@ class Evidence:
         return self._judged(stem, self.raw.get(stem, ()))
 
     @once
-    def rounds(self, stem: str) -> np.ndarray:
-        """Times by round as a matrix with a row for each of `rows`, padded with NaN."""
-        return rounds(self.rows(stem)["rounds_ms"])
+    def comparable(self, stem: str) -> pd.DataFrame:
+        """`rows` with the noise floor of each, and whether it is assumed."""
+        rows = self.rows(stem)
+        kinds = rows["noise_kind"]
+        return rows.assign(floor=self.floors_of(kinds), is_assumed=kinds.isin(self.assumed))
 
     @cached_property
     def twice(self) -> pd.DataFrame:
@@ -294,10 +295,8 @@ class Evidence:
         benchmark = load(stem)
         frame = typed(rows, benchmark)
         floors = [plausible.floor_ms(self._limits, row) for row in rows]
-        cuda = {name for name, facts in self.environments.items() if facts.get("kind") == "cuda"}
-        on_gpu = frame["environment"].isin(cuda)
         is_step = isinstance(benchmark, Timed) and benchmark.clock == "step"
-        frame = judged(frame, floors, self.stale, on_gpu, is_step)
+        frame = judged(frame, floors, self.stale, is_step)
         frame = of_one_call(frame) if stem == "ceilings" else frame
         dtypes = frame.get("dtype", pd.Series(dtype=object)).dropna()
         rates = {dtype: self.peak(dtype) for dtype in dtypes.unique()}
@@ -392,9 +391,7 @@ def typed(rows: Sequence[Mapping[str, str]], benchmark: Benchmark) -> pd.DataFra
     return frame.assign(size=frame["size"].map(size_words)) if "size" in frame else frame
 
 
-def judged(
-    rows: pd.DataFrame, floor_ms, stale: frozenset[str], on_gpu: pd.Series, is_step: bool
-) -> pd.DataFrame:
+def judged(rows: pd.DataFrame, floor_ms, stale: frozenset[str], is_step: bool) -> pd.DataFrame:
     """The rows with the columns of the module's docstring."""
     ok, error, bound = rows["status"] == "ok", rows["max_error"], rows["error_bound"]
     state = rows["status"].mask(ok, None).astype(object)
@@ -412,22 +409,17 @@ def judged(
         tuple(sign for sign in SIGNS if sign in names or (sign == "stale" and key in stale))
         for names, key in zip(marks, rows["key"], strict=True)
     ]
-    # Rows of method 7, which `lmperf diff` reads, have neither an interval nor `bound`.
-    ms, parts = rows["median_ms"], rounds(rows["rounds_ms"])
-    low, high = (pd.Series(end, rows.index) for end in median_interval(parts))
-    low, high = rows["low_ms"].fillna(low), rows["high_ms"].fillna(high)
-    wide = (high / ms > 1 + WIDE) | (low / ms < 1 - WIDE)
-    waits = ((rows["host_ms"] / ms >= HOST_BOUND) | wide) & is_step & on_gpu
-    waits = (rows["bound"] == "host").where(rows["bound"].notna(), waits)
+    ms = rows["median_ms"]
     # A rank that waits for a late one is busy in NCCL; only the spread shows that it waits.
+    wide = (rows["high_ms"] / ms > 1 + WIDE) | (rows["low_ms"] / ms < 1 - WIDE)
     sends = rows.get("communication_ms", pd.Series(np.nan, rows.index)).notna()
-    waits = (waits | (sends & wide)).astype(bool)
+    waits = (rows["bound"] == "host") | (sends & wide)
     kind = np.where(waits, WAITING, STEP if is_step else KERNEL)
     causal = rows.get("causal", pd.Series(None, rows.index, object))
     tokens = rows.get("tokens", pd.Series(np.nan, rows.index))
     # The allocator does not count the memory of a CUDA graph as allocated.
     pool = rows["pool_mib"].fillna(0) if "pool_mib" in rows else 0
-    of_row = pd.DataFrame(parts, rows.index)
+    parts = pd.DataFrame(rounds(rows["rounds_ms"]), rows.index)
     return rows.assign(
         state=state,
         words=words,
@@ -436,10 +428,8 @@ def judged(
         noise_kind=kind,
         holds=state.isna() & ~loaded & ~rows["key"].isin(stale),
         ms=ms,
-        mean_ms=of_row.mean(axis=1),
-        std_ms=of_row.std(axis=1),
-        low_ms=low,
-        high_ms=high,
+        mean_ms=parts.mean(axis=1),
+        std_ms=parts.std(axis=1),
         tflops=rows["flops"] / ms / 1e9,
         tokens_s=1e3 * tokens / ms,
         peak_gib=(rows["peak_mib"] + pool) / 1024,

@@ -1,7 +1,7 @@
-"""Speed-ups of rows over others, and what a sentence may say of them.
+"""Speed-ups of rows over others of one benchmark, and what a sentence may say of them.
 
-`pairs` estimates and judges every pair of rows; `lmperf.statistics` has the mathematics. `Gain`
-says several pairs as one: its words follow from the verdicts, so no template words a comparison.
+`rows_over` has every pair of rows with its verdict. `Gain` says several pairs as one: its words
+follow from the verdicts, so no template words a comparison.
 """
 
 from __future__ import annotations
@@ -14,108 +14,43 @@ import pandas as pd
 
 from lmperf.benchmarks import load
 from lmperf.errors import UserError
-from lmperf.evidence.plausible import EVENT_STEP_MS
 from lmperf.reporting.evidence import WITHHELD, Evidence, having, once, parts
 from lmperf.reporting.numbers import Number, keys_of, known
+from lmperf.reporting.pairs import ONE_RUN, judged, pairs
 from lmperf.reporting.results import EMPTY
 from lmperf.reporting.words import Count, NotMeasured, Range, name, range_, ratio
-from lmperf.statistics import (
-    FALSE_DISCOVERY,
-    FASTER,
-    LEAST_FLOOR,
-    SAME,
-    SLOWER,
-    UNRESOLVED,
-    Ratio,
-    adjusted,
-    medians,
-    paired,
-    unpaired,
-    verdict,
-)
+from lmperf.statistics import FASTER, LEAST_FLOOR, SAME, SLOWER, UNRESOLVED, Ratio, verdict
 
-# What a pair knows of the row that a row is compared with, in addition to its cell.
-BASE = [
-    *("state", "waits", "holds", "signs", "noise_kind", "key", "gpus", "environment", "together"),
-    *("ms", "n", "compile_s", "peak_gib"),
-]
-OF_STEPS = ["device_ms", "launches"]  # in addition, of a benchmark that has them
 PRECISE = 0.10  # an unresolved speed-up known to this much takes part in a mean
 
 
 @once
-def pairs(evidence: Evidence, stem: str, ours: Mapping, base: Mapping) -> pd.DataFrame:
+def rows_over(evidence: Evidence, stem: str, ours: Mapping, base: Mapping) -> pd.DataFrame:
     """The rows of `ours` that have a row of `base` in the same cell, indexed like the rows.
 
     ours, base: values of the columns in which the two sides differ.
 
-    Adds ratio, low, high, n (rounds), floor, verdict, holds and signs (of both rows), and `why`:
-    the words in place of a ratio. is_timed: whether a `Gain` counts the pair; is_known: whether it
-    also holds and is resolved, or known to within PRECISE.
-
-    Two train steps of one GPU are compared by their stretches, other rows by the rounds that were
-    timed in turn. A step that waited for the CPU is compared but never judged. False discovery is
-    controlled over all pairs.
+    Adds the columns of `pairs.judged`, waits, holds and signs (of both rows), and `why`: the words
+    in place of a ratio. is_timed: whether a `Gain` counts the pair; is_known: whether it also holds
+    and is resolved, or known to within PRECISE.
     """
-    rows = evidence.rows(stem)
-    keys = [column for column in load(stem).identity if column not in ours]
-    mine, theirs = (having(rows, **side)[keys].reset_index() for side in (ours, base))
-    found = mine.merge(theirs, "inner", keys, suffixes=("", "_base"))
-    # Labels of the rows of a benchmark are their places.
-    sides = found["index"].to_numpy(), found["index_base"].to_numpy()
-    mine, theirs = (rows.take(side) for side in sides)
-    known = [*keys, *BASE, *(name for name in OF_STEPS if name in theirs)]
-    theirs = theirs[known].set_axis(mine.index).add_suffix("_base")
-    both = pd.concat([mine, theirs], axis=1)
-    ok = both["state"].isna() & both["state_base"].isna()
-    is_step = (both["phase"] == "train_step") & ok
-    # Method 7 timed single steps and recorded no number of calls.
-    lasting = is_step & both[["n", "n_base"]].notna().all(axis=1)
-    lasting &= both["gpus"].fillna("") == both["gpus_base"].fillna("")
-    lasting &= both["environment"] == both["environment_base"]
-    times = evidence.rounds(stem)
-    counts = [(~np.isnan(times[side])).sum(axis=1) for side in sides]
-    in_turn = ok & ~lasting & (both["together"] == both["together_base"]) & (counts[0] == counts[1])
-    found = pd.concat(
-        [
-            _ratios(times, *sides, lasting, unpaired),
-            _ratios(times, *sides, in_turn, paired),
-        ]
-    ).reindex(both.index)
-    unsound = ~(both["holds"] & both["holds_base"]) | both["waits"] | both["waits_base"]
-    p = adjusted(found["p"].mask(unsound))
-    floors = [evidence.floors_of(both[kind]) for kind in ("noise_kind", "noise_kind_base")]
-    floor = np.fmax(*floors).clip(lower=found["step"])
-    numbers = Ratio(*(found[column].to_numpy() for column in ("ratio", "low", "high", "p", "n")))
-    said = verdict(numbers, floor.to_numpy(), p <= FALSE_DISCOVERY, unsound.to_numpy())
-    states = zip(both["state"], both["state_base"], strict=True)
-    withheld = np.array([not {a, b}.isdisjoint(WITHHELD) for a, b in states], dtype=bool)
-    both["why"] = np.where(ok, "not compared", np.where(withheld, "withheld", EMPTY))
-    both["signs"] = [
-        tuple(dict.fromkeys((*a, *b)))
-        for a, b in zip(both["signs"], both["signs_base"], strict=True)
-    ]
-    there = found["ratio"].notna()
+    rows = evidence.comparable(stem)
+    cell = [column for column in load(stem).identity if column not in ours]
+    both = judged(pairs(having(rows, **ours), having(rows, **base), cell), ONE_RUN)
+    states = both[["state", "state_base"]]
+    withheld, failed = states.isin(WITHHELD).any(axis=1), states.notna().any(axis=1)
+    why = np.where(withheld, "withheld", np.where(failed, EMPTY, "not compared"))
+    signs = zip(both["signs"], both["signs_base"], strict=True)
     both = both.assign(
-        **found[["ratio", "low", "high", "n"]],
-        floor=floor,
+        why=why,
+        signs=[tuple(dict.fromkeys((*ours, *base))) for ours, base in signs],
         waits=both["waits"] | both["waits_base"],
         holds=both["holds"] & both["holds_base"],
-        verdict=pd.Series(said, both.index, dtype=object).where(there),
     )
     width = np.fmax(both["high"] / both["ratio"], both["ratio"] / both["low"]) - 1
-    is_timed = (there | withheld) & ~both["waits"]
+    is_timed = (both["ratio"].notna() | withheld) & ~both["waits"]
     is_known = both["holds"] & ((both["verdict"] != UNRESOLVED) | (width <= PRECISE))
     return both.assign(is_timed=is_timed, is_known=is_timed & is_known)
-
-
-def _ratios(times, mine, theirs, compared: pd.Series, estimate) -> pd.DataFrame:
-    """The ratios of the pairs that are compared, of matrices of times by round."""
-    sides = [times[of[compared.to_numpy()]] for of in (theirs, mine)]
-    found = estimate(*sides)
-    step = EVENT_STEP_MS / np.fmin(*map(medians, sides))
-    columns = dict(zip(("ratio", "low", "high", "p", "n"), vars(found).values(), strict=True))
-    return pd.DataFrame(columns | {"step": step}, compared.index[compared], dtype=float)
 
 
 class Gain:

@@ -14,7 +14,7 @@ from lmperf.benchmarks import load
 from lmperf.errors import UserError, meant
 from lmperf.names import in_order, size_words
 from lmperf.reporting.evidence import Evidence, having, only, ordered, parts, some
-from lmperf.reporting.gains import Gain, pairs
+from lmperf.reporting.gains import Gain, rows_over
 from lmperf.reporting.numbers import keys_of, known
 from lmperf.reporting.sentences import said
 from lmperf.reporting.words import Count, NotMeasured, Range
@@ -156,10 +156,10 @@ class Rows:
         return Gain(self.pairs(base, **axes))
 
     def pairs(self, base: str | None = None, **axes) -> pd.DataFrame:
-        """These rows with the columns of `gains.pairs`; see `over`."""
+        """These rows with the columns of `gains.rows_over`; see `over`."""
         other = ({"implementation": base} if base else {}) | axes
         ours = {axis: self.only(axis) for axis in other}
-        found = pairs(self.evidence, self.stem, ours, other)
+        found = rows_over(self.evidence, self.stem, ours, other)
         return found[found.index.isin(self.frame.index)]
 
     def range(self, expression: str) -> Range:

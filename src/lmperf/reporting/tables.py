@@ -20,7 +20,7 @@ import pandas as pd
 from lmperf.errors import UserError
 from lmperf.names import axis_words, value_words
 from lmperf.reporting.evidence import NEUTRAL, Evidence, having, once, parts, sorted_for_reading
-from lmperf.reporting.gains import PRECISE, Gain, pairs
+from lmperf.reporting.gains import PRECISE, Gain, rows_over
 from lmperf.reporting.results import (
     NO_ROW,
     NOT_COMPARED,
@@ -43,7 +43,7 @@ from lmperf.reporting.words import (
 from lmperf.statistics import SAME, UNRESOLVED
 
 # The columns of pairs of rows that a cell with a speed-up shows.
-SPEEDUP = ["ratio", "low", "high", "n", "verdict", "why", "signs", "waits", "key", "key_base"]
+SPEEDUP = ["ratio", "low", "high", "rounds", "verdict", "why", "signs", "waits", "key", "key_base"]
 NOTHING = (None, NO_ROW, "unsupported", NOT_RECORDED)
 
 
@@ -252,15 +252,15 @@ def _without_interval(cell: Cell, form: Callable) -> Cell:
 
 @once
 def speedups(evidence: Evidence, stem: str, ours: Mapping, base: Mapping) -> dict[int, Cell]:
-    """Label of each row of `gains.pairs` -> its cell; several tables show the same pairs."""
-    found = pairs(evidence, stem, ours, base)[SPEEDUP]
+    """Label of each row of `gains.rows_over` -> its cell; several tables show the same pairs."""
+    found = rows_over(evidence, stem, ours, base)[SPEEDUP]
     return {row.Index: speedup(row) for row in found.itertuples()}
 
 
 def speedup(row) -> Cell:
     """A cell ``1.42x (1.38-1.45)``, with its verdict if that is `same` or `unresolved`.
 
-    row: a row of `gains.pairs` as a named tuple.
+    row: a row of `gains.rows_over` as a named tuple.
     """
     if absent(row.ratio):
         state = NOT_COMPARED if row.why == "not compared" else row.why
@@ -270,7 +270,7 @@ def speedup(row) -> Cell:
     said = " unresolved" if row.verdict == UNRESOLVED and not row.waits else said
     ends = [None if absent(one) else one for one in (row.low, row.high)]
     more = {"marks": row.signs, "waits": bool(row.waits), "row": row.key, "base": row.key_base}
-    return Cell(text + said, row.ratio, *ends, int(row.n), verdict=row.verdict, **more)
+    return Cell(text + said, row.ratio, *ends, int(row.rounds), verdict=row.verdict, **more)
 
 
 def mean(base: str) -> Quantity:

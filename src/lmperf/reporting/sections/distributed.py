@@ -9,7 +9,7 @@ import pandas as pd
 
 from lmperf.names import SHORT, implementation_words, in_order
 from lmperf.reporting.evidence import WIDE, Evidence, having, some
-from lmperf.reporting.gains import Gain, pairs
+from lmperf.reporting.gains import Gain, rows_over
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
 from lmperf.reporting.sections.ranks_memory import matched, peaks_gib
@@ -273,7 +273,7 @@ class Distributed(Section):
         names = rows.loc[rows["ranks"] > 1, "implementation"].unique()
         one = {"implementation": one_rank(self.suffix), "ranks": 1}
         ours = [{"implementation": name, "ranks": self.ranks} for name in names]
-        found = pd.concat([pairs(self.evidence, STEM, side, one) for side in ours])
+        found = pd.concat([rows_over(self.evidence, STEM, side, one) for side in ours])
         return found[found.index.isin(rows.index) & found["ratio"].notna()]
 
     @property

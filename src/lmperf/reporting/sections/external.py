@@ -15,7 +15,7 @@ from lmperf.benchmark import Timed
 from lmperf.benchmarks import load
 from lmperf.names import IMPLEMENTATIONS, implementation_words, in_order
 from lmperf.reporting.evidence import Evidence, having, matching, some
-from lmperf.reporting.gains import Gain, pairs
+from lmperf.reporting.gains import Gain, rows_over
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.tables import Quantity, largest_error, over, time
@@ -138,7 +138,7 @@ class Compared:
         found = []
         for other in self.others:
             ways = ({"implementation": name} for name in (self.name, other))
-            timed = having(pairs(self.evidence, self.stem, *ways), phase=self.phases)
+            timed = having(rows_over(self.evidence, self.stem, *ways), phase=self.phases)
             with suppress(NotMeasured):
                 gain = Gain(timed)
                 judged = Count(len(gain.rows), int(timed["ratio"].notna().sum()))

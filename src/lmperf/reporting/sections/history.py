@@ -1,6 +1,6 @@
 """What changed in a machine's evidence from commit to commit, each change with its cause.
 
-Two commits are compared as two results are (`lmperf.reporting.comparing`). A row that a commit
+Two commits are compared as two results are (`lmperf.reporting.comparison`). A row that a commit
 does not have is missing there: no value is carried over from an older commit. Keys that were
 rewritten without a measurement are no change.
 """
@@ -17,10 +17,11 @@ from lmperf.errors import UserError
 from lmperf.evidence.machine import git
 from lmperf.evidence.store import EVIDENCE
 from lmperf.reporting import comparison_forms, foreign
-from lmperf.reporting.comparing import (
+from lmperf.reporting.comparison import (
     CHANGED,
     COMMIT_LENGTH,
-    ONLY_IN,
+    ONLY_IN_NEW,
+    ONLY_IN_OLD,
     Comparison,
     compare,
 )
@@ -78,14 +79,14 @@ class Step:
     @property
     def summary(self) -> list[str]:
         """Sentences: what was measured again, what changed, what is new or missing, and causes."""
-        rows, left, lines = self.found.rows, self.found.left, []
+        rows, left, lines = self.found.rows, self.found.not_compared, []
         if len(rows):
             changed = listed([f"{number:,} {verdict}" for verdict, number in self.counts.items()])
             again = f"{count(len(rows), 'row')} measured again"
             lines.append(f"{again}: {changed} beyond the noise.")
-        if new := left.get(ONLY_IN[1]):
+        if new := left.get(ONLY_IN_NEW):
             lines.append(f"{count(new, 'new row')}.")
-        if gone := left.get(ONLY_IN[0]):
+        if gone := left.get(ONLY_IN_OLD):
             lines.append(f"{count(gone, 'row')} no longer there.")
         lines += [f"{stem}: not compared, {why}." for stem, why in self.damaged.items()]
         causes = Counter(filter(None, rows["cause"])).most_common()

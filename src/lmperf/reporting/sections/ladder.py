@@ -9,7 +9,7 @@ import pandas as pd
 
 from lmperf.names import SHORT, TECHNIQUES, in_order
 from lmperf.reporting.evidence import having, matching, parts, some, sorted_for_reading
-from lmperf.reporting.gains import Gain, pairs
+from lmperf.reporting.gains import Gain, rows_over
 from lmperf.reporting.results import EMPTY
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
@@ -66,7 +66,7 @@ class Ladder(Section):
 
     def over(self, rung: str, base: str) -> Gain:
         """The speed-ups of a rung over another one, of these cells."""
-        found = pairs(self.evidence, STEM, WAYS[rung]._asdict(), WAYS[base]._asdict())
+        found = rows_over(self.evidence, STEM, WAYS[rung]._asdict(), WAYS[base]._asdict())
         return Gain(found[found.index.isin(self.every.frame.index)])
 
     @property

@@ -12,6 +12,7 @@ import pandas as pd
 from lmperf.benchmark import Timed
 from lmperf.benchmarks import load, stems
 from lmperf.reporting.evidence import Evidence, having
+from lmperf.reporting.pairs import pairs
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.sections.bounds import MEMORY, NEITHER, bounds
@@ -124,14 +125,12 @@ def compared(one: Evidence, other: Evidence, stem: str) -> pd.DataFrame:
     time of the second machine over that of the first; `bound`, what bounds the row on the first;
     and `sheets`, the ratio of the data sheets in that.
     """
-    identity = [*load(stem).identity]
     sides = [rows[rows["holds"] & ~rows["waits"]] for rows in (one.rows(stem), other.rows(stem))]
-    mine, theirs = (rows[[*identity, "ms", "flops", "bytes"]].dropna(subset="ms") for rows in sides)
-    rows = mine.merge(theirs, on=identity, suffixes=("", "_other"))
+    rows = pairs(*(side.dropna(subset="ms") for side in sides), load(stem).identity)
     rows["bound"] = bounds(one, rows, rows["bytes"])["bound"]
     of_sheets = zip(rows["bound"], rows.get("dtype", pd.Series("", rows.index)), strict=True)
     return rows.assign(
-        ratio=rows["ms_other"] / rows["ms"],
+        ratio=rows["ms_base"] / rows["ms"],
         sheets=[sheets(one, other, *of) for of in of_sheets],
     )
 

@@ -10,7 +10,7 @@ import pandas as pd
 
 from lmperf.names import SHORT, dtype_words, implementation_words, in_order, size_in_full
 from lmperf.reporting.evidence import having, some, sorted_for_reading
-from lmperf.reporting.gains import pairs
+from lmperf.reporting.gains import rows_over
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.sections.steps import CELL, NARROW, STEM, Way, all_steps, steps
@@ -179,14 +179,14 @@ class Own(Section):
     def over_fastest(self, others: pd.DataFrame) -> pd.DataFrame:
         """Steps of other ways beside the fastest one of the subjects at each size.
 
-        With the columns of `gains.pairs`, of those that hold and are resolved: `ratio` says how
+        With the columns of `gains.rows_over`, of those that hold and are resolved: `ratio` says how
         many times as fast the other step is.
         """
         found = []
         for _, fastest in self.fastest.iterrows():
             rows = having(others, size=fastest["size"])
             for way in rows["way"].unique():
-                both = pairs(self.evidence, STEM, way._asdict(), fastest["way"]._asdict())
+                both = rows_over(self.evidence, STEM, way._asdict(), fastest["way"]._asdict())
                 both = both[both.index.isin(rows.index) & both["holds"]]
                 both = both[both["verdict"].notna() & (both["verdict"] != UNRESOLVED)]
                 found.append(both)

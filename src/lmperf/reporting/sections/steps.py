@@ -14,7 +14,7 @@ import pandas as pd
 from lmperf.benchmarks import load
 from lmperf.names import dtype_words, implementation_words
 from lmperf.reporting.evidence import Evidence, having, once, sorted_for_reading
-from lmperf.reporting.gains import pairs
+from lmperf.reporting.gains import rows_over
 from lmperf.reporting.results import EMPTY, NOT_RECORDED, Cell
 from lmperf.reporting.tables import Quantity
 from lmperf.transformer.rungs import FLOAT8, RUNGS
@@ -89,9 +89,9 @@ def usual(evidence: Evidence) -> pd.DataFrame:
 def compared(evidence: Evidence, ours: Way, base: Way) -> pd.DataFrame:
     """The steps of a way with their speed-ups over another one in the same cell, where both hold.
 
-    Columns as of `gains.pairs`. Steps that cannot be compared are left out.
+    Columns as of `gains.rows_over`. Steps that cannot be compared are left out.
     """
-    both = pairs(evidence, STEM, ours._asdict(), base._asdict())
+    both = rows_over(evidence, STEM, ours._asdict(), base._asdict())
     both = both[both.index.isin(steps(evidence).index)]
     return both[both["holds"] & both["ratio"].notna()]
 
