@@ -69,6 +69,11 @@ _FORMS: dict[str, str | tuple[str, ...]] = {
     "fused_graph": ("fused, CUDA graph", "+ graph"),
     "sdpa_copies_graph": "SDPA, compiled by block, CUDA graph, bf16 copies",
     "graph": ("fused, CUDA graph, bf16 copies", "+ bf16 copies"),
+    "clipped_graph": ("fused, CUDA graph, bf16 copies, clipping", "gradients clipped"),
+    "accumulated_graph": (
+        "fused, CUDA graph, bf16 copies, micro-batches of 4",
+        "micro-batches of 4",
+    ),
     "bf16_weights": ("bf16 weights, no graph", "bf16 weights, no graph", "bf16 weights"),
     "bf16_graph": ("bf16 weights, CUDA graph", "bf16 weights, graph", "bf16 weights"),
     "fp8_tensorwise": "FP8, tensorwise (torchao)",

@@ -208,6 +208,7 @@ def test_edited_code_makes_only_its_callers_stale(before, tree):
         names=[
             *("triton", "triton_compiled", "triton_compiled_blocks"),
             *("fused_loss", "fused_blocks", "fused_graph", "graph"),
+            *("clipped_graph", "accumulated_graph"),
         ],
     ) | rows_of("flash_attention_check") | rows_of(
         "ladder_loss",

@@ -70,15 +70,31 @@ def test_ladder_cells_have_a_train_step_alone():
     assert {benchmark.phases_of(case) for case in alone} == {()}
 
 
-@pytest.mark.parametrize("implementation", ["fused_graph", "sdpa_copies_graph"])
-def test_graph_of_equal_numerics_passes_the_gate_of_its_peer(implementation):
-    """Without a capture, which needs a GPU: fused blocks are there only, too."""
-    maker = replace(load("end_to_end").callable_of(implementation), capture=None)
-    dtype = "autocast_bfloat16"
+def uncaptured(implementation: str, dtype: str = "autocast_bfloat16"):
+    """A problem and the step of a graph without its capture, which needs a GPU."""
+    maker = load("end_to_end").callable_of(implementation)
+    maker = replace(maker, capture=None, micro_batch=maker.micro_batch and 1)
     problem = ModelProblem("for tests", 32, 2, "cpu", 0, prepare=maker.prepare(dtype))
     inputs = problem.optimizer, problem.tokens, problem.targets, dtype
-    step = maker.step(twin_of(problem.model), *inputs)
-    assert problem.gate_run(step, dtype).passed
+    return problem, maker.step(twin_of(problem.model), *inputs)
+
+
+GRAPHS = ["fused_graph", "sdpa_copies_graph", "clipped_graph", "accumulated_graph"]
+
+
+@pytest.mark.parametrize("implementation", GRAPHS)
+def test_graph_of_equal_numerics_passes_the_gate_of_its_peer(implementation):
+    problem, step = uncaptured(implementation)
+    problem.step_phase(step).run(None)  # creates the moments
+    assert problem.gate_run(step, "autocast_bfloat16").passed
+
+
+def test_step_that_does_not_clip_is_refused(monkeypatch):
+    problem, step = uncaptured("clipped_graph")
+    monkeypatch.setattr(fused_adamw, "clip_factor", lambda norm, _: torch.ones_like(norm))
+    problem.step_phase(step).run(None)
+    with pytest.raises(WrongResult, match="did not update exp_avg"):
+        problem.gate_run(step, "autocast_bfloat16")
 
 
 def test_larger_batches_have_the_same_numerics_for_sdpa_and_ours():
@@ -87,7 +103,7 @@ def test_larger_batches_have_the_same_numerics_for_sdpa_and_ours():
     for batch, size in ((64, "0.13B"), (8, "3.4B")):
         cell = {"size": size, "batch": batch, "dtype": "autocast_bfloat16"}
         found = {case.implementation for case in cases if cell.items() <= case.axes.items()}
-        assert found == both
+        assert found == {*both, "accumulated_graph"}
 
 
 def test_bf16_weights_need_a_step_implementation():
@@ -328,20 +344,21 @@ def test_steps_before_a_capture_leave_no_trace(monkeypatch):
     monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
     weight, rate = torch.nn.Parameter(torch.ones(4)), torch.tensor(0.1)
     optimizer = torch.optim.AdamW([weight], lr=rate, foreach=False)
-    made = []
 
-    def step():
+    def gradients():
         weight.grad = torch.ones(4)
-        optimizer.step()
-        made.append(1)
-        if len(made) == 2:
-            raise MemoryError
 
-    graphed = Graphed(step, optimizer)
+    graphed, real = Graphed(gradients, optimizer), optimizer.step
     graphed._rates = [rate]
-    with pytest.raises(MemoryError):
-        graphed._warm_up(stream)
-    graphed._warm_up(stream)
+
+    def failing():
+        real()
+        raise MemoryError
+
+    for step in (failing, real):
+        optimizer.step = step
+        with pytest.raises(MemoryError) if step is failing else nullcontext():
+            graphed._warm_up(stream)
     assert torch.equal(weight, torch.ones(4)) and float(rate) == pytest.approx(0.1)
     assert not any(value.any() for value in optimizer.state[weight].values())
     optimizer.step()
@@ -427,18 +444,17 @@ def test_graph_without_memory_says_how_much_it_lacked():
     _, total = torch.cuda.mem_get_info()
     calls = []
 
-    def step():
+    def gradients():
         calls.append(None)
         if len(calls) > 3:  # the capture
             torch.empty(2 * total, dtype=torch.uint8, device="cuda")
         optimizer.zero_grad()
         parameter.sum().backward()
-        optimizer.step()
         return parameter.detach().sum()
 
     current = torch.cuda.current_stream()
     with pytest.raises(torch.OutOfMemoryError, match="Tried to allocate") as error:
-        Graphed(step, optimizer)()
+        Graphed(gradients, optimizer)()
     found = out_of_memory(error.value)
     assert found.requested_bytes > total and 0 < found.free_bytes <= total
     assert torch.cuda.current_stream() == current

@@ -38,6 +38,8 @@ _WAYS = (
     *("triton", "triton_compiled", "triton_compiled_blocks"),
 )
 _ATTENTIONS = tuple(name for name in _WAYS if name.startswith(("sdpa", "triton")))
+# The recommended step with what training needs beyond it; each has a model of its own.
+_NEEDED = ("clipped_graph", "accumulated_graph")
 # The implementations in `STEPS_ALONE`.
 _STEPS = (
     Implementation("fused_loss", "lmperf.transformer.steps:FUSED_LOSS", compiles=True),
@@ -46,7 +48,10 @@ _STEPS = (
         Implementation(
             name, f"lmperf.transformer.steps:{name.upper()}", compiles=True, needs_cuda=True
         )
-        for name in ("sdpa_graph", "fused_graph", "sdpa_copies_graph", "graph")
+        for name in (
+            *("sdpa_graph", "fused_graph", "sdpa_copies_graph", "graph"),
+            *_NEEDED,
+        )
     ),
 )
 # Peers with float8 matmuls (`rungs.FLOAT8`), each with a tolerance of its own.
@@ -127,6 +132,12 @@ _STEP_GRIDS = {
         *_ladder(_LARGEST, 1024, 4, _FEW),
         *(grid for size in SWEPT for grid in _ladder(size, 1024, 4, _GRAPHS)),
         *(_cells([size], [1024], [_BF16], _BOTH, batch) for size, batch in _LARGER.items()),
+        # What training needs beyond the recommended step, beside it.
+        _cells([*_SHOWN, _LARGEST], [1024], [_BF16], ["clipped_graph"]),
+        *(
+            _cells([size], [1024], [_BF16], ["accumulated_graph"], _LARGER[size])
+            for size in (*_SHOWN, _LARGEST)
+        ),
         *(
             grid
             for size in (*_SHOWN, _LARGEST)
@@ -255,7 +266,12 @@ class EndToEnd(Timed):
         """
         found = []
         for group in super().groups(cases):
-            group.sort(key=lambda case: dtype_of(case.axes["dtype"]).storage != "float32")
+            group.sort(
+                key=lambda case: (
+                    dtype_of(case.axes["dtype"]).storage != "float32",
+                    case.implementation in _NEEDED,
+                )
+            )
             first = [case for case in group if _is_first(case)]
             # Each of these has a model of its own, since their optimizers differ.
             is_large = SIZES[group[0].axes["size"]].parameters() > _SIDE_BY_SIDE

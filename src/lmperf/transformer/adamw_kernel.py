@@ -18,10 +18,12 @@ def launch(
     scalars: Sequence[Tensor],
     betas: tuple[float, float],
     eps: float,
+    scale: Tensor | None = None,
 ) -> None:
     """Do on CUDA what `fused_adamw.update` does; tensors are contiguous, of any shape.
 
-    tensors: p, g, m, v and copy. scalars: shrink, length, root and seed.
+    tensors: p, g, m, v and copy. scalars: shrink, length, root and seed. scale:
+    of the gradient.
 
     Raises:
         ValueError: the parameter or its gradient is not contiguous.
@@ -31,7 +33,7 @@ def launch(
         raise ValueError(f"a parameter {tuple(p.shape)} or its gradient is not contiguous")
     gains = (1 - beta for beta in betas)
     adamw_kernel[(triton.cdiv(p.numel(), _ELEMENTS),)](
-        *tensors, *scalars, p.numel(), betas[1], *gains, eps, _ELEMENTS
+        *tensors, *scalars, scale, p.numel(), betas[1], *gains, eps, _ELEMENTS
     )
 
 
@@ -46,6 +48,7 @@ def adamw_kernel(
     length,
     root,
     seed,
+    scale,
     count,
     beta2,
     gain1,
@@ -53,10 +56,15 @@ def adamw_kernel(
     eps,
     BLOCK: tl.constexpr,
 ):
-    """Update a block of elements. copy: a pointer or None. gain1, gain2: 1 - beta1, 1 - beta2."""
+    """Update a block of elements.
+
+    copy, scale: pointers or None. gain1, gain2: 1 - beta1, 1 - beta2.
+    """
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = at < count
     gradient = tl.load(g + at, inside).to(tl.float32)
+    if scale is not None:
+        gradient *= tl.load(scale)
     mean = tl.load(m + at, inside).to(tl.float32)
     square = tl.load(v + at, inside).to(tl.float32)
     weight = tl.load(p + at, inside).to(tl.float32)

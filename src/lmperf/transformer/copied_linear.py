@@ -41,7 +41,7 @@ class CopiedLinear(nn.Linear):
     """x @ weight.T without bias, by the bf16 copy of the weight under bf16 autocast.
 
     Without autocast it multiplies by the weight itself. In both cases a backward pass leaves the
-    gradient on the weight, in bf16.
+    gradient on the weight, in its `grad_dtype`, which is bf16 from here on.
 
     Attributes:
         copy: the weight in bf16, a buffer. Whoever changes the weight changes it as well.
@@ -66,6 +66,12 @@ class CopiedLinear(nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         return F.linear(x, self.operand)
 
+    def _load_from_state_dict(self, *args, **options):
+        """Copy the weight that is loaded."""
+        super()._load_from_state_dict(*args, **options)
+        with torch.no_grad():
+            self.copy.copy_(self.weight)
+
     def _apply(self, fn, recurse=True):
         """Keep the copy in bf16: a float64 model has no use for a float64 copy."""
         super()._apply(fn, recurse)
@@ -76,7 +82,7 @@ class CopiedLinear(nn.Linear):
 def _hand_over(weight: nn.Parameter, copy: Tensor) -> None:
     """Move the gradient of a copy to the weight."""
     if weight.grad is None:
-        weight.grad = copy.grad
+        weight.grad = copy.grad.to(weight.grad_dtype)
     else:
         weight.grad += copy.grad
     copy.grad = None

@@ -17,8 +17,9 @@ stochastically; the random bits here are a hash of the element's index and the s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,7 +29,7 @@ _GOLDEN = 0x9E3779B9 - 2**32
 
 
 class FusedAdamW(torch.optim.AdamW):
-    """`torch.optim.AdamW` with default hyperparameters, each update in one kernel.
+    """`torch.optim.AdamW`, each update in one kernel, with groups of parameters and clipping.
 
     Computes in float32; parameters and moments are stored in the dtype of the parameter. bfloat16
     parameters and second moments are rounded stochastically, the same way in every run. Every
@@ -36,19 +37,43 @@ class FusedAdamW(torch.optim.AdamW):
     device: a CUDA graph then reads its current value.
 
     Args:
+        parameters: tensors, or groups of them as `torch.optim.AdamW` takes.
         copies: parameter -> its copy in another dtype, contiguous, which each step rewrites; some
             float32 parameters may have one.
+        max_norm: an update uses gradients scaled down to this global norm if theirs is larger. The
+            gradients themselves stay: the kernel scales what it reads, so clipping costs one pass
+            that reads them.
+
+    Attributes:
+        gradient_norm: global norm of the gradients of the last step, if `max_norm` is given, a
+            float32 scalar on their device.
     """
 
     def __init__(
-        self, parameters: Iterable[Tensor], lr: float, copies: Mapping[Tensor, Tensor] | None = None
+        self,
+        parameters: Iterable[Tensor] | Iterable[dict[str, Any]],
+        lr: float,
+        copies: Mapping[Tensor, Tensor] | None = None,
+        max_norm: float | None = None,
     ):
         super().__init__(parameters, lr=lr)
         self._copies = copies or {}
+        self.max_norm = max_norm
+        device = self.param_groups[0]["params"][0].device
+        self.gradient_norm = None if max_norm is None else torch.zeros((), device=device)
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:
-        (group,) = self.param_groups
+        scale = None
+        if self.max_norm is not None:
+            parameters = [p for group in self.param_groups for p in group["params"]]
+            self.gradient_norm.copy_(global_norm([p.grad for p in parameters]))
+            scale = clip_factor(self.gradient_norm, self.max_norm)
+        for group in self.param_groups:
+            self._step(group, scale)
+
+    def _step(self, group: dict[str, Any], scale: Tensor | None) -> None:
+        """Update the parameters of a group. scale: of gradients, a scalar on their device."""
         parameters = group["params"]
         states = [self._state_of(parameter) for parameter in parameters]
         torch._foreach_add_([state["step"] for state in states], 1)
@@ -66,9 +91,9 @@ class FusedAdamW(torch.optim.AdamW):
             tensors = parameter, parameter.grad, state["exp_avg"], state["exp_avg_sq"]
             tensors += (self._copies.get(parameter),)
             if on_cuda:
-                launch(tensors, scalars, betas, group["eps"])
+                launch(tensors, scalars, betas, group["eps"], scale)
             else:
-                _compiled()(*map(_flat, tensors), *scalars, betas, group["eps"])
+                _compiled()(*map(_flat, tensors), *scalars, betas, group["eps"], scale)
 
     def _state_of(self, parameter: Tensor) -> dict[str, Tensor]:
         state = self.state[parameter]
@@ -76,6 +101,20 @@ class FusedAdamW(torch.optim.AdamW):
             state["step"] = torch.zeros((), device=parameter.device)
             state["exp_avg"], state["exp_avg_sq"] = (torch.zeros_like(parameter) for _ in range(2))
         return state
+
+
+def global_norm(gradients: Sequence[Tensor]) -> Tensor:
+    """The Euclidean norm of all elements of tensors, a float32 scalar on their device."""
+    norms = []
+    for dtype in dict.fromkeys(gradient.dtype for gradient in gradients):
+        same = [gradient for gradient in gradients if gradient.dtype == dtype]
+        norms += torch._foreach_norm(same, 2, dtype=torch.float32)
+    return torch.linalg.vector_norm(torch.stack(norms))
+
+
+def clip_factor(norm: Tensor, max_norm: float) -> Tensor:
+    """What gradients of a global norm are multiplied by, as `torch.nn.utils.clip_grad_norm_`."""
+    return (max_norm / (norm + 1e-6)).clamp(max=1.0)
 
 
 def _flat(tensor: Tensor | None) -> Tensor | None:
@@ -95,14 +134,15 @@ def update(
     seed: Tensor,
     betas: tuple[float, float],
     eps: float,
+    scale: Tensor | None = None,
 ) -> None:
     """Update a parameter p, its moments m and v, and its copy in place, given its gradient g.
 
     p, g, m, v, copy: [n]; p, m and v have one dtype. shrink: 1 - lr * weight_decay. length:
-    lr / (1 - beta1^t). root: sqrt(1 - beta2^t). seed: the step t as int32. All four are scalars on
-    the device.
+    lr / (1 - beta1^t). root: sqrt(1 - beta2^t). seed: the step t as int32. scale: of the
+    gradient, 1 if None. All five are scalars on the device.
     """
-    gradient = g.float()
+    gradient = g.float() if scale is None else g.float() * scale
     mean = torch.lerp(m.float(), gradient, 1 - betas[0])
     square = betas[1] * v.float() + (1 - betas[1]) * gradient * gradient
     weight = p.float() * shrink - length * mean / (square.sqrt() / root + eps)

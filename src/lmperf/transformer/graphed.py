@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,7 +13,7 @@ _MIB = 2**20
 
 
 class Graphed:
-    """Captures a training step at the first call and replays it at every call.
+    """Captures a training step as a CUDA graph at the first call and replays it at every call.
 
     A replay reads tokens and targets at the addresses of the capture, so new contents are copied
     there. It also reads the learning rate of each group of the optimizer, a tensor from the capture
@@ -20,22 +21,28 @@ class Graphed:
     gradients and the loss of the last one. The memory pool of the graph is not part of what the
     allocator counts as allocated.
 
-    Three steps before the capture compile and autotune, with a learning rate of 0. The state of an
-    optimizer that had made no step is zeroed after them, so that training begins with the first
-    replay. Of another one they are subtracted from the step count, but their effect on the moments
-    stays.
+    Forward and backward passes before the capture compile and autotune. An optimizer that has made
+    no step makes one with a learning rate of 0, and its state is zeroed afterwards, so that
+    training begins with the first replay.
 
     Args:
-        step: clears the gradients, makes a training step and returns the loss. It must not allocate
-            host memory.
+        gradients: clears the gradients, makes a forward and a backward pass and returns the loss.
+            Neither it nor the optimizer may allocate host memory.
         optimizer: the optimizer of the step, capturable.
+        pool: memory pool that graphs share which are never replayed at the same time; their steps
+            leave no gradients on the parameters. None: a pool of its own.
 
     Attributes:
         pool_mib: peak memory of a replay beyond the tensors that are alive after it.
     """
 
-    def __init__(self, step: Callable[[], Tensor], optimizer: torch.optim.Optimizer):
-        self._step, self._optimizer = step, optimizer
+    def __init__(
+        self,
+        gradients: Callable[[], Tensor],
+        optimizer: torch.optim.Optimizer,
+        pool: Any = None,
+    ):
+        self._run, self._optimizer, self._pool = gradients, optimizer, pool
         self._graph: torch.cuda.CUDAGraph | None = None
         self._gradients: list[tuple[torch.nn.Parameter, Tensor]] = []
         self._rates: list[Tensor] = []
@@ -44,7 +51,7 @@ class Graphed:
 
     def __call__(self) -> Tensor:
         if self._graph is None:
-            self._capture()
+            self.capture()
         self._set_rates()
         self._graph.replay()
         # A caller may have cleared the gradients since the last replay.
@@ -59,8 +66,8 @@ class Graphed:
                 rate.fill_(group["lr"])
                 group["lr"] = rate
 
-    def _capture(self) -> None:
-        """Make the graph.
+    def capture(self) -> None:
+        """Make the graph, without training the model.
 
         Raises:
             OutOfMemoryError: a tensor does not fit into the device beside the graph's pool.
@@ -78,35 +85,47 @@ class Graphed:
         graph = torch.cuda.CUDAGraph()
         try:
             # The outer context restores the current stream if a failed capture cannot be ended.
-            with torch.cuda.stream(stream), torch.cuda.graph(graph, stream=stream):
-                self._loss = self._step()
+            with (
+                torch.cuda.stream(stream),
+                torch.cuda.graph(graph, stream=stream, pool=self._pool),
+            ):
+                self._loss = self._run()
+                self._optimizer.step()
         except RuntimeError as error:
             raise first_cause(error) from None
         peak = torch.cuda.max_memory_allocated() - torch.cuda.memory_allocated()
         self.pool_mib, self._graph = peak / _MIB, graph
-        parameters = (p for group in self._optimizer.param_groups for p in group["params"])
-        self._gradients = [(p, p.grad) for p in parameters if p.grad is not None]
+        if self._pool is None:
+            parameters = (p for group in self._optimizer.param_groups for p in group["params"])
+            self._gradients = [(p, p.grad) for p in parameters if p.grad is not None]
+        else:
+            self._optimizer.zero_grad(set_to_none=True)
 
     def _warm_up(self, stream: torch.cuda.Stream) -> None:
-        """Call the step on a stream without training the model."""
-        is_new = not any(state["step"] for state in self._optimizer.state.values())
-        rates = [rate.clone() for rate in self._rates]
-        for rate in self._rates:
-            rate.zero_()
+        """Call the parts of the step on a stream without training the model."""
         stream.wait_stream(torch.cuda.current_stream())
         try:
             with torch.cuda.stream(stream):
                 for _ in range(_WARM_UPS):
-                    self._step()
+                    self._run()
+                if not any(state["step"] for state in self._optimizer.state.values()):
+                    self._step_without_trace()
         finally:  # a caller may go on with a smaller batch after a lack of memory
             torch.cuda.current_stream().wait_stream(stream)
+
+    def _step_without_trace(self) -> None:
+        """The first step of the optimizer, which creates its state; then zero the state."""
+        rates = [rate.clone() for rate in self._rates]
+        for rate in self._rates:
+            rate.zero_()
+        try:
+            self._optimizer.step()
+        finally:
             for rate, before in zip(self._rates, rates, strict=True):
                 rate.copy_(before)
-            for state in self._optimizer.state.values() if is_new else ():
+            for state in self._optimizer.state.values():
                 for value in state.values():
                     value.zero_()
-        for state in self._optimizer.state.values() if not is_new else ():
-            state["step"] -= _WARM_UPS
 
 
 def first_cause(error: RuntimeError) -> RuntimeError:

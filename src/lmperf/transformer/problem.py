@@ -372,17 +372,25 @@ class ModelProblem:
             if state
         }
 
+    def _clipped_to(self) -> float:
+        """What an optimizer that clips multiplies its gradients by; 1 for others."""
+        max_norm = getattr(self.optimizer, "max_norm", None)
+        if max_norm is None:
+            return 1.0
+        squares = [p.grad.double().square().sum() for p in self.model.parameters()]
+        return min(1.0, max_norm / float(torch.stack(squares).sum().sqrt()))
+
     def _require_moments(self, before: dict[str, dict[str, Tensor]]) -> None:
         """Raise WrongResult unless AdamW updated both moments m: m += (1 - beta) (gradient^k - m).
 
         k is 1 for `exp_avg` and 2 for `exp_avg_sq`. The learning rate is zero, so that the weights
         do not show whether the optimizer worked.
         """
-        betas = self.optimizer.param_groups[0]["betas"]
+        betas, scale = self.optimizer.param_groups[0]["betas"], self._clipped_to()
         for name, old in before.items():
             parameter = self.model.get_parameter(name)
             for power, (moment, beta) in enumerate(zip(_MOMENTS, betas, strict=True), 1):
-                change = (1 - beta) * (parameter.grad.float() ** power - old[moment])
+                change = (1 - beta) * ((scale * parameter.grad.float()) ** power - old[moment])
                 found = self.optimizer.state[parameter][moment].float()
                 off = (found - old[moment] - change).norm()
                 if not off <= _MOMENT_OFF * (old[moment] + change).norm():

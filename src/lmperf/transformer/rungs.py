@@ -53,6 +53,7 @@ FLOAT8 = (
 STEPS_ALONE = frozenset(
     {
         *("fused_loss", "fused_blocks", "sdpa_graph", "fused_graph", "sdpa_copies_graph", "graph"),
+        *("clipped_graph", "accumulated_graph"),
         *(rung.name for rung in FLOAT8),
     }
 )

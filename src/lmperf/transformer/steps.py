@@ -28,11 +28,19 @@ from lmperf.transformer.implementations import (
     triton,
 )
 from lmperf.transformer.model import TransformerLM
-from lmperf.transformer.training import WithLoss, adamw, train_step
+from lmperf.transformer.training import (
+    ParameterGroups,
+    WithLoss,
+    adamw,
+    gradients,
+    sum_in_float32,
+    train_step,
+)
 
 Way = Callable[[TransformerLM], Callable[[Tensor], Tensor]]
-# (model, learning rate) -> optimizer; may convert weights and layers of the model in place.
-Prepare = Callable[[TransformerLM, float], torch.optim.Optimizer]
+# (model, learning rate, groups of parameters or None, greatest norm of the gradients or None) ->
+# optimizer; may convert weights and layers of the model in place.
+Prepare = Callable[..., torch.optim.Optimizer]
 
 
 @dataclass(frozen=True)
@@ -43,12 +51,16 @@ class StepMaker:
         way: takes a TransformerLM and returns a callable from tokens to logits.
         optimizers: a value of the dtype axis, or the dtype of the weights of those that have no
             entry of their own -> how to prepare the model and its optimizer.
-        capture: captures the step as a CUDA graph: (step, optimizer) -> step; None: no graph.
+        capture: captures the step as a CUDA graph: (forward and backward pass, optimizer, memory
+            pool) -> step; None: no graph.
+        micro_batch: sequences of a forward and backward pass; their gradients are added up before
+            the optimizer's step. None: the whole batch at once.
     """
 
     way: Way
     optimizers: Mapping[str, Prepare] = field(default_factory=lambda: {"float32": adamw})
     capture: Callable[..., Callable[[], Tensor]] | None = None
+    micro_batch: int | None = None
 
     def prepare(self, dtype: str) -> Prepare:
         """How to prepare the model and its optimizer for a dtype.
@@ -69,13 +81,20 @@ class StepMaker:
         tokens: Tensor,
         targets: Tensor,
         dtype: str,
+        pool: Any = None,
     ) -> Callable[[], Tensor]:
         """A train step on the current contents of tokens and targets; it returns the loss.
 
-        model: changed by the way.
+        model: changed by the way. tokens, targets: as `training.gradients`. pool: of CUDA graphs;
+            see `Graphed`.
         """
-        made = partial(train_step, self.way(model), optimizer, tokens, targets, dtype)
-        return self.capture(made, optimizer) if self.capture else made
+        if self.micro_batch:
+            shape = -1, self.micro_batch, tokens.shape[-1]
+            tokens, targets = tokens.view(shape), targets.view(shape)
+        inputs = self.way(model), optimizer, tokens, targets, dtype
+        if self.capture is None:
+            return partial(train_step, *inputs)
+        return self.capture(partial(gradients, *inputs), optimizer, pool)
 
 
 def step_maker(implementation: StepMaker | Way) -> StepMaker:
@@ -108,25 +127,48 @@ def fused_loss(model: TransformerLM) -> WithLoss:
     return WithLoss(lambda tokens: model.head(norm(hidden(tokens))), loss)
 
 
-def bfloat16_adamw(model: TransformerLM, learning_rate: float) -> FusedAdamW:
+def bfloat16_adamw(
+    model: TransformerLM,
+    learning_rate: float,
+    groups: ParameterGroups = None,
+    max_norm: float | None = None,
+) -> FusedAdamW:
     """Convert the parameters to bfloat16 in place; returns their fused AdamW.
 
-    The RoPE tables stay in float32.
+    The RoPE tables stay in float32. groups: see `ParameterGroups`. max_norm: see `FusedAdamW`.
     """
     for parameter in model.parameters():
         parameter.data = parameter.data.bfloat16()
-    return FusedAdamW(model.parameters(), learning_rate)
+    return FusedAdamW(groups or model.parameters(), learning_rate, max_norm=max_norm)
 
 
-def copying_adamw(model: TransformerLM, learning_rate: float) -> FusedAdamW:
+def copying_adamw(
+    model: TransformerLM,
+    learning_rate: float,
+    groups: ParameterGroups = None,
+    max_norm: float | None = None,
+) -> FusedAdamW:
     """Give the blocks' linear layers bf16 copies of their float32 weights, in place.
 
     Returns their fused AdamW, which writes the copies. Weights and moments stay float32;
-    gradients of copied weights are bf16. Load weights, and move the model to its device, before:
-    the first forward pass multiplies by the copies made here.
+    gradients of copied weights are bf16. Move the model to its device before.
+
+    groups: see `ParameterGroups`. max_norm: see `FusedAdamW`.
     """
     copies = with_copies(model)
-    return FusedAdamW(model.parameters(), learning_rate, copies)
+    return FusedAdamW(groups or model.parameters(), learning_rate, copies, max_norm)
+
+
+def clipping_adamw(model: TransformerLM, learning_rate: float) -> FusedAdamW:
+    """`copying_adamw` that clips gradients to a global norm of 1."""
+    return copying_adamw(model, learning_rate, max_norm=1.0)
+
+
+def accumulating_adamw(model: TransformerLM, learning_rate: float) -> FusedAdamW:
+    """`copying_adamw` whose gradients are float32 sums over micro-batches."""
+    optimizer = copying_adamw(model, learning_rate)
+    sum_in_float32(model)
+    return optimizer
 
 
 _OPTIMIZERS = {"float32": adamw, "bfloat16": bfloat16_adamw}
@@ -138,4 +180,9 @@ SDPA_COPIES_GRAPH = replace(SDPA_GRAPH, optimizers={"autocast_bfloat16": copying
 FUSED_GRAPH = StepMaker(flash_fused_blocks, capture=Graphed)
 GRAPH = StepMaker(
     flash_fused_blocks, {**_OPTIMIZERS, "autocast_bfloat16": copying_adamw}, capture=Graphed
+)
+# What clipping and adding up the gradients of micro-batches cost, beside `GRAPH`.
+CLIPPED_GRAPH = replace(GRAPH, optimizers={"autocast_bfloat16": clipping_adamw})
+ACCUMULATED_GRAPH = replace(
+    GRAPH, optimizers={"autocast_bfloat16": accumulating_adamw}, micro_batch=4
 )

@@ -1,0 +1,111 @@
+"""Trains a language model on a file of tokens with the train step that the report recommends.
+
+    python examples/train.py tokens.bin --vocab 50304 --size small --checkpoint run.pt
+
+The file holds uint16 tokens one after the other. If run.pt exists, training goes on from there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import time
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from lmperf.transformer.model import TransformerLM
+from lmperf.transformer.sizes import SHORT
+from lmperf.transformer.trainer import Trainer
+from lmperf.transformer.training import decay_groups
+
+VALIDATION_SHARE = 0.01
+
+
+def options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("tokens", type=Path, help="file of uint16 tokens")
+    parser.add_argument("--vocab", type=int, default=50_304, help="size of the vocabulary")
+    parser.add_argument("--size", choices=[*SHORT], default="small")
+    parser.add_argument("--context", type=int, default=1024, help="tokens of a sequence")
+    parser.add_argument("--batch", type=int, default=16, help="sequences of a step")
+    parser.add_argument("--micro-batch", type=int, help="sequences of a forward pass")
+    parser.add_argument("--dtype", default="autocast_bfloat16", help='or "bfloat16"')
+    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--warm-up", type=int, default=100, help="steps of a rising rate")
+    parser.add_argument("--learning-rate", type=float, default=6e-4)
+    parser.add_argument("--weight-decay", type=float, default=0.1)
+    parser.add_argument("--max-norm", type=float, default=1.0, help="of the gradients")
+    parser.add_argument("--every", type=int, default=100, help="steps between two validations")
+    parser.add_argument("--checkpoint", type=Path, help="where to save, and to go on from")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    return parser.parse_args()
+
+
+def batch(data: Tensor, step: int, size: int, context: int) -> tuple[Tensor, Tensor]:
+    """Random sequences [size, context] and their successors, the same for a step in every run."""
+    chance = torch.Generator().manual_seed(step)
+    starts = torch.randint(len(data) - context, (size,), generator=chance)
+    rows = torch.stack([data[start : start + context + 1] for start in starts]).long()
+    return rows[:, :-1], rows[:, 1:]
+
+
+def learning_rate(step: int, given: argparse.Namespace) -> float:
+    """A linear rise, then half a cosine down to a tenth."""
+    if step < given.warm_up:
+        return given.learning_rate * (step + 1) / given.warm_up
+    done = (step - given.warm_up) / max(1, given.steps - given.warm_up)
+    return given.learning_rate * (0.1 + 0.45 * (1 + math.cos(math.pi * done)))
+
+
+def validation_loss(trainer: Trainer, data: Tensor, given: argparse.Namespace) -> float:
+    """The mean loss of eight batches that training never sees."""
+    size = given.micro_batch or given.batch
+    parts = (batch(data, number, size, given.context) for number in range(8))
+    return float(torch.stack([trainer.loss(*part) for part in parts]).mean())
+
+
+def main() -> None:
+    given = options()
+    data = torch.from_file(
+        str(given.tokens), size=given.tokens.stat().st_size // 2, dtype=torch.uint16
+    )
+    held_out = int(VALIDATION_SHARE * len(data)) + given.context + 1
+    data, validation = data[:-held_out], data[-held_out:]
+    torch.manual_seed(0)
+    with torch.device(given.device):
+        model = TransformerLM.of_size(SHORT[given.size], given.vocab, given.context)
+    trainer = Trainer(
+        model,
+        dtype=given.dtype,
+        groups=decay_groups(model, given.weight_decay),
+        max_norm=given.max_norm,
+        micro_batch=given.micro_batch,
+    )
+    first = 0
+    if given.checkpoint and given.checkpoint.exists():
+        saved = torch.load(given.checkpoint, map_location=given.device)
+        trainer.load_state_dict(saved["trainer"])
+        first = saved["step"]
+    began, counted = time.perf_counter(), 0
+    for step in range(first, given.steps):
+        trainer.learning_rate = learning_rate(step, given)
+        loss = trainer.step(*batch(data, step, given.batch, given.context))
+        counted += given.batch * given.context
+        if (step + 1) % given.every and step + 1 < given.steps:
+            continue
+        words = f"step {step + 1}: loss {float(loss):.3f}, norm {float(trainer.gradient_norm):.2f}"
+        rate = counted / (time.perf_counter() - began)
+        held = validation_loss(trainer, validation, given)
+        print(f"{words}, validation {held:.3f}, {rate:,.0f} tokens/s", flush=True)
+        if given.checkpoint:
+            part = given.checkpoint.with_suffix(".part")
+            torch.save({"trainer": trainer.state_dict(), "step": step + 1}, part)
+            os.replace(part, given.checkpoint)
+        began, counted = time.perf_counter(), 0
+
+
+if __name__ == "__main__":
+    main()
