@@ -14,7 +14,7 @@ import pytest
 import yaml
 from repository import commit, git
 
-from lmperf.evidence.machine import read_facts, write_facts
+from lmperf.evidence.facts import read_facts, write_facts
 from lmperf.evidence.store import read, write_view
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]

@@ -6,10 +6,11 @@ import pytest
 
 from lmperf.benchmarks import load, stems
 from lmperf.config import load_config
+from lmperf.evidence.facts import write_facts
 from lmperf.evidence.keys import row_key
-from lmperf.evidence.machine import Machine, write_facts
+from lmperf.evidence.machine import Machine
 from lmperf.evidence.project import Project
-from lmperf.evidence.review import _Machine
+from lmperf.evidence.recorded import RecordedMachine
 
 GPU = {"kind": "cuda", "device": "NVIDIA H200"}
 CONFIG = Path(__file__).parents[1] / "config/config.yaml"
@@ -95,17 +96,14 @@ def test_quick_run_measures_a_strategy_that_was_brought():
 
 def test_quick_run_measures_all_of_a_listed_benchmark_without_a_head(tmp_path):
     for benchmarks, is_measured in (("all", False), (["warmup"], True)):
-        project = quick_project(tmp_path, benchmarks=benchmarks)
-        benchmark = load("warmup")
-        cases = benchmark.cases("cpu")
-        assert project.head(benchmark, cases) == frozenset(cases if is_measured else ())
+        plan = quick_project(tmp_path, benchmarks=benchmarks).plan("warmup")
+        assert plan.cases and plan.head == frozenset(plan.cases if is_measured else ())
 
 
-def test_quick_run_lacks_no_rows_that_it_does_not_measure(tmp_path):
-    machine = object.__new__(_Machine)
-    project = quick_project(tmp_path)
-    machine.__dict__ |= {"project": project, "is_here": True, "facts": {"preset": "cpu"}}
-    machine.__dict__ |= {"name": "here", "emulates_bf16": False, "devices": 1}
-    benchmark = load("attention")
-    assert machine.required(benchmark) == benchmark.head_cases("cpu")
-    assert machine.shown(benchmark) == benchmark.cases("cpu")
+def test_quick_run_lacks_no_rows_that_it_does_not_measure(tmp_path, monkeypatch):
+    monkeypatch.setattr(Machine, "emulates_bf16", False)
+    project, benchmark = quick_project(tmp_path), load("attention")
+    facts = {"machine": "here", "preset": "cpu", "environments": {}}
+    plan = project.plan_of(RecordedMachine("here", tmp_path, facts), "attention")
+    assert plan.chosen == benchmark.head_cases("cpu")
+    assert [*plan.cases] == benchmark.cases("cpu")

@@ -4,7 +4,7 @@ from configurations import attention
 
 from lmperf.benchmarks import load
 from lmperf.config import load_config
-from lmperf.evidence.machine import write_facts
+from lmperf.evidence.facts import write_facts
 from lmperf.evidence.plan import evidence_of
 from lmperf.evidence.project import Project
 from lmperf.measuring.supervisor import Supervisor

@@ -40,7 +40,6 @@ NO_NUMBERS = {
     },
     "lmperf.names": "holds the words, order and look of names in reports",
     "lmperf.measuring": "has no code of its own, only a docstring",
-    "lmperf.measuring.emulated": "refuses cases on some CPUs; changes no number of the others",
     "lmperf.measuring.gpus": "names GPUs for the lock; which of equal ones measures is no matter",
     "lmperf.measuring.lock": "makes a run wait for another one; no effect once the lock is held",
     "lmperf.measuring.printable": "escapes characters in messages",

@@ -6,7 +6,7 @@ import pytest
 
 from lmperf.benchmarks import load
 from lmperf.config import load_config
-from lmperf.evidence.machine import write_facts
+from lmperf.evidence.facts import write_facts
 from lmperf.evidence.plan import evidence_of
 from lmperf.evidence.plausible import KIND, floor_ms, impossible, limits_of
 from lmperf.evidence.project import Project

@@ -10,8 +10,10 @@ from made_up import OK, pretend, project_of
 
 from lmperf.errors import UserError
 from lmperf.evidence import machine
+from lmperf.evidence.facts import write_facts
 from lmperf.evidence.record import record
 from lmperf.evidence.store import read
+from lmperf.machine.software import software_facts
 
 
 def job(project):
@@ -140,8 +142,8 @@ def test_login_node_plans_by_name_and_refuses_to_measure(tmp_path, monkeypatch):
 
 def test_login_node_knows_the_environment_that_its_jobs_recorded(tmp_path, monkeypatch):
     facts = {"kind": "cuda", "device": "NVIDIA H100", "driver_branch": "570", "threads": None}
-    facts |= {"measured_at": "2026-01-02", "settings": {}, **machine._software_facts()}
-    machine.write_facts(
+    facts |= {"measured_at": "2026-01-02", "settings": {}, **software_facts()}
+    write_facts(
         tmp_path / "report/h100",
         {"machine": "h100", "preset": "gpu", "environments": {"e" * 16: facts}},
     )

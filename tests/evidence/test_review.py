@@ -10,7 +10,7 @@ from made_up import OK, UNSUPPORTED, pretend, project_of
 from lmperf import cli
 from lmperf.commands.verify import print_causes
 from lmperf.errors import UserError
-from lmperf.evidence.machine import FILE, write_facts
+from lmperf.evidence.facts import FILE, write_facts
 from lmperf.evidence.record import record
 from lmperf.evidence.review import AHEAD, LOADED, OOM, causes, review
 

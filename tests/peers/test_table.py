@@ -8,8 +8,8 @@ import pytest
 from lmperf.benchmark import Implementation
 from lmperf.benchmarks import load, stems
 from lmperf.config import Config
+from lmperf.evidence.facts import write_facts
 from lmperf.evidence.keys import row_key
-from lmperf.evidence.machine import write_facts
 from lmperf.evidence.plan import evidence_of
 from lmperf.evidence.project import Project
 from lmperf.evidence.review import review

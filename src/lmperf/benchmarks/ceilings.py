@@ -4,7 +4,7 @@ Reports quote other results as shares of these rates. A matmul is timed in two w
 calls with pauses, so that no power cap slows them; and `sustained`, back to back, as in a model.
 Copies are timed for three ratios of bytes read to bytes written, because reads and writes are not
 equally fast. On a CPU, one small matmul shows whether bf16 is emulated; see
-`lmperf.measuring.emulated`.
+`lmperf.machine.bf16`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from lmperf.benchmark import (
     numbers,
 )
 from lmperf.dtypes import MATMULS
-from lmperf.measuring import emulated
+from lmperf.machine import bf16
 
 # Length of one timed call of a sustained matmul. At least three such calls run before the first one
 # that counts, so a GPU has been busy for more than a second by then.
@@ -71,7 +71,7 @@ class Ceilings(Timed):
         # Copies move up to 256 MiB in all, 4 GiB on a GPU: many times any cache.
         "cpu": [
             *_copies(2**25),
-            _matmul_part(dtype=_ON_CPU, shape=[emulated.SHAPE, _SMALL], load="burst"),
+            _matmul_part(dtype=_ON_CPU, shape=[bf16.SHAPE, _SMALL], load="burst"),
             _matmul_part(dtype=_ON_CPU, shape=_SMALL, load="sustained"),
         ],
         "gpu": [

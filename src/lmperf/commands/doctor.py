@@ -13,8 +13,8 @@ import click
 from lmperf.benchmarks import load, stems
 from lmperf.commands.options import of_project
 from lmperf.errors import UserError
-from lmperf.evidence.machine import torch_version, version_of
 from lmperf.evidence.project import Project
+from lmperf.machine.software import torch_version, version_of
 from lmperf.measuring import processors
 from lmperf.own.check import problem_of
 

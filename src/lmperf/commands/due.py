@@ -10,10 +10,10 @@ import click
 from lmperf.benchmark import Case
 from lmperf.commands.options import of_project, stem_argument
 from lmperf.evidence.changes import Changes
-from lmperf.evidence.machine import lmperf_version
 from lmperf.evidence.plan import Plan
 from lmperf.evidence.project import Project
 from lmperf.evidence.repeatability import STEM
+from lmperf.machine.repository import lmperf_version
 
 
 @click.command("list", short_help="List benchmarks and cases, what is due, and why.")

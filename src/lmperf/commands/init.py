@@ -16,7 +16,7 @@ from lmperf.commands.installing import requirement, torch_words
 from lmperf.commands.options import CONFIG, say, scaffold
 from lmperf.config import config_of
 from lmperf.errors import UserError
-from lmperf.evidence.machine import git_text, is_in_git
+from lmperf.machine.repository import git_text, is_in_git
 from lmperf.own.check import check_names
 from lmperf.own.course import Found, found_in
 from lmperf.own.kinds import KINDS

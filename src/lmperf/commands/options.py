@@ -16,7 +16,7 @@ import click
 from lmperf.benchmarks import stems
 from lmperf.config import Config, config_of, load_config, overrides_of
 from lmperf.errors import UserError, meant
-from lmperf.evidence.machine import FILE
+from lmperf.evidence.facts import FILE
 from lmperf.evidence.project import Project
 from lmperf.workflow import TEMPLATES
 

@@ -8,8 +8,8 @@ from lmperf.commands.options import of_project, say
 from lmperf.commands.report import render
 from lmperf.commands.verify import print_causes
 from lmperf.errors import UserError
-from lmperf.evidence.machine import git, is_in_git
 from lmperf.evidence.project import Project
+from lmperf.machine.repository import git, is_in_git
 
 
 @click.command(short_help="Add this machine's evidence and report to Git, if verify passes.")

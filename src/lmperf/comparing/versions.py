@@ -23,9 +23,9 @@ from lmperf.benchmark import Implementation
 from lmperf.benchmarks import load, stems
 from lmperf.errors import UserError
 from lmperf.evidence.keys import METHOD_VERSION, code_of
-from lmperf.evidence.machine import git_text
 from lmperf.evidence.plan import Plan
 from lmperf.evidence.syntax import digest
+from lmperf.machine.repository import git_text
 from lmperf.measuring.worker import PROTOCOL
 
 # A script that runs with a version's own code and prints its method and the result of `codes`.

@@ -21,8 +21,8 @@ from typing import Any
 
 from lmperf.benchmark import Benchmark
 from lmperf.evidence.closure import closure_of
+from lmperf.evidence.facts import environment_changes, topology_of
 from lmperf.evidence.keys import DECLARATIONS, Code, code_of, row_key
-from lmperf.evidence.machine import environment_changes, topology_of
 from lmperf.evidence.plan import Plan
 from lmperf.evidence.project import Project
 from lmperf.evidence.store import STORE, Row, write_atomically

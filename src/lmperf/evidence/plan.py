@@ -8,16 +8,18 @@ stretches, which another process may have timed: only those that are due are mea
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from lmperf.benchmark import Benchmark, Case, Timed, ranks_of
-from lmperf.evidence.keys import row_key
-from lmperf.evidence.machine import Machine, topology_of
+from lmperf.evidence.cases import asked, case_of_row, texts_of
+from lmperf.evidence.facts import Facts, topology_of
+from lmperf.evidence.keys import is_fresh, row_key
+from lmperf.evidence.machine import Machine
 from lmperf.evidence.rows import is_loaded
-from lmperf.evidence.store import Evidence, Row, is_ahead, text_of
+from lmperf.evidence.store import Evidence, Row, is_ahead
 
 # Statuses that a retry may change, because their cause may be gone. A check may have failed because
 # it needed too much memory, because the host was woken late, or because a few right results exceed
@@ -29,15 +31,15 @@ LOADED = "loaded"
 
 @dataclass(frozen=True)
 class Plan:
-    """The cases of a benchmark on the machine at hand, and what is known of them.
+    """The cases of a benchmark on a machine, and what is known of them.
 
     Files are read once, on first use; `dataclasses.replace(plan)` reads them again.
 
     Attributes:
-        cases: the cases that the configuration asks for.
+        cases: the cases whose rows the view and the report have.
         machine: the machine that measures; its environment and topology are part of each key.
         head: the cases that are measured first.
-        quick: whether only those are measured; the view has the rows of all cases.
+        quick: whether only those are measured.
         repeated: the cases that are measured a second time, once all have rows.
         again: statuses, or `LOADED`, that are measured again although their rows are fresh.
         forced: whether cases are measured although they are fresh.
@@ -64,7 +66,7 @@ class Plan:
 
     @property
     def chosen(self) -> list[Case]:
-        """The cases that a run measures unless they are fresh."""
+        """The cases that must have fresh rows: a run measures them unless they have."""
         return [case for case in self.cases if not self.quick or case in self.head]
 
     @property
@@ -72,6 +74,11 @@ class Plan:
         """The number of devices that its job must hold: on CUDA a GPU for each rank, else one."""
         ranks = (ranks_of(self.benchmark, case) for case in self.chosen)
         return max(ranks, default=1) if self.machine.kind == "cuda" else 1
+
+    def is_fresh(self, row: Row) -> bool:
+        """Whether a row's key is the one that it would get if it were measured now."""
+        topology = topology_of(self.machine.facts)
+        return is_fresh(self.benchmark, row, self.machine.environment, topology)
 
     def key(self, columns: Mapping[str, object]) -> str:
         """Return the key that a row with these columns would get if it were measured now."""
@@ -139,10 +146,7 @@ class Plan:
 
     def stale_row(self, case: Case) -> Row | None:
         """Return the first row of a case whose key is not today's; None if there is none."""
-        known = {**case.axes, "implementation": case.implementation}
-        phases = self.benchmark.phases_of(case)
-        keys = {phase: self.key({**known, "phase": phase}) for phase in phases}
-        return next((row for row in self.rows_of(case) if row["key"] != keys[row["phase"]]), None)
+        return next((row for row in self.rows_of(case) if not self.is_fresh(row)), None)
 
     @cached_property
     def groups(self) -> list[list[Case]]:
@@ -172,25 +176,28 @@ class Plan:
         return f"{words} ({counts})" if counts else words
 
 
+@dataclass(frozen=True, kw_only=True)
+class RecordedPlan(Plan):
+    """The cases of a benchmark on a machine that cannot measure here: only its rows are judged.
+
+    Attributes:
+        environments: digest -> facts of the environments in which rows were measured.
+        benchmark_in: returns the benchmark with the implementations of an environment.
+    """
+
+    environments: Mapping[str, Facts]
+    benchmark_in: Callable[[str], Benchmark]
+
+    def is_fresh(self, row: Row) -> bool:
+        """Whether a row's key is the one that it would get in its own environment now."""
+        environment = row["environment"]
+        topology = topology_of(self.environments.get(environment, {}))
+        return is_fresh(self.benchmark_in(environment), row, environment, topology)
+
+
 def _filled(row: Row) -> Row:
     """The filled cells of a row; columns of other rows are empty in it."""
     return {name: text for name, text in row.items() if text}
-
-
-def texts_of(case: Case) -> tuple[str, ...]:
-    """The axis values and the implementation of a case, as the texts of a CSV row."""
-    return (*(text_of(value) for _, value in case.cell), case.implementation)
-
-
-def case_of_row(benchmark: Benchmark, row: Row) -> tuple[str, ...]:
-    """The same texts of the case that a row belongs to."""
-    return (*(row[axis.name] for axis in benchmark.axes), row["implementation"])
-
-
-def asked(benchmark: Benchmark, cases: Iterable[Case], rows: Iterable[Row]) -> list[Row]:
-    """Return the rows of these cases and of the phases that each has today; drop the others."""
-    phases = {texts_of(case): benchmark.phases_of(case) for case in cases}
-    return [row for row in rows if row["phase"] in phases.get(case_of_row(benchmark, row), ())]
 
 
 def evidence_of(benchmark: Benchmark, directory: Path) -> Evidence:

@@ -20,8 +20,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from lmperf.devices import CACHE_BYTES, DataSheet, sheet_of
 from lmperf.dtypes import dtype_of
+from lmperf.machine.data_sheets import CACHE_BYTES, DataSheet, sheet_of
 
 KIND = "faster than possible"
 GPU_MARGIN, CPU_MARGIN, SHEET_MARGIN = 0.03, 0.15, 0.05

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cached_property
+from dataclasses import fields, replace
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,24 +13,22 @@ from lmperf.benchmark import Benchmark, Case
 from lmperf.benchmarks import load
 from lmperf.config import Config, is_slug
 from lmperf.errors import UserError
+from lmperf.evidence.cases import measurable
+from lmperf.evidence.facts import FILE, Facts, read_facts
 from lmperf.evidence.machine import (
-    FILE,
     GPU_PRESETS,
-    Facts,
     Machine,
     accelerator,
-    commit_facts,
     detect,
     elsewhere,
-    measurable,
     preset_of,
-    read_facts,
-    torch_version,
 )
-from lmperf.evidence.plan import FAILURES, Plan, evidence_of
+from lmperf.evidence.plan import FAILURES, Plan, RecordedPlan, evidence_of
+from lmperf.evidence.recorded import RecordedMachine
 from lmperf.evidence.repeatability import Repeats
 from lmperf.evidence.store import EVIDENCE
-from lmperf.measuring import emulated
+from lmperf.machine.repository import commit_facts
+from lmperf.machine.software import torch_version
 from lmperf.own.check import check_names
 from lmperf.workflow import TEMPLATES
 
@@ -100,13 +99,6 @@ class Project:
             raise UserError("cannot measure: torch is not installed; run lmperf doctor")
 
     @property
-    def emulates_bf16(self) -> bool:
-        """Whether this machine is a CPU that is slow in bf16: its grids have no matmuls in bf16."""
-        if self.machine.kind != "cpu" or not self.can_measure:
-            return False
-        return emulated.slowdown_of(self.machine.environment) > emulated.SLOW
-
-    @property
     def stems(self) -> list[str]:
         """The stems of the benchmarks that are configured for the machine at hand, in order."""
         return self.config.stems(self.preset, self.machine.slug)
@@ -146,31 +138,71 @@ class Project:
         benchmark = load(stem, self.config.external(stem))
         check_names(benchmark)
         grid = self.config.grid_of(stem)
-        cases = benchmark.cases(self.preset, grid)
-        if grid and not cases and benchmark.cases(self.preset):
+        if grid and not benchmark.cases(self.preset, grid) and benchmark.cases(self.preset):
             raise UserError(f"config: grid.{stem} leaves no cell that can be measured; change it")
-        emulates = self.emulates_bf16 and "dtype" not in grid
-        cases = measurable(benchmark, cases, self.machine.devices, emulates)
+        return self._plan_here(benchmark, self.preset)
+
+    def plan_of(self, machine: RecordedMachine, stem: str) -> Plan:
+        """The plan of a benchmark on a machine with evidence.
+
+        Its cases are those whose rows the report shows, the chosen ones those that must have rows.
+        The configuration of another machine is unknown. So it must have rows of the default grid;
+        rows of cells in the grid that is configured here are shown as well.
+        """
+        config = self.config
+        environments = machine.environments
+        benchmark_in = cache(lambda environment: machine.benchmark(config, stem, environment))
+        if self.is_here(machine.slug):
+            plan = self._plan_here(load(stem, config.external(stem)), machine.preset)
+            if stem not in config.stems(machine.preset, machine.slug):
+                plan = replace(plan, cases=())
+            if self.can_measure:
+                return plan
+            parts = {one.name: getattr(plan, one.name) for one in fields(plan)}
+            return RecordedPlan(**parts, environments=environments, benchmark_in=benchmark_in)
+        own, benchmark = load(stem), machine.benchmark(config, stem)
+        required: list[Case] = []
+        if stem in config.stems(machine.preset, machine.slug, here=False):
+            cases = own.cases(machine.preset)
+            required = measurable(own, cases, machine.devices, machine.emulates_bf16)
+        configured = benchmark.cases(machine.preset, config.grid_of(stem))
+        configured = measurable(benchmark, configured, machine.devices)
+        return RecordedPlan(
+            benchmark,
+            tuple(dict.fromkeys([*required, *configured])),
+            evidence_of(benchmark, machine.directory),
+            self.machine,
+            frozenset(required),
+            quick=True,
+            environments=environments,
+            benchmark_in=benchmark_in,
+        )
+
+    def _plan_here(self, benchmark: Benchmark, preset: str) -> Plan:
+        """The plan of a benchmark on the machine at hand, with the configured grid of a preset."""
+        grid, machine = self.config.grid_of(benchmark.stem), self.machine
+        emulates = machine.emulates_bf16 and "dtype" not in grid
+        cases = measurable(benchmark, benchmark.cases(preset, grid), machine.devices, emulates)
         return Plan(
             benchmark,
             tuple(cases),
             evidence_of(benchmark, self.directory),
-            self.machine,
-            self.head(benchmark, cases),
+            machine,
+            self._head(benchmark, preset, cases),
             self.is_quick,
-            frozenset(cases).intersection(benchmark.repeated_cases(self.preset, grid)),
+            frozenset(cases).intersection(benchmark.repeated_cases(preset, grid)),
             FAILURES if self.config.retry_failed else frozenset(),
         )
 
-    def head(self, benchmark: Benchmark, cases: Iterable[Case]) -> frozenset[Case]:
+    def _head(self, benchmark: Benchmark, preset: str, cases: Iterable[Case]) -> frozenset[Case]:
         """Those of the cases that a quick run measures, and other runs first.
 
         They are all cases of a benchmark without a head if the configuration lists it.
         """
         grid = self.config.grid_of(benchmark.stem)
-        found = frozenset(cases).intersection(benchmark.head_cases(self.preset, grid))
+        head = frozenset(cases).intersection(benchmark.head_cases(preset, grid))
         is_listed = self.is_quick and self.config.benchmarks != "all"
-        return found or frozenset(cases if is_listed else ())
+        return head or frozenset(cases if is_listed else ())
 
     def machines_with_evidence(self) -> list[str]:
         """The slugs of the machines that have `machine.json` or evidence in `report/`."""

@@ -17,12 +17,13 @@ from typing import Any
 from lmperf.benchmark import Case
 from lmperf.errors import UserError
 from lmperf.evidence import changes
-from lmperf.evidence.machine import FILE, commit_words, lmperf_version, read_facts, write_facts
+from lmperf.evidence.facts import FILE, read_facts, write_facts
 from lmperf.evidence.plan import Plan
 from lmperf.evidence.project import Project
 from lmperf.evidence.repeatability import BENCHMARK, STEM, Repeats, repeated
 from lmperf.evidence.rows import fault
 from lmperf.evidence.store import COST, COST_COLUMNS, DIGEST, EVIDENCE, STORE, Evidence, now
+from lmperf.machine.repository import commit_words, lmperf_version
 from lmperf.measuring.gpus import visible_gpus
 from lmperf.measuring.lock import locked
 from lmperf.measuring.progress import Progress, saying_to

@@ -8,32 +8,28 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property
 from pathlib import Path
 
-from lmperf.benchmark import CPU_DEVICES, Benchmark, Case, Implementation
+from lmperf.benchmark import Benchmark, Case
 from lmperf.benchmarks import load, stems
 from lmperf.errors import UserError
 from lmperf.evidence import plausible
-from lmperf.evidence.keys import is_fresh
-from lmperf.evidence.machine import (
+from lmperf.evidence.cases import asked, case_of_row, texts_of
+from lmperf.evidence.facts import (
     FILE,
     Facts,
-    devices_of,
-    measurable,
     read_facts,
-    topology_of,
     write_facts,
 )
-from lmperf.evidence.plan import asked, case_of_row, evidence_of, texts_of
+from lmperf.evidence.plan import Plan
 from lmperf.evidence.project import Project
+from lmperf.evidence.recorded import RecordedMachine
 from lmperf.evidence.repeatability import BENCHMARK, repeated
 from lmperf.evidence.repeatability import STEM as REPEATED
 from lmperf.evidence.rows import is_loaded, readable, row_name
 from lmperf.evidence.store import COST, COST_COLUMNS, Evidence, Row, is_ahead
 from lmperf.evidence.syntax import digest
 from lmperf.gate import FAILED
-from lmperf.measuring import emulated
 
 LOADED, OOM = "timed beside other load", "out of memory"
 AHEAD = "measured ahead of the clock"
@@ -133,135 +129,33 @@ class Review:
         write_facts(directory, self.facts)
 
 
-class _Machine:
-    """A machine with evidence in `report/`, compared with today's code and configuration.
-
-    Raises:
-        UserError: `report/` has no evidence of this machine.
-    """
-
-    def __init__(self, project: Project, machine: str):
-        self.project, self.name = project, machine
-        self.directory = project.report_directory / machine
-        self.is_here = project.is_here(machine)
-        self.benchmark = cache(self._benchmark)
-        if machine not in project.machines_with_evidence():
-            known = ", ".join(project.machines_with_evidence()) or "none"
-            raise UserError(
-                f"{self.directory}: no evidence of machine {machine}; there is of: {known}"
-            )
-        path = self.directory / FILE
-        self.facts, damage = read_facts(self.directory, machine)
-        self.damage = damage if path.exists() else f"{path} is missing"
-
-    def _benchmark(self, stem: str, environment: str | None = None) -> Benchmark:
-        """A benchmark with its custom implementations and its peers (other projects' code).
-
-        On this machine the peers have the installed versions, on another machine the recorded ones.
-        Another machine also has the custom implementations that were recorded there.
-
-        environment: the environment whose recorded versions count; None: those of all environments.
-        """
-        config = self.project.config
-        if self.is_here:
-            return load(stem, config.external(stem))
-        known = self.facts["environments"]
-        found = known.values() if environment is None else [known.get(environment, {})]
-        peers = {name: one for facts in found for name, one in facts.get("peers", {}).items()}
-        here = config.external(stem, peers)
-        entries = _recorded_entries(found, stem).items()
-        theirs = {name: one for name, one in entries if name not in here or here[name].entry != one}
-        custom = {name: Implementation(name, of, origin="custom") for name, of in theirs.items()}
-        return load(stem, here | custom)
-
-    def required(self, benchmark: Benchmark) -> list[Case]:
-        """The cases that must have rows: with the preset `quick`, those that it measures here."""
-        cases = self._in_grid(benchmark)
-        if not (self.is_here and self.project.is_quick):
-            return cases
-        head = self.project.head(benchmark, cases)
-        return [case for case in cases if case in head]
-
-    def _in_grid(self, benchmark: Benchmark) -> list[Case]:
-        """The cases of the grid.
-
-        On the machine at hand it is the configured grid. The grid of another machine is unknown, so
-        it is the benchmark's default grid.
-        """
-        config, preset = self.project.config, self.facts["preset"]
-        if benchmark.stem not in config.stems(preset, self.name, self.is_here):
-            return []
-        grid = config.grid_of(benchmark.stem) if self.is_here else {}
-        of = benchmark if self.is_here else load(benchmark.stem)
-        emulates = self.emulates_bf16 and "dtype" not in grid
-        return measurable(of, of.cases(preset, grid), self.devices, emulates)
-
-    @cached_property
-    def emulates_bf16(self) -> bool:
-        """Whether the machine is a CPU that is slow in bf16: its grids have no matmuls in bf16."""
-        if self.is_here:
-            return self.project.emulates_bf16
-        rows, _ = evidence_of(load("ceilings"), self.directory).published()
-        return emulated.slowdown_in(rows) > emulated.SLOW
-
-    @cached_property
-    def devices(self) -> int:
-        """The number of devices of the machine, in the environment that had most of them."""
-        if self.is_here:
-            return self.project.machine.devices
-        known = self.facts["environments"].values()
-        least = CPU_DEVICES if self.facts["preset"] == "cpu" else 1
-        return max(map(devices_of, known), default=least)
-
-    def shown(self, benchmark: Benchmark) -> list[Case]:
-        """The cases whose rows the report shows.
-
-        On the machine at hand these are the configured cases. On another machine, rows of cells in
-        the grid that is configured here are shown as well.
-        """
-        required = self._in_grid(benchmark)
-        if self.is_here:
-            return required
-        grid = self.project.config.grid_of(benchmark.stem)
-        configured = benchmark.cases(self.facts["preset"], grid)
-        configured = measurable(benchmark, configured, self.devices)
-        return list(dict.fromkeys([*required, *configured]))
-
-    def is_fresh(self, stem: str, row: Row) -> bool:
-        """Whether the row's stored key equals the key that today's code computes for it.
-
-        On this machine the environment must be today's, too; elsewhere, and without torch, each
-        row keeps its own.
-        """
-        here = self.project.machine if self.is_here and self.project.can_measure else None
-        environment = here.environment if here else row["environment"]
-        facts = here.facts if here else self.facts["environments"].get(environment, {})
-        benchmark = self.benchmark(stem, row["environment"])
-        return is_fresh(benchmark, row, environment, topology_of(facts))
-
-
-def _recorded_entries(environments: Iterable[Facts], stem: str) -> dict[str, str]:
-    """Name -> entry of the custom implementations that environments recorded of a benchmark."""
-    found = [facts.get("implementations", {}).items() for facts in environments]
-    named = {key.partition(".")[::2]: entry for one in found for key, entry in one}
-    return {name: entry for (of, name), entry in named.items() if of == stem and name}
-
-
 def review(project: Project, machine: str) -> Review:
     """Read a machine's evidence and compare it with today's code and configuration.
 
     Raises:
         UserError: `report/` has no evidence of this machine.
     """
-    found = _Machine(project, machine)
-    reviewed = Review(machine, found.facts, {"machine": found.damage} if found.damage else {})
+    directory = project.report_directory / machine
+    if machine not in project.machines_with_evidence():
+        known = ", ".join(project.machines_with_evidence()) or "none"
+        raise UserError(f"{directory}: no evidence of machine {machine}; there is of: {known}")
+    facts, damage = read_facts(directory, machine)
+    if not (directory / FILE).exists():
+        damage = f"{directory / FILE} is missing"
+    reviewed = Review(machine, facts, {"machine": damage} if damage else {})
+    recorded = RecordedMachine(machine, directory, facts)
     for stem in stems():
-        _review_benchmark(found, reviewed, stem)
-    limits = plausible.limits_of(reviewed.rows.get("ceilings", []), found.facts["environments"])
+        _review_benchmark(project.plan_of(recorded, stem), reviewed)
+    limits = plausible.limits_of(reviewed.rows.get("ceilings", []), facts["environments"])
     for stem, rows in reviewed.rows.items():
         names = [row_name(load(stem), row) for row in rows if plausible.impossible(limits, row)]
         reviewed.add(plausible.KIND, stem, names)
-    second = repeated(found.directory)
+    _review_repeats(directory, reviewed)
+    return reviewed
+
+
+def _review_repeats(directory: Path, reviewed: Review) -> None:
+    second = repeated(directory)
     again, damage = second.published()
     for stem in stems():
         rows = [row for row in again if row[BENCHMARK] == stem]
@@ -269,17 +163,15 @@ def review(project: Project, machine: str) -> Review:
         damage += [unread] * bool(unread)
         if rows:
             reviewed.repeats[stem] = rows
-    reviewed.cost, damaged = Evidence(found.directory, COST, COST_COLUMNS).published()
+    reviewed.cost, damaged = Evidence(directory, COST, COST_COLUMNS).published()
     reviewed.damaged |= {stem: of[0] for stem, of in ((REPEATED, damage), (COST, damaged)) if of}
-    return reviewed
 
 
-def _review_benchmark(machine: _Machine, reviewed: Review, stem: str) -> None:
-    benchmark = machine.benchmark(stem)
-    evidence = evidence_of(benchmark, machine.directory)
-    published, damage = evidence.published()
-    published = asked(benchmark, machine.shown(benchmark), published)
-    rows, unread = readable(benchmark, published, evidence.path)
+def _review_benchmark(plan: Plan, reviewed: Review) -> None:
+    benchmark, stem = plan.benchmark, plan.stem
+    published, damage = plan.evidence.published()
+    published = asked(benchmark, plan.cases, published)
+    rows, unread = readable(benchmark, published, plan.evidence.path)
     damage += [unread] * bool(unread)
     if damage:
         reviewed.damaged[stem] = damage[0]
@@ -287,14 +179,13 @@ def _review_benchmark(machine: _Machine, reviewed: Review, stem: str) -> None:
         reviewed.rows[stem] = rows
     by_kind: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
-        is_fresh = machine.is_fresh(stem, row)
         kind = _KINDS.get(row["status"], LOADED if is_loaded(row) else "")
-        by_kind[kind if is_fresh else "stale"].append(row)
+        by_kind[kind if plan.is_fresh(row) else "stale"].append(row)
         if is_ahead(row.get("measured_at", "")):
             by_kind[AHEAD].append(row)
     reviewed.stale |= {row["key"] for row in by_kind["stale"]}
     if rows or not damage:  # a damaged file has no rows, which is said
-        by_kind["missing"] = _lacking(benchmark, machine.required(benchmark), published)
+        by_kind["missing"] = _lacking(benchmark, plan.chosen, published)
     for kind in (*OF_ROWS, OOM):
         reviewed.add(kind, stem, (row_name(benchmark, row) for row in by_kind[kind]))
 

@@ -9,7 +9,7 @@ from lmperf.benchmark import Axis, Case, Timed, Value, ranks_of
 from lmperf.benchmarks import load, stems
 from lmperf.config import canonical, value_of
 from lmperf.errors import UserError, meant
-from lmperf.evidence.machine import measurable
+from lmperf.evidence.cases import measurable
 from lmperf.evidence.plan import Plan
 from lmperf.evidence.project import Project
 

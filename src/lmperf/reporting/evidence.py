@@ -30,13 +30,13 @@ import pandas as pd
 
 from lmperf.benchmark import COMMON_COLUMNS, Benchmark, Timed
 from lmperf.benchmarks import load
-from lmperf.devices import DataSheet, sheet_of
 from lmperf.dtypes import DTYPES, dtype_of
 from lmperf.evidence import plausible
 from lmperf.evidence.review import Review
 from lmperf.evidence.rows import row_name
 from lmperf.evidence.store import Row
 from lmperf.gate import FAILED
+from lmperf.machine.data_sheets import DataSheet, sheet_of
 from lmperf.names import STATUSES, in_order, size_words
 from lmperf.reporting import foreign
 from lmperf.reporting.results import SIGNS

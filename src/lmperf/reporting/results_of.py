@@ -18,8 +18,9 @@ from pathlib import Path
 from lmperf.benchmarks import stems
 from lmperf.errors import UserError
 from lmperf.evidence import repeatability
-from lmperf.evidence.machine import FILE, git, read_facts
+from lmperf.evidence.facts import FILE, read_facts
 from lmperf.evidence.store import EVIDENCE, read
+from lmperf.machine.repository import git
 from lmperf.reporting import foreign, numbers
 from lmperf.reporting.evidence import Evidence
 

@@ -18,7 +18,6 @@ from pathlib import Path
 import lmperf
 from lmperf.benchmarks import stems
 from lmperf.errors import UserError
-from lmperf.evidence.machine import git, git_text
 from lmperf.evidence.project import Project
 from lmperf.evidence.repeatability import STEM as REPEATED
 from lmperf.evidence.store import (
@@ -29,6 +28,7 @@ from lmperf.evidence.store import (
     write_atomically,
 )
 from lmperf.evidence.syntax import digest
+from lmperf.machine.repository import git, git_text
 from lmperf.reporting.files import LIST, listed, names_in, require_free
 from lmperf.reporting.numbers import FILE as NUMBERS
 from lmperf.reporting.own import template_digests

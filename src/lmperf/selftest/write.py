@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from lmperf.evidence.machine import commit_words
 from lmperf.evidence.project import Project
 from lmperf.evidence.store import text_of, write_atomically
+from lmperf.machine.repository import commit_words
 from lmperf.reporting.selftest import SELFTEST
 
 

@@ -9,7 +9,7 @@ import pytest
 from planted_steps import AUTOCAST, loss, rung, sdpa, step
 
 from lmperf.benchmarks import load
-from lmperf.evidence.plan import case_of_row, texts_of
+from lmperf.evidence.cases import case_of_row, texts_of
 from lmperf.reporting.results_of import evidence_in
 from lmperf.reporting.sections import section
 from lmperf.reporting.sections.steps import GRAPH, SDPA

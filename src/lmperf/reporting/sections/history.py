@@ -14,8 +14,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from lmperf.errors import UserError
-from lmperf.evidence.machine import git
 from lmperf.evidence.store import EVIDENCE
+from lmperf.machine.repository import git
 from lmperf.reporting import comparison_forms, foreign
 from lmperf.reporting.comparison import (
     CHANGED,

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 
 from lmperf.benchmarks import load
-from lmperf.evidence.machine import measurable
-from lmperf.measuring import emulated
+from lmperf.evidence.cases import measurable
+from lmperf.machine import bf16
 from lmperf.names import axis_words, in_order, size_in_full, size_words
 from lmperf.reporting.evidence import having, matching, some, sorted_for_reading
 from lmperf.reporting.rows import Rows
@@ -180,7 +180,7 @@ class WhatToRun(Section):
         """
         benchmark, rows = load(STEM), self.evidence.raw.get("ceilings", ())
         cases = benchmark.cases("gpu" if self.evidence.is_cuda else "cpu")
-        emulates = emulated.slowdown_in(rows) > emulated.SLOW
+        emulates = bf16.slowdown_in(rows) > bf16.SLOW
         cells = {*self.steps[CELL].itertuples(index=False, name=None)}
         ways = {
             Way(case.implementation, axes["dtype"])

@@ -4,14 +4,15 @@ import pytest
 
 from lmperf.benchmarks import load
 from lmperf.config import Config
+from lmperf.evidence.cases import multiplies_bf16
 from lmperf.evidence.project import Project
-from lmperf.measuring import emulated
+from lmperf.machine import bf16
 
 
 def left_out(stem):
     """The dtypes, or the implementations, of the cases of a benchmark that are left out."""
     benchmark = load(stem)
-    cases = (case for case in benchmark.cases("cpu") if emulated.is_left_out(benchmark, case))
+    cases = (case for case in benchmark.cases("cpu") if multiplies_bf16(benchmark, case))
     return {case.axes.get("dtype") or case.implementation for case in cases}
 
 
@@ -30,26 +31,26 @@ def test_matmuls_in_bf16_are_left_out(stem, expected):
 
 
 def test_rows_of_ceilings_tell_the_slowdown():
-    about = {"operation": "matmul", "shape": emulated.SHAPE, "status": "ok"}
+    about = {"operation": "matmul", "shape": bf16.SHAPE, "status": "ok"}
     times = {"float32": "2.0", "bfloat16": "7.0"}
     rows = [{**about, "dtype": dtype, "median_ms": ms} for dtype, ms in times.items()]
-    assert emulated.slowdown_in(rows) == 3.5
-    assert emulated.slowdown_in(rows[:1]) == emulated.slowdown_in([]) == 1.0
+    assert bf16.slowdown_in(rows) == 3.5
+    assert bf16.slowdown_in(rows[:1]) == bf16.slowdown_in([]) == 1.0
 
 
 @pytest.mark.process
 def test_process_measures_the_slowdown_of_this_cpu(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    emulated.slowdown_of.cache_clear()
-    found = emulated.slowdown_of("here")
+    bf16.slowdown_of.cache_clear()
+    found = bf16.slowdown_of("here")
     (cached,) = tmp_path.glob("lmperf/*.json")
     assert float(cached.read_text()) == found > 0
-    emulated.slowdown_of.cache_clear()
+    bf16.slowdown_of.cache_clear()
 
 
 @pytest.mark.parametrize(("slowdown", "has"), [(3.0, False), (1.5, True)])
 def test_project_leaves_emulated_cells_out(monkeypatch, tmp_path, slowdown, has):
-    monkeypatch.setattr(emulated, "slowdown_of", lambda _: slowdown)
+    monkeypatch.setattr(bf16, "slowdown_of", lambda _: slowdown)
     config = Config(preset="cpu", machine="here")
     plan = Project(config, tmp_path).plan("attention")
     assert ("bfloat16" in {case.axes["dtype"] for case in plan.cases}) == has
@@ -57,7 +58,7 @@ def test_project_leaves_emulated_cells_out(monkeypatch, tmp_path, slowdown, has)
 
 
 def test_dtype_that_the_configuration_names_is_measured(monkeypatch, tmp_path):
-    monkeypatch.setattr(emulated, "slowdown_of", lambda _: 3.0)
+    monkeypatch.setattr(bf16, "slowdown_of", lambda _: 3.0)
     grid = {"attention": {"dtype": ["bfloat16"]}}
     plan = Project(Config(preset="cpu", machine="here", grid=grid), tmp_path).plan("attention")
     assert plan.cases

@@ -1,4 +1,4 @@
-"""Measures whether a CPU multiplies matrices in bf16, or emulates it, and leaves its cells out.
+"""Measures whether a CPU multiplies matrices in bf16, or emulates it.
 
 PyTorch multiplies number by number on a CPU without the instructions, or converts to float32 and
 back. What a CPU or a library says of itself does not tell: with AVX-512 alone, oneDNN claims
@@ -13,8 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import cache
 
-from lmperf.benchmark import Benchmark, Case
-from lmperf.dtypes import DTYPES
 from lmperf.measuring.probe import probed
 
 # The matmul that is timed, m x n x k; `ceilings` has it on every CPU, so that reports can say why.
@@ -22,8 +20,6 @@ SHAPE = "512x512x512"
 # bf16 is emulated if the matmul takes more than this many times as long as in float32.
 SLOW = 2.0
 _MEASURE = f"from lmperf.precision import bf16_slowdown; print(bf16_slowdown({SHAPE!r}))"
-# Benchmarks that multiply no matrices, or only a few small ones.
-_HARDLY_MULTIPLY = ("lrpe", "mixed_precision")
 
 
 @cache
@@ -46,16 +42,3 @@ def slowdown_in(rows: Iterable[Mapping[str, str]]) -> float:
         if row["operation"] == "matmul" and row["shape"] == SHAPE and row["status"] == "ok"
     }
     return times["bfloat16"] / times["float32"] if len(times) > 1 else 1.0
-
-
-def is_left_out(benchmark: Benchmark, case: Case) -> bool:
-    """Whether a case multiplies matrices in bf16: a CPU that emulates bf16 does not measure it.
-
-    The matmul that shows by how much bf16 is slower is measured all the same.
-    """
-    if benchmark.is_check or benchmark.stem in _HARDLY_MULTIPLY:
-        return False
-    options = benchmark.implementation(case.implementation).options
-    dtype = DTYPES.get(str(case.axes.get("dtype") or options.get("dtype")))
-    shows = case.axes.get("operation", "matmul") != "matmul" or case.axes.get("shape") == SHAPE
-    return not shows and dtype is not None and dtype.matmul == "bfloat16"

@@ -1,6 +1,6 @@
 """Tests of the data sheets: found by exact device name, dense rates, a source for each."""
 
-from lmperf.devices import sheet_of
+from lmperf.machine.data_sheets import sheet_of
 
 
 def test_data_sheet_is_found_only_by_exact_device_name():

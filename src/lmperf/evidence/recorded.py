@@ -1,0 +1,73 @@
+"""A machine with evidence, as `machine.json` and its rows describe it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from lmperf.benchmark import CPU_DEVICES, Benchmark, Implementation
+from lmperf.benchmarks import load
+from lmperf.config import Config
+from lmperf.evidence.facts import Facts, devices_of
+from lmperf.evidence.plan import evidence_of
+from lmperf.machine import bf16
+
+
+@dataclass(frozen=True)
+class RecordedMachine:
+    """A machine with evidence.
+
+    Attributes:
+        slug: its name.
+        directory: `report/<machine>`.
+        facts: the content of its `machine.json`.
+    """
+
+    slug: str
+    directory: Path
+    facts: Facts
+
+    @property
+    def preset(self) -> str:
+        return self.facts["preset"]
+
+    @property
+    def environments(self) -> dict[str, Facts]:
+        """Digest -> facts of each environment in which it measured."""
+        return self.facts["environments"]
+
+    @property
+    def devices(self) -> int:
+        """The number of its devices, in the environment that had most of them."""
+        least = CPU_DEVICES if self.preset == "cpu" else 1
+        return max(map(devices_of, self.environments.values()), default=least)
+
+    @cached_property
+    def emulates_bf16(self) -> bool:
+        """Whether it is a CPU that is slow in bf16, as its rows of `ceilings` say."""
+        rows, _ = evidence_of(load("ceilings"), self.directory).published()
+        return bf16.slowdown_in(rows) > bf16.SLOW
+
+    def benchmark(self, config: Config, stem: str, environment: str | None = None) -> Benchmark:
+        """A benchmark with the recorded peers and custom implementations, and those configured.
+
+        environment: the environment whose records count; None: all environments.
+        """
+        records = [self.environments.get(environment, {})]
+        if environment is None:
+            records = [*self.environments.values()]
+        peers = {name: of for facts in records for name, of in facts.get("peers", {}).items()}
+        external = config.external(stem, peers)
+        for name, entry in _custom_entries(records, stem).items():
+            if name not in external or external[name].entry != entry:
+                external[name] = Implementation(name, entry, origin="custom")
+        return load(stem, external)
+
+
+def _custom_entries(environments: Iterable[Facts], stem: str) -> dict[str, str]:
+    """Name -> entry of the custom implementations that environments recorded of a benchmark."""
+    recorded = (facts.get("implementations", {}).items() for facts in environments)
+    entries = {key.partition(".")[::2]: entry for items in recorded for key, entry in items}
+    return {name: entry for (of, name), entry in entries.items() if of == stem and name}

@@ -1,0 +1,1 @@
+"""The machine at hand: its GPUs, CPU and software, and the repository whose code runs on it."""
