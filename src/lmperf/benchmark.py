@@ -23,6 +23,7 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -530,7 +531,13 @@ class Timed(Benchmark):
 
 
 class Observed(Benchmark):
-    """A benchmark whose rows are observations without a clock of ours: bytes, dtypes, errors."""
+    """A benchmark whose rows are observations without a clock of ours: bytes, dtypes, errors.
+
+    Attributes:
+        traces: the folder for traces of the profiler; None: none are kept.
+    """
+
+    traces: Path | None = None
 
     @property
     def has_times(self) -> bool:

@@ -29,7 +29,6 @@ def test_custom_model_is_not_profiled_with_bf16_weights():
 
 @pytest.mark.slow
 def test_step_on_a_cpu_has_operators_and_its_time(monkeypatch):
-    monkeypatch.delenv("LMPERF_TRACES", raising=False)  # a measurement before may have set it
     monkeypatch.setitem(sizes.SIZES, "tiny", ModelSize(64, 128, 2, 4))
     monkeypatch.setattr(torch, "compile", lambda function, **_: function)
     monkeypatch.setattr("lmperf.compiler.require_compiler", lambda device: None)

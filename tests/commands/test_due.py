@@ -64,7 +64,7 @@ def test_changed_symbols_of_the_code_are_named(measured, monkeypatch):
     reached = "lmperf.attention.tiled:tiled_attention"
     monkeypatch.setattr(changes, "closure_of", with_another(changes.closure_of, reached))
     monkeypatch.setattr(changes, "code_of", of_other_code(changes.code_of))
-    monkeypatch.setattr("lmperf.evidence.plan.row_key", lambda _, row, *__: row["implementation"])
+    monkeypatch.setattr("lmperf.evidence.keys.row_key", lambda _, row, *__: row["implementation"])
     assert reasons(project_of(measured))["eager"] == f"code: {reached}"
 
 

@@ -84,7 +84,7 @@ class DistributedOverlap(RankedObserved):
             training = build(problem.setup())
             for _ in range(WARM_UPS):
                 problem.step(training)
-            kept = trace_path(case) if case.implementation in TRACED else None
+            kept = trace_path(self.traces, case) if case.implementation in TRACED else None
             path = kept if rank.number == 0 else None
             seen = observed(lambda: problem.step(training), rank, STEPS, path)
         return [{**row_of(seen, kept), "model": name or None}]

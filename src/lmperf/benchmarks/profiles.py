@@ -89,7 +89,7 @@ class Profiles(Observed):
             self._ready = {}  # frees the model before
             self._ready, self._built = self._phases_of(case, device, seed), case
         timed = self._ready[phase]
-        kept = trace_path(case, phase)
+        kept = trace_path(self.traces, case, phase)
         with precision(dtype):
             for _ in range(_WARM_UPS):
                 timed.run(timed.before())

@@ -198,7 +198,7 @@ def try_(
         more = "; --limit SECONDS allows more" if TOO_LONG in problem else ""
         raise UserError(problem + more)
     of = tried(project, plan, MINE, Wanted((), only, implementations, phases), peers, quick)
-    of.plan.benchmark.limit_s = limit_s
+    of = replace(of, plan=of.plan.with_benchmark(limit_s=limit_s))
     print(_measures(use, of), flush=True)
     evidence = _measured_now(project, of.plan, over, of.check, short=not every)
     rows = evidence.rows(stem)

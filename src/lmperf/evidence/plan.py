@@ -7,11 +7,13 @@ stretches, which another process may have timed: only those that are due are mea
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from lmperf.benchmark import Benchmark, Case, Timed, ranks_of
 from lmperf.evidence.cases import asked, case_of_row, texts_of
@@ -74,6 +76,12 @@ class Plan:
         """The number of devices that its job must hold: on CUDA a GPU for each rank, else one."""
         ranks = (ranks_of(self.benchmark, case) for case in self.chosen)
         return max(ranks, default=1) if self.machine.kind == "cuda" else 1
+
+    def with_benchmark(self, **attributes: Any) -> Plan:
+        """Return the plan of a copy of the benchmark with these attributes, as `phases`."""
+        benchmark = copy.copy(self.benchmark)
+        vars(benchmark).update(attributes)
+        return replace(self, benchmark=benchmark)
 
     def is_fresh(self, row: Row) -> bool:
         """Whether a row's key is the one that it would get if it were measured now."""

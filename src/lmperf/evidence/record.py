@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import fcntl
 import os
@@ -86,8 +85,8 @@ def _repeat(project: Project, first: str, log: Path | None) -> None:
             if not cases:
                 continue
             phases = {row["phase"] for by, _, row in due if by is plan}
-            alone = dataclasses.replace(plan, benchmark=copy.copy(plan.benchmark))
-            alone.benchmark.phases = tuple(one for one in plan.benchmark.phases if one in phases)
+            left = tuple(phase for phase in plan.benchmark.phases if phase in phases)
+            alone = plan.with_benchmark(phases=left)
             stem = {BENCHMARK: plan.stem}
             job.measure(
                 alone,
@@ -124,8 +123,6 @@ class _Job:
         of_devices = locked(self._project.machine.kind, self._number, self.note, self._among)
         self._locks, self._gpus = self._stack.enter_context(of_devices)
         self._started = datetime.now(UTC)
-        # Benchmarks that write files of their own (the traces of `profiles`) put them here.
-        os.environ["LMPERF_TRACES"] = str(self._project.directory / "traces")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -145,6 +142,7 @@ class _Job:
         groups = [*([[check]] if check else []), *groups]
         progress = Progress(self._stem, sum(map(len, groups)), self._say)
         kind = self._project.machine.kind
+        plan = plan.with_benchmark(traces=self._project.directory / "traces")
         supervisor = Supervisor(plan.benchmark, kind, progress, self._locks, self._gpus)
 
         def save(group: Sequence[Case], rows: Rows) -> None:

@@ -78,10 +78,10 @@ def tried(
     cells = list(dict.fromkeys(_filled(wanted.only, _pairs(case)) for case in shown))
     mine = [one for one in (name, f"{name}_compiled") if one in known]
     names, phases = [*dict.fromkeys([*beside, *mine])], wanted.phases or trial.phases
-    parts = [chosen(project, plan, Wanted((), cell, names, phases)).cases for cell in cells]
-    plan = replace(plan, cases=tuple(dict.fromkeys(case for part in parts for case in part)))
-    plan.benchmark.share = _SHARE
-    return Tried(check, plan, beside, cells)
+    parts = [chosen(project, plan, Wanted((), cell, names, phases)) for cell in cells]
+    cases = dict.fromkeys(case for part in parts for case in part.cases)
+    plan = replace(parts[0], cases=tuple(cases))
+    return Tried(check, plan.with_benchmark(share=_SHARE), beside, cells)
 
 
 def _shown(plan: Plan, name: str, trial: Trial) -> list[Case]:

@@ -186,7 +186,8 @@ def _selected(plan: Plan, values: dict[str, set[Value]], phases: Sequence[str]) 
         if all(name in cell and cell[name] in of for name, of in values.items())
     ]
     if phases:
-        plan.benchmark.phases = tuple(p for p in plan.benchmark.phases if p in phases)
+        left = tuple(phase for phase in plan.benchmark.phases if phase in phases)
+        plan = plan.with_benchmark(phases=left)
     return replace(plan, cases=tuple(cases))
 
 

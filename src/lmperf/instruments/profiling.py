@@ -8,7 +8,6 @@ report and the trace agree.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -43,13 +42,12 @@ def ranged_attention(q: Tensor, k: Tensor, v: Tensor, causal: bool = True) -> Te
         return weights @ v
 
 
-def trace_path(case: Case, *phase: str) -> Path | None:
-    """Where to store the trace of a case, in the folder LMPERF_TRACES; None: none is kept."""
-    directory = os.environ.get("LMPERF_TRACES")
-    if directory is None:
+def trace_path(folder: Path | None, case: Case, *phase: str) -> Path | None:
+    """Where to store the trace of a case in a folder; None without a folder: none is kept."""
+    if folder is None:
         return None
     values = [size_words(value) if axis == "size" else str(value) for axis, value in case.cell]
-    return Path(directory) / f"{'-'.join([*values, case.implementation, *phase])}.json.gz"
+    return folder / f"{'-'.join([*values, case.implementation, *phase])}.json.gz"
 
 
 def events_of(run: Callable[[], object], device: str, kept: Path | None) -> list[Event]:
