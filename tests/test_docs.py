@@ -30,7 +30,7 @@ from lmperf.benchmarks import load, stems
 from lmperf.evidence.plan import Plan
 from lmperf.evidence.wanted import Wanted, beyond_the_grid, select
 from lmperf.names import STATUSES
-from lmperf.reporting.results import NOT_COMPARED, SIGNS
+from lmperf.reporting.cells import NOT_COMPARED, SIGNS
 from tests.reporting import planted
 
 ROOT = Path(__file__).parents[1]

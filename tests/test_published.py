@@ -9,7 +9,7 @@ from lmperf.config import load_config
 from lmperf.evidence.project import Project
 from lmperf.reporting.comparison import compare
 from lmperf.reporting.report import render
-from lmperf.reporting.results_of import read_result
+from lmperf.reporting.revisions import read_result
 
 pytestmark = pytest.mark.machine
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from lmperf.reporting.results import SIGNS
+from lmperf.reporting.cells import SIGNS
 
 README = Path(__file__).parents[1] / "README.md"
 _PLACE = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end of table -->)", re.DOTALL)

@@ -10,6 +10,7 @@ after the known ones, in alphabetical order.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from itertools import cycle
 
 from lmperf.dtypes import DTYPES
 from lmperf.transformer.sizes import ALIASES, COURSES, SIZES
@@ -119,6 +120,25 @@ IMPLEMENTATIONS, SHORT, TECHNIQUES = (
     {name: of if isinstance(of, str) else (*of, of[0])[form] for name, of in _FORMS.items()}
     for form in range(3)
 )
+# Colour and shape of an implementation in a line chart; the shape identifies it without colour.
+_LOOKS: dict[str, tuple[str, str]] = {
+    "eager": ("blue", "circle"),
+    "compiled": ("mustard", "triangle-down"),
+    "triton": ("orange", "square"),
+    "triton_cached": ("violet", "cross"),
+    "tiled": ("orange", "square"),
+    "sdpa": ("green", "triangle-up"),
+    "sdpa_cudnn": ("green", "triangle-up"),
+    "sdpa_flash": ("pink", "diamond"),
+    "sdpa_efficient": ("mustard", "triangle-down"),
+    "flex": ("violet", "cross"),
+    "copy": ("grey", "circle"),
+}
+# Looks of all other implementations, in turn.
+_SPARE_LOOKS = (
+    *(("pink", "cross"), ("mustard", "triangle-left"), ("violet", "triangle-right")),
+    *(("green", "square"), ("orange", "triangle-down"), ("blue", "diamond")),
+)
 # Key of a custom implementation -> what its author calls it: `name` in the configuration.
 _OWN: dict[str, str] = {}
 # Implementations that have other words in a model.
@@ -189,6 +209,12 @@ def size_in_full(short: str) -> str:
 def phase_words(phase: str) -> str:
     """The words that a report shows for a phase: "forward + backward" for ``forward_backward``."""
     return PHASES.get(phase, phase.replace("_", " "))
+
+
+def looks_of(names: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """Implementation -> its colour and shape in a line chart; others than lmperf's take turns."""
+    spare = cycle(_SPARE_LOOKS)
+    return {name: _LOOKS.get(name) or next(spare) for name in names}
 
 
 def implementation_words(implementation: str, axes: Collection[str] = ()) -> str:

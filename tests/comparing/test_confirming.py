@@ -6,7 +6,7 @@ from made_up import timed
 from lmperf.benchmarks import load
 from lmperf.comparing.run import CONFIRMATIONS, confirmed
 from lmperf.evidence.plan import Plan
-from lmperf.reporting.results_of import read_result
+from lmperf.reporting.revisions import read_result
 
 CELLS = 8
 

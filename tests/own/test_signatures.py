@@ -193,10 +193,10 @@ class Called:
     """A wrapper that is no module."""
 
     def __init__(self, module, *, bucket_size_mb=None):
-        self.made = module, bucket_size_mb
+        self.cached = module, bucket_size_mb
 
     def __call__(self, *inputs):
-        return self.made
+        return self.cached
 
 
 def test_wrapper_needs_no_base_class_but_is_called():

@@ -9,7 +9,7 @@ from markdown_it import MarkdownIt
 
 from lmperf.reporting.comparison import compare
 from lmperf.reporting.comparison_forms import as_json, as_markdown, as_text
-from lmperf.reporting.foreign import plain
+from lmperf.reporting.untrusted import plain
 
 CELLS, ROUNDS = 120, 6
 # Relative noise of rounds within a run, and of a whole row between runs. Intervals over rounds do

@@ -8,15 +8,15 @@ from pathlib import Path
 import commonmark
 import pytest
 from html_page import HtmlPage
-from test_foreign import HOSTILE
+from test_untrusted import HOSTILE
 
 from lmperf.benchmarks import load
 from lmperf.reporting import site
 from lmperf.reporting.evidence import Evidence
-from lmperf.reporting.foreign import plain, taken
 from lmperf.reporting.pages import REPORT, pages_of
 from lmperf.reporting.render import Page
-from lmperf.reporting.results_of import evidence_in
+from lmperf.reporting.revisions import evidence_in
+from lmperf.reporting.untrusted import neutral, plain
 
 pytestmark = [pytest.mark.machine, pytest.mark.slow]
 MACHINE = Path(__file__).parents[2] / "report" / "cpu-amd-epyc-avx-512-bf16"
@@ -70,7 +70,7 @@ def test_markdown_of_hostile_evidence_is_inert(evidence):
 def test_site_of_hostile_evidence_is_inert(evidence, tmp_path):
     made = site.Site([evidence, *evidence.others[:1]], tmp_path)
     files = site.files_of_machine(made, 0) | site.files_of_machines(made)
-    seen = " ".join(plain(taken(TEXT)).split())
+    seen = " ".join(plain(neutral(TEXT)).split())
     for name, text in files.items():
         if name.endswith(".svg"):
             tags = {node.tag.rpartition("}")[2] for node in ElementTree.fromstring(text).iter()}

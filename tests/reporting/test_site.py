@@ -10,9 +10,9 @@ import pytest
 from html_page import HtmlPage
 
 from lmperf.reporting import formats, site
+from lmperf.reporting.cells import Cell, Table, TableColumn
 from lmperf.reporting.files import replace_files
 from lmperf.reporting.html import target
-from lmperf.reporting.results import Cell, Column, Table
 from lmperf.reporting.sections.machines import compared, ratios
 
 EVIL = "</script><script>alert(1)</script>"
@@ -153,10 +153,10 @@ def test_build_replaces_what_it_wrote_before(made, tmp_path, monkeypatch):
 
 
 def html_table(*cells):
-    axis = Column(
+    axis = TableColumn(
         "size", "size", tuple(Cell(f"s{n}", f"s{n}") for n in range(len(cells))), is_axis=True
     )
-    return HtmlPage(formats.html(Table("Steps", (axis, Column("t", "time", cells, "ms")))))
+    return HtmlPage(formats.html(Table("Steps", (axis, TableColumn("t", "time", cells, "ms")))))
 
 
 def test_cell_has_its_unrounded_number_and_interval():

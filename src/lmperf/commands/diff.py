@@ -73,7 +73,7 @@ def diff(
     """
     from lmperf.reporting.comparison import compare
     from lmperf.reporting.numbers import changes
-    from lmperf.reporting.results_of import numbers_of, read_result
+    from lmperf.reporting.revisions import numbers_of, read_result
 
     report = Path(settings.config(needs_file=False).report)
     if numbers:

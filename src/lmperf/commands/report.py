@@ -104,7 +104,7 @@ def _render_pages(
         raise UserError(f"unknown page {page}; {machine} has {', '.join(known)}")
 
     def render_due(due: set[str] | None) -> None:
-        began, evidence.made = time.monotonic(), _without_pages(evidence.made)
+        began, evidence.cached = time.monotonic(), _without_pages(evidence.cached)
         read = lambda *_: evidence  # noqa: E731
         _say_rendered(lambda: report.render(project, [machine], force, {machine: due}, read))
         written.record(project, machine, page)

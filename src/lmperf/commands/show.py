@@ -23,8 +23,8 @@ from lmperf.errors import UserError, meant
 from lmperf.evidence.project import Project
 
 if TYPE_CHECKING:  # pandas is slow to import
+    from lmperf.reporting.cells import Table
     from lmperf.reporting.render import Page
-    from lmperf.reporting.results import Table
 
 # Format -> suffix of the files that --output writes.
 SUFFIXES = {

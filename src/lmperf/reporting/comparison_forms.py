@@ -9,12 +9,12 @@ from dataclasses import replace
 import pandas as pd
 
 from lmperf.reporting import formats
+from lmperf.reporting.cells import Cell, Table, TableColumn
 from lmperf.reporting.comparison import BROKEN, CYCLES, MENDED, VERDICTS, Comparison
 from lmperf.reporting.evidence import NEUTRAL
-from lmperf.reporting.foreign import deep, plain
 from lmperf.reporting.pairs import base_of
-from lmperf.reporting.results import Cell, Column, Table
 from lmperf.reporting.tables import cells
+from lmperf.reporting.untrusted import deep, plain
 from lmperf.reporting.words import count, end, listed, percent, ratio, sig
 from lmperf.statistics import (
     FALSE_DISCOVERY,
@@ -121,10 +121,10 @@ def table(comparison: Comparison, rows: pd.DataFrame, caption: str = "") -> Tabl
         _text("verdict", "verdict", rows["verdict"].map(words)),
         _text("benchmark", "benchmark", rows["benchmark"]),
         _text("row", "row", rows["name"]),
-        Column("old.time", f"{old} (ms)", tuple(cells(base_of(rows), "ms", sig)), "ms"),
-        Column("new.time", f"{new} (ms)", tuple(cells(rows, "ms", sig)), "ms"),
+        TableColumn("old.time", f"{old} (ms)", tuple(cells(base_of(rows), "ms", sig)), "ms"),
+        TableColumn("new.time", f"{new} (ms)", tuple(cells(rows, "ms", sig)), "ms"),
         _ratio(rows, f"{old} / {new}"),
-        Column("floor", "counts from", tuple(cells(_unjudged(rows), "floor", percent))),
+        TableColumn("floor", "counts from", tuple(cells(_unjudged(rows), "floor", percent))),
     ]
     if rows["cycles"].notna().any():
         columns.append(_ratio(rows, "in cycles", *CYCLES))
@@ -134,8 +134,10 @@ def table(comparison: Comparison, rows: pd.DataFrame, caption: str = "") -> Tabl
     return Table(caption, tuple(columns))
 
 
-def _text(name: str, header: str, values: pd.Series) -> Column:
-    return Column(name, header, tuple(Cell(f"{v:,}" if type(v) is int else v, v) for v in values))
+def _text(name: str, header: str, values: pd.Series) -> TableColumn:
+    return TableColumn(
+        name, header, tuple(Cell(f"{v:,}" if type(v) is int else v, v) for v in values)
+    )
 
 
 def _unjudged(rows: pd.DataFrame) -> pd.DataFrame:
@@ -145,11 +147,11 @@ def _unjudged(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _ratio(
     rows: pd.DataFrame, header: str, value: str = "ratio", low: str = "low", high: str = "high"
-) -> Column:
+) -> TableColumn:
     ends = {"low": (low, end), "high": (high, end)}
     ratios = cells(_unjudged(rows), value, ratio, "{value} ({low}-{high})", **ends)
     name = "old.over.new" if value == "ratio" else f"old.over.new.{value}"
-    return Column(name, header, tuple(ratios))
+    return TableColumn(name, header, tuple(ratios))
 
 
 def as_text(comparison: Comparison) -> str:

@@ -38,8 +38,8 @@ from lmperf.evidence.store import Row
 from lmperf.gate import FAILED
 from lmperf.machine.data_sheets import DataSheet, sheet_of
 from lmperf.names import STATUSES, in_order, size_words
-from lmperf.reporting import foreign
-from lmperf.reporting.results import SIGNS
+from lmperf.reporting import untrusted
+from lmperf.reporting.cells import SIGNS
 from lmperf.reporting.words import GIB, MIB, NotMeasured
 from lmperf.statistics import LEAST_PAIRS, noise_floor
 
@@ -60,32 +60,32 @@ PUBLISHED_TRACES = (
     "3.4B-512-4-2-autocast_bfloat16-flat.json.gz",
     "3.4B-512-4-2-autocast_bfloat16-overlapped.json.gz",
 )
-Found = TypeVar("Found", bound=Sized)
+Values = TypeVar("Values", bound=Sized)
 # A kernel takes longer to launch than to run. The median over sizes counts: launching takes as long
 # at each, and single rows have the noise of the CPU.
 LAUNCH_BOUND = "median_ms < host_ms.median()"
 
 
-def once(make: Callable) -> Callable:
+def cached_by_evidence(function: Callable) -> Callable:
     """A function of evidence whose results are kept; the rows must not change afterwards.
 
     Its further arguments are hashable, or dicts with hashable values.
     """
 
-    @wraps(make)
-    def found(evidence: Evidence, *arguments):
-        names = [tuple(sorted(of.items())) if isinstance(of, Mapping) else of for of in arguments]
-        key = (make.__module__, make.__qualname__, *names)
-        if key not in evidence.made:
-            evidence.made[key] = make(evidence, *arguments)
-        return evidence.made[key]
+    @wraps(function)
+    def cached(evidence: Evidence, *arguments):
+        values = [tuple(sorted(a.items())) if isinstance(a, Mapping) else a for a in arguments]
+        key = (function.__module__, function.__qualname__, *values)
+        if key not in evidence.cached:
+            evidence.cached[key] = function(evidence, *arguments)
+        return evidence.cached[key]
 
-    return found
+    return cached
 
 
 @dataclass
 class Evidence:
-    """Rows and facts of one machine. All text in it is neutralised (`foreign.taken`).
+    """Rows and facts of one machine. All text in it is neutralised (`untrusted.neutral`).
 
     Attributes:
         machine: the name of its folder below `report/`.
@@ -100,7 +100,7 @@ class Evidence:
         selftest: a row for each case of the self-test; None if it was not run.
         others: the evidence of the other machines in `report/`, the one with most rows first.
         traces: names of the published traces of the profiler, which pages link to.
-        made: what functions with the decorator `once` have made of it.
+        cached: results of functions with the decorator `cached_by_evidence`.
         chosen: stem -> the custom implementations that its page is about, as configured; of a stem
             that it lacks, all that were recorded.
         reference: whether parts about lmperf's own code stay in a report about custom ones.
@@ -125,14 +125,14 @@ class Evidence:
     reference: bool = False
     course: int | None = None
     report: Path | None = None
-    made: dict = field(default_factory=dict, init=False, repr=False, compare=False)
+    cached: dict = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self):
-        self.machine = foreign.taken(self.machine)
-        self.facts = foreign.deep(foreign.taken, self.facts)
-        self.damaged = foreign.deep(foreign.taken, dict(self.damaged))
-        self.faults = foreign.deep(foreign.taken, list(self.faults))
-        self.anyway = foreign.taken(self.anyway)
+        self.machine = untrusted.neutral(self.machine)
+        self.facts = untrusted.deep(untrusted.neutral, self.facts)
+        self.damaged = untrusted.deep(untrusted.neutral, dict(self.damaged))
+        self.faults = untrusted.deep(untrusted.neutral, list(self.faults))
+        self.anyway = untrusted.neutral(self.anyway)
 
     @classmethod
     def reviewed(cls, review: Review, **more) -> Evidence:
@@ -150,7 +150,7 @@ class Evidence:
             **more,
         )
 
-    @once
+    @cached_by_evidence
     def subjects(self, stem: str) -> list[str]:
         """The custom implementations that the page of a benchmark is about; none: lmperf's own."""
         recorded = [
@@ -171,7 +171,7 @@ class Evidence:
     @property
     def link(self) -> str:
         """The name of the machine's directory, quoted for use in a link."""
-        return foreign.link(self.machine)
+        return untrusted.link(self.machine)
 
     @property
     def stems(self) -> list[str]:
@@ -204,14 +204,14 @@ class Evidence:
 
     @property
     def sheet(self) -> DataSheet | None:
-        return sheet_of(foreign.plain(str(self.environment.get("device"))))
+        return sheet_of(untrusted.plain(str(self.environment.get("device"))))
 
-    @once
+    @cached_by_evidence
     def rows(self, stem: str) -> pd.DataFrame:
         """All rows of a benchmark in reading order; none if it was not measured."""
         return self._judged(stem, self.raw.get(stem, ()))
 
-    @once
+    @cached_by_evidence
     def comparable(self, stem: str) -> pd.DataFrame:
         """`rows` with the noise floor of each, and whether it is assumed."""
         rows = self.rows(stem)
@@ -282,7 +282,7 @@ class Evidence:
         frame = pd.DataFrame(self.cost_rows, dtype=object)
         seconds = [name for name in frame if name.endswith("_s")]
         numbers = {name: pd.to_numeric(frame[name]) for name in seconds}
-        return foreign.taken_frame(frame.assign(**numbers))
+        return untrusted.neutral_frame(frame.assign(**numbers))
 
     def rows_again(self, stem: str) -> pd.DataFrame:
         """The rows of a benchmark that were measured a second time (R1), judged."""
@@ -387,7 +387,7 @@ def typed(rows: Sequence[Mapping[str, str]], benchmark: Benchmark) -> pd.DataFra
             numbers = pd.to_numeric(column, errors="coerce")
             column = numbers if numbers.notna().equals(column.notna()) else column
         made[name] = column
-    frame = foreign.taken_frame(pd.DataFrame(made))
+    frame = untrusted.neutral_frame(pd.DataFrame(made))
     return frame.assign(size=frame["size"].map(size_words)) if "size" in frame else frame
 
 
@@ -519,24 +519,24 @@ def parts(
     yield from frame.groupby(list(names), sort=False, dropna=False)
 
 
-def some(found: Found, why: str) -> Found:
-    """What was found: rows, or a list or dict of something.
+def required(values: Values, why: str) -> Values:
+    """The values: rows, or a list or dict of something.
 
     Raises:
-        NotMeasured: nothing was; the message says why.
+        NotMeasured: there are none; the message says why.
     """
-    if not len(found):
+    if not len(values):
         raise NotMeasured(why)
-    return found
+    return values
 
 
-def only(values: pd.Series):
+def shared_value(values: pd.Series):
     """The value that all rows share.
 
     Raises:
         NotMeasured: there is none.
     """
-    found = values.dropna().unique()
-    if len(found) != 1:
-        raise NotMeasured(f"{len(found)} values of {values.name}")
-    return found[0]
+    distinct = values.dropna().unique()
+    if len(distinct) != 1:
+        raise NotMeasured(f"{len(distinct)} values of {values.name}")
+    return distinct[0]

@@ -12,39 +12,19 @@ import math
 import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from itertools import cycle
 from typing import Any
 
 import pandas as pd
 import vl_convert
 
-from lmperf.names import implementation_words, in_order
-from lmperf.reporting.foreign import deep, plain
+from lmperf.names import implementation_words, in_order, looks_of
+from lmperf.reporting.untrusted import deep, plain
 from lmperf.reporting.words import NotMeasured, absent, sig
 
 Spec = dict[str, Any]
 # vl-convert brings the first font along and lays out by it; the others are as wide.
 FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
 TITLE_LENGTH = 80  # characters of a line
-# Colour and shape of an implementation in a line chart; the shape identifies it without colour.
-LOOKS = {
-    "eager": ("blue", "circle"),
-    "compiled": ("mustard", "triangle-down"),
-    "triton": ("orange", "square"),
-    "triton_cached": ("violet", "cross"),
-    "tiled": ("orange", "square"),
-    "sdpa": ("green", "triangle-up"),
-    "sdpa_cudnn": ("green", "triangle-up"),
-    "sdpa_flash": ("pink", "diamond"),
-    "sdpa_efficient": ("mustard", "triangle-down"),
-    "flex": ("violet", "cross"),
-    "copy": ("grey", "circle"),
-}
-# Looks of all other implementations, in turn.
-SPARE = (
-    *(("pink", "cross"), ("mustard", "triangle-left"), ("violet", "triangle-right")),
-    *(("green", "square"), ("orange", "triangle-down"), ("blue", "diamond")),
-)
 NAMES = ("blue", "orange", "green", "pink", "mustard", "violet", "grey", "ink", "paper")
 _LIGHT = "#0b5cad #b34700 #0f7355 #a8327f #7a6400 #5b46c2 #59636e #1f2328 #ffffff"
 _DARK = "#6cb6ff #ff9d57 #57d3a4 #f497d0 #d9bf4a #b3a4ff #9198a1 #e6edf3 #0d1117"
@@ -86,8 +66,7 @@ def line_chart(
         NotMeasured: there is a single length, which is no line.
     """
     names = in_order("implementation", rows["implementation"])
-    looks = dict(zip((n for n in names if n not in LOOKS), cycle(SPARE), strict=False)) | LOOKS
-    looks = {implementation_words(name): looks[name] for name in names}
+    looks = {implementation_words(name): look for name, look in looks_of(names).items()}
     last = rows[x].max()
     records = [
         {

@@ -19,9 +19,9 @@ import numpy as np
 import pandas as pd
 from tabulate import tabulate
 
-from lmperf.reporting.foreign import deep, plain
+from lmperf.reporting.cells import SIGNS, Cell, Table, TableColumn
 from lmperf.reporting.html import inline
-from lmperf.reporting.results import SIGNS, Cell, Column, Table
+from lmperf.reporting.untrusted import deep, plain
 from lmperf.reporting.words import count
 
 FOLD = 15
@@ -51,7 +51,7 @@ def aligns(table: Table) -> list[str]:
     return ["right" if _is_numeric(column) else "left" for column in table.columns]
 
 
-def _is_numeric(column: Column) -> bool:
+def _is_numeric(column: TableColumn) -> bool:
     """Whether most cells with a value begin with a number; of none, whether it has a unit."""
     number = re.compile(r"[-+]?\d")
     known = [number.match(cell.words) for cell in column.cells if cell.value is not None]
@@ -126,7 +126,7 @@ def html(table: Table) -> str:
     )
 
 
-def _th(column: Column, side: str) -> str:
+def _th(column: TableColumn, side: str) -> str:
     is_wide = not side and max((len(cell.words) for cell in column.cells), default=0) > WIDE
     axis = "data-axis" if column.is_axis else ""
     wide = 'class="wide"' if is_wide else ""

@@ -14,17 +14,17 @@ import pandas as pd
 
 from lmperf.benchmarks import load
 from lmperf.errors import UserError
-from lmperf.reporting.evidence import WITHHELD, Evidence, having, once, parts
+from lmperf.reporting.cells import EMPTY
+from lmperf.reporting.evidence import WITHHELD, Evidence, cached_by_evidence, having, parts
 from lmperf.reporting.numbers import Number, keys_of, known
 from lmperf.reporting.pairs import ONE_RUN, judged, pairs
-from lmperf.reporting.results import EMPTY
 from lmperf.reporting.words import Count, NotMeasured, Range, name, range_, ratio
 from lmperf.statistics import FASTER, LEAST_FLOOR, SAME, SLOWER, UNRESOLVED, Ratio, verdict
 
 PRECISE = 0.10  # an unresolved speed-up known to this much takes part in a mean
 
 
-@once
+@cached_by_evidence
 def rows_over(evidence: Evidence, stem: str, ours: Mapping, base: Mapping) -> pd.DataFrame:
     """The rows of `ours` that have a row of `base` in the same cell, indexed like the rows.
 

@@ -1,6 +1,6 @@
 """Markdown of pages as HTML.
 
-Tags in Markdown are those of templates and of `formats.html`: `foreign.taken` leaves none in
+Tags in Markdown are those of templates and of `formats.html`: `untrusted.neutral` leaves none in
 evidence.
 """
 

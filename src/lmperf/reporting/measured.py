@@ -11,10 +11,9 @@ import pandas as pd
 from lmperf.benchmark import Benchmark, Timed
 from lmperf.evidence.plausible import KIND
 from lmperf.names import STATUSES, axis_words, implementation_words, in_order, value_words
+from lmperf.reporting.cells import Cell, Table
 from lmperf.reporting.evidence import Evidence
-from lmperf.reporting.foreign import plain
 from lmperf.reporting.reproduced import RESULTS
-from lmperf.reporting.results import Cell, Table
 from lmperf.reporting.tables import (
     Quantity,
     known,
@@ -26,6 +25,7 @@ from lmperf.reporting.tables import (
     text,
     time,
 )
+from lmperf.reporting.untrusted import plain
 from lmperf.reporting.words import TENSORS, count, error, sig
 from lmperf.statistics import FASTER, SLOWER
 

@@ -23,8 +23,8 @@ from html import escape
 import numpy as np
 import pandas as pd
 
-from lmperf.reporting.foreign import plain
-from lmperf.reporting.results import Table
+from lmperf.reporting.cells import Table
+from lmperf.reporting.untrusted import plain
 from lmperf.reporting.words import Count, Range, absent
 
 FILE = "numbers.csv"

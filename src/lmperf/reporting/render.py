@@ -44,12 +44,20 @@ from jinja2.runtime import Context
 
 from lmperf.benchmarks import load, stems
 from lmperf.errors import UserError, kept, meant, message_of, trace_of
-from lmperf.reporting import figures, foreign, formats, measured, numbers, sentences, tables
-from lmperf.reporting.evidence import Evidence, some
+from lmperf.reporting import (
+    figures,
+    formats,
+    measured,
+    numbers,
+    sentences,
+    tables,
+    untrusted,
+)
+from lmperf.reporting.cells import Table
+from lmperf.reporting.evidence import Evidence, required
 from lmperf.reporting.html import to_html
 from lmperf.reporting.own import GENERIC, SUFFIX, check
 from lmperf.reporting.published import figure
-from lmperf.reporting.results import Table
 from lmperf.reporting.rows import Rows, no_column
 from lmperf.reporting.sections import Section
 from lmperf.reporting.words import FILTERS, NotMeasured
@@ -108,7 +116,7 @@ def load_templates(own: Path | None = None) -> Templates:
         keep_trailing_newline=True,
         extensions=[sentences.Clauses],
     )
-    env.filters |= {**FILTERS, "mean": tables.mean, "code": foreign.code, "link": foreign.link}
+    env.filters |= {**FILTERS, "mean": tables.mean, "code": untrusted.code, "link": untrusted.link}
     sentences.prepare(env)
     env.filters |= {"finished": sentences.finished, "table": written_table}
     env.globals |= {name: getattr(tables, name) for name in COLUMNS}
@@ -178,12 +186,12 @@ class Page:
             **{name: self._chart(name) for name in CHARTS},
         }
         # Sentences that another page quotes keep their marks: all pages share the list.
-        token = numbers.printing.set(self.evidence.made.setdefault("numbers", []))
+        token = numbers.printing.set(self.evidence.cached.setdefault("numbers", []))
         try:
             names = [self.name, *([GENERIC] if is_benchmark else [])]
             template = templates.select_template([name + SUFFIX for name in names])
             text = template.render(values | further)
-            self.evidence.made["named", self.name, self.own] = self.named
+            self.evidence.cached["named", self.name, self.own] = self.named
             text = sentences.finished(text)
             self.numbers = [*numbers.entries(self.name, text)]
             is_first = self.name == FIRST
@@ -244,7 +252,7 @@ class Page:
         def draw(title: str, *args, name: str = "", **options) -> str:
             title = sentences.complete(" ".join(title.split()))
             try:
-                some(title, "a value in the title of the figure is missing")
+                required(title, "a value in the title of the figure is missing")
                 args = [one.drawn if isinstance(one, Rows) else one for one in args]
                 return self._figure(getattr(figures, kind)(title, *args, **options), name)
             except NotMeasured:
@@ -256,7 +264,7 @@ class Page:
         """A figure as an image; `name`: of its files, by default that of the page."""
         name = name or (f"{self.name}-{len(self.figures) + 1}" if self.figures else self.name)
         self.figures[name] = spec
-        alt = foreign.taken(" ".join(spec["title"]["text"]))
+        alt = untrusted.neutral(" ".join(spec["title"]["text"]))
         path = f"{self.root}figures/{name}"
         image = f'<img alt="{alt}" src="{path}-light.svg">'
         dark = f'<source media="(prefers-color-scheme: dark)" srcset="{path}-dark.svg">'
@@ -292,9 +300,9 @@ class Page:
         if {*stems_of(page)}.isdisjoint(self.evidence.stems):
             return f"{sentences.MISSING}."
         key = "named", page, None
-        if key not in self.evidence.made:
+        if key not in self.evidence.cached:
             Page(page, self.evidence).render()
-        found = self.evidence.made[key]
+        found = self.evidence.cached[key]
         return " ".join(found[name] for name in names if name in found) or f"{sentences.MISSING}."
 
     def note(self, caller=None) -> str:

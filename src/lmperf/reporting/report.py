@@ -15,11 +15,11 @@ from lmperf.evidence.store import COST, EVIDENCE
 from lmperf.reporting import numbers
 from lmperf.reporting.evidence import Evidence, traces_in
 from lmperf.reporting.files import replace_files
-from lmperf.reporting.foreign import plain
 from lmperf.reporting.pages import REPORT, page_names, pages_of, titles_of
 from lmperf.reporting.render import Page
 from lmperf.reporting.selftest import read_selftest
 from lmperf.reporting.site import Site
+from lmperf.reporting.untrusted import plain
 
 WRITE_UP = f"{REPORT}.md"
 FIGURE = re.compile(r'"(figures/[^"]+\.svg)"')  # as `render.Page` writes it

@@ -17,12 +17,12 @@ import pandas as pd
 from lmperf.benchmark import Benchmark, Timed
 from lmperf.errors import UserError
 from lmperf.names import STATUSES
+from lmperf.reporting.cells import Cell, Table, TableColumn
 from lmperf.reporting.comparison import cause, first_rows
 from lmperf.reporting.evidence import Evidence, having
-from lmperf.reporting.foreign import plain
 from lmperf.reporting.pairs import APART, judged, pairs
-from lmperf.reporting.results import Cell, Column, Table
 from lmperf.reporting.tables import cells
+from lmperf.reporting.untrusted import plain
 from lmperf.reporting.words import absent, listed, percent, sig
 from lmperf.statistics import LEAST_FLOOR, SLOWER, UNKNOWN_FLOOR
 
@@ -202,12 +202,12 @@ def table(judgements: Sequence[Judgement], machine: str) -> Table:
     frame = pd.DataFrame(map(vars, judgements)).rename(columns={"words": "judgement"})
     one_row = frame["row"].nunique() == 1
     columns = [
-        Column("row", "row", tuple(map(Cell, frame["row"]))),
-        Column("compared", "compared", tuple(map(Cell, frame["compared"]))),
-        Column("there", machine, tuple(cells(frame, "there", sig))),
-        Column("here", "here", tuple(cells(frame, "here", sig))),
-        Column("limit", "limit", tuple(cells(frame, "limit", percent))),
-        Column("verdict", "verdict", tuple(map(Cell, frame["judgement"]))),
+        TableColumn("row", "row", tuple(map(Cell, frame["row"]))),
+        TableColumn("compared", "compared", tuple(map(Cell, frame["compared"]))),
+        TableColumn("there", machine, tuple(cells(frame, "there", sig))),
+        TableColumn("here", "here", tuple(cells(frame, "here", sig))),
+        TableColumn("limit", "limit", tuple(cells(frame, "limit", percent))),
+        TableColumn("verdict", "verdict", tuple(map(Cell, frame["judgement"]))),
     ]
     caption = f"Against {machine}" + (f": {frame['row'].iloc[0]}" if one_row else "")
     return Table(caption, tuple(columns[one_row:]))

@@ -13,7 +13,7 @@ from pandas.errors import UndefinedVariableError
 from lmperf.benchmarks import load
 from lmperf.errors import UserError, meant
 from lmperf.names import in_order, size_words
-from lmperf.reporting.evidence import Evidence, having, only, ordered, parts, some
+from lmperf.reporting.evidence import Evidence, having, ordered, parts, required, shared_value
 from lmperf.reporting.gains import Gain, rows_over
 from lmperf.reporting.numbers import keys_of, known
 from lmperf.reporting.sentences import said
@@ -107,7 +107,7 @@ class Rows:
         Raises:
             NotMeasured: there is none.
         """
-        return some(self.valid.frame, f"no rows of {self.stem} have a result")
+        return required(self.valid.frame, f"no rows of {self.stem} have a result")
 
     @cached_property
     def sound(self) -> pd.DataFrame:
@@ -117,7 +117,7 @@ class Rows:
             NotMeasured: there is none.
         """
         rows = self.frame[self.frame["holds"]] if "holds" in self.frame else self.frame
-        return some(rows, f"no rows of {self.stem} hold")
+        return required(rows, f"no rows of {self.stem} hold")
 
     @property
     def one(self) -> pd.Series:
@@ -134,7 +134,7 @@ class Rows:
         """Of the rows that hold the one with the least value of a column."""
         if column not in self.sound:
             raise no_column(self._name, column, self.sound.columns)
-        known = some(self.sound[column].dropna(), f"no {column} of {self.stem} is known")
+        known = required(self.sound[column].dropna(), f"no {column} of {self.stem} is known")
         return self.sound.loc[known.idxmin()]
 
     def by(self, *axes: str) -> list[tuple]:
@@ -172,7 +172,7 @@ class Rows:
         Raises:
             NotMeasured: there is none.
         """
-        return only(self.frame[axis])
+        return shared_value(self.frame[axis])
 
     def until(self, condition: str, axis: str) -> float | str | None:
         """The last value of an axis up to which a condition holds in every row; or None."""

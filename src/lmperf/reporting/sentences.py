@@ -25,10 +25,10 @@ from jinja2.runtime import Context, Macro
 
 from lmperf.errors import UserError
 from lmperf.reporting import numbers
-from lmperf.reporting.results import EMPTY
+from lmperf.reporting.cells import EMPTY
 from lmperf.reporting.words import FILTERS, NotMeasured, sig, whole
 
-# Private characters, of which `foreign.taken` leaves none in evidence: a missing value, and the
+# Private characters, of which `untrusted.neutral` leaves none in evidence: a missing value, and the
 # marks of a clause, so that brackets in a value are never taken for those of a template.
 MISSING, OPEN, OTHERWISE, CLOSE = "\ue000", "\ue001", "\ue002", "\ue003"
 MARKS = {"[[": OPEN, "||": OTHERWISE, "]]": CLOSE}

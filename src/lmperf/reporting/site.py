@@ -27,10 +27,10 @@ from lmperf.names import axis_words, value_words
 from lmperf.reporting import figures
 from lmperf.reporting.evidence import Evidence
 from lmperf.reporting.files import replace_files
-from lmperf.reporting.foreign import deep, plain
 from lmperf.reporting.html import target
 from lmperf.reporting.pages import REPORT, pages_of, title
 from lmperf.reporting.render import Page, load_templates
+from lmperf.reporting.untrusted import deep, plain
 from lmperf.reporting.words import absent, sig
 from lmperf.workflow import TEMPLATES
 

@@ -19,16 +19,23 @@ import pandas as pd
 
 from lmperf.errors import UserError
 from lmperf.names import axis_words, value_words
-from lmperf.reporting.evidence import NEUTRAL, Evidence, having, once, parts, sorted_for_reading
-from lmperf.reporting.gains import PRECISE, Gain, rows_over
-from lmperf.reporting.results import (
+from lmperf.reporting.cells import (
     NO_ROW,
     NOT_COMPARED,
     NOT_RECORDED,
     Cell,
-    Column,
     Table,
+    TableColumn,
 )
+from lmperf.reporting.evidence import (
+    NEUTRAL,
+    Evidence,
+    cached_by_evidence,
+    having,
+    parts,
+    sorted_for_reading,
+)
+from lmperf.reporting.gains import PRECISE, Gain, rows_over
 from lmperf.reporting.words import (
     EMPTY,
     FILTERS,
@@ -93,7 +100,7 @@ class Quantity:
 
     def column(
         self, evidence: Evidence, rows: pd.DataFrame, lines: Mapping, empty: Cell
-    ) -> Column | None:
+    ) -> TableColumn | None:
         """The column for these rows, or None if nothing ran in it.
 
         lines: label of a row -> the line in which it stands.
@@ -106,7 +113,7 @@ class Quantity:
             return None
         header = f"{self.header} ({self.unit})" if self.unit and self.header else self.header
         found = tuple(by_line.get(line, empty) for line in dict.fromkeys(lines.values()))
-        return Column(self.name, header or self.unit, found, self.unit)
+        return TableColumn(self.name, header or self.unit, found, self.unit)
 
 
 # The words of a cell that has a further number, by its name.
@@ -250,7 +257,7 @@ def _without_interval(cell: Cell, form: Callable) -> Cell:
     return cell if cell.value is None else replace(cell, words=form(cell.value))
 
 
-@once
+@cached_by_evidence
 def speedups(evidence: Evidence, stem: str, ours: Mapping, base: Mapping) -> dict[int, Cell]:
     """Label of each row of `gains.rows_over` -> its cell; several tables show the same pairs."""
     found = rows_over(evidence, stem, ours, base)[SPEEDUP]
@@ -435,7 +442,7 @@ def made(
         pairs_ = zip(columns, found, strict=True)
         notes = dict.fromkeys([note, *(one.note for one, column in pairs_ if column)])
         axes = [
-            Column(
+            TableColumn(
                 name,
                 heads.get(name, axis_words(name)),
                 tuple(_text(name, value, words, part.columns) for value in of),

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lmperf import names
-from lmperf.reporting.results import EMPTY
+from lmperf.reporting.cells import EMPTY
 
 MIB, GIB = 2**20, 2**30
 MIB_IN_GIB = GIB // MIB

@@ -13,7 +13,7 @@ import pandas as pd
 
 from lmperf.gate import FAILED
 from lmperf.names import STATUSES, phase_words
-from lmperf.reporting.foreign import plain
+from lmperf.reporting.untrusted import plain
 from lmperf.reporting.words import listed, percent, sig
 
 # Marks that name something an implementation does.

@@ -10,9 +10,9 @@ from planted_steps import AUTOCAST, loss, rung, sdpa, step
 
 from lmperf.benchmarks import load
 from lmperf.evidence.cases import case_of_row, texts_of
-from lmperf.reporting.results_of import evidence_in
+from lmperf.reporting.calculations.steps import GRAPH, SDPA
+from lmperf.reporting.revisions import evidence_in
 from lmperf.reporting.sections import section
-from lmperf.reporting.sections.steps import GRAPH, SDPA
 from lmperf.transformer.sizes import ModelSize
 
 SMALL = "0.13B"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 
 from lmperf.names import size_words
-from lmperf.reporting.evidence import having, some
+from lmperf.reporting.evidence import having, required
 
 FOLDER = Path(__file__).parent
 SOURCES = "sources"
@@ -35,7 +35,9 @@ def figure(stem: str, **where: str) -> dict[str, str]:
     Raises:
         NotMeasured: there is none.
     """
-    found = some(having(figures_of(stem), **where), f"no published figure of {stem} with {where}")
+    found = required(
+        having(figures_of(stem), **where), f"no published figure of {stem} with {where}"
+    )
     return found.iloc[0].to_dict()
 
 

@@ -15,7 +15,7 @@ from functools import cached_property, wraps
 
 import pandas as pd
 
-from lmperf.reporting.evidence import Evidence, once
+from lmperf.reporting.evidence import Evidence, cached_by_evidence
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.words import NotMeasured
 
@@ -61,7 +61,7 @@ class Section:
         return self.rows("", pd.DataFrame(list(records)))
 
 
-@once
+@cached_by_evidence
 def section(evidence: Evidence, stem: str) -> Section:
     """The section of a stem for this evidence."""
     name = f"{__package__}.{stem}"

@@ -9,11 +9,11 @@ import pandas as pd
 
 from lmperf.dtypes import STORED_DTYPES, dtype_of
 from lmperf.names import STATUSES, in_order
-from lmperf.reporting.evidence import Evidence, having, matching, some
+from lmperf.reporting.calculations.bounds import bounds
+from lmperf.reporting.evidence import Evidence, having, matching, required
 from lmperf.reporting.gains import Gain
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
-from lmperf.reporting.sections.bounds import bounds
 from lmperf.reporting.tables import Quantity, across, known, memory, number, over, time
 from lmperf.reporting.words import MIB, MIB_IN_GIB, NotMeasured, Range
 
@@ -80,7 +80,7 @@ class Attention(Section):
     @cached_property
     def usual(self) -> Rows:
         """The rows of one dtype, width, batch and mask: of each length."""
-        rows = some(self.every.frame, "attention was not measured")
+        rows = required(self.every.frame, "attention was not measured")
         rows = having(rows, dtype=in_order("dtype", rows["dtype"])[0])
         width = min(rows["d_head"].unique(), key=lambda d: (abs(d - USUAL_WIDTH), d))
         rows = having(rows, d_head=width, batch=rows["batch"].max())
@@ -95,7 +95,7 @@ class Attention(Section):
     def lengths(self) -> list[int]:
         """The longest lengths that ran, each STEP times as long as the one before."""
         rows = self.usual.where(implementation=self.subject, phase="backward").valid
-        ran = some(set(rows.frame["seq_len"]), f"no backward of {self.subject} ran")
+        ran = required(set(rows.frame["seq_len"]), f"no backward of {self.subject} ran")
         chain = [int(max(ran))]
         while chain[0] / STEP in ran and len(chain) < MOST_LENGTHS:
             chain.insert(0, chain[0] // STEP)
@@ -157,7 +157,9 @@ class Attention(Section):
         rows = having(self.limits.valid.frame, dtype=self.cell["dtype"])
         asked, free = (rows[f"{name}_mib"] / MIB_IN_GIB for name in ("requested", "free"))
         rows = rows.assign(asked=asked, free=free)
-        return some(rows.dropna(subset=["asked"]), "no length was run that does not fit").iloc[0]
+        return required(rows.dropna(subset=["asked"]), "no length was run that does not fit").iloc[
+            0
+        ]
 
     def held(self, phase: str) -> float:
         """Matrices of scores at the peak of a phase, without inputs and outputs."""

@@ -6,10 +6,7 @@ from functools import cached_property
 
 import pandas as pd
 
-from lmperf.reporting.evidence import having, matching, some, sorted_for_reading
-from lmperf.reporting.rows import Rows
-from lmperf.reporting.sections import Section, predicate
-from lmperf.reporting.sections.steps import (
+from lmperf.reporting.calculations.steps import (
     FUSED_NARROW,
     GRAPH,
     GRAPH_NARROW,
@@ -19,6 +16,9 @@ from lmperf.reporting.sections.steps import (
     beside,
     compared,
 )
+from lmperf.reporting.evidence import having, matching, required, sorted_for_reading
+from lmperf.reporting.rows import Rows
+from lmperf.reporting.sections import Section, predicate
 from lmperf.reporting.sections.what_to_run import WhatToRun, in_reading_order
 from lmperf.reporting.words import NotMeasured
 from lmperf.statistics import FASTER
@@ -105,19 +105,19 @@ class Bf16Weights(Section):
         """
         found = self._over(SDPA_GRAPH if self.is_over_graph else SDPA, self.run.sizes)
         why = "bf16 weights and SDPA wait for the CPU, or were not measured"
-        return some(found[~found["waits"]], why)
+        return required(found[~found["waits"]], why)
 
     @property
     def over_larger(self) -> pd.DataFrame:
         """bf16 weights beside the graph with float32 weights, of larger batches."""
         found = compared(self.evidence, self.way, GRAPH)
         found = found[found.index.isin(self.run.larger.index) & ~found["waits"]]
-        return some(found, "no larger batch was measured in graphs with both weights")
+        return required(found, "no larger batch was measured in graphs with both weights")
 
     @property
     def growing(self) -> pd.DataFrame:
         """The steps with bf16 weights that hold whose larger batch makes more tokens a second."""
         rows = self.run.larger[(self.run.larger["way"] == self.way) & self.run.larger["holds"]]
-        rows = some(rows, "no larger batch was measured with bf16 weights")
+        rows = required(rows, "no larger batch was measured with bf16 weights")
         before = matching(rows, self.steps.frame, ["size"])["tokens_s"]
         return sorted_for_reading(rows[rows["tokens_s"] > GROWS * before], ["size"])

@@ -12,7 +12,7 @@ import pandas as pd
 
 from lmperf.benchmarks import load
 from lmperf.names import in_order
-from lmperf.reporting.evidence import having, some
+from lmperf.reporting.evidence import having, required
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.words import MIB, MIB_IN_GIB, NotMeasured
@@ -72,13 +72,13 @@ class Checkpointing(Section):
         plain = known[~nested & (known["implementation"] != NONE)]
         if implementation:
             plain = having(plain, implementation=implementation)
-        plain = some(plain, "no checkpoints were measured")
+        plain = required(plain, "no checkpoints were measured")
         size = in_order("size", plain["size"])[-1]
         plain, nested = having(plain, size=size), having(known[nested], size=size)
         best = plain.loc[plain["peak_mib"].idxmin()]
         cell = best[["size", "context_length", "batch", "dtype"]]
         none = having(self.every.frame, implementation=NONE, **cell)
-        none = some(none, "the step without checkpoints has no row").iloc[0]
+        none = required(none, "the step without checkpoints has no row").iloc[0]
         fits = none["state"] is None and none["peak_mib"] == none["peak_mib"]
         about = {
             "compared": len(plain),

@@ -7,7 +7,7 @@ from functools import cached_property
 import pandas as pd
 
 from lmperf.names import OPERATIONS, in_order
-from lmperf.reporting.evidence import having, some
+from lmperf.reporting.evidence import having, required
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 
@@ -27,7 +27,7 @@ class Collectives(Section):
 
     @cached_property
     def _all_reduces(self) -> pd.DataFrame:
-        rows = some(having(self.every.sound, operation="all_reduce"), "no all-reduce")
+        rows = required(having(self.every.sound, operation="all_reduce"), "no all-reduce")
         rows = having(rows, ranks=rows["ranks"].max())
         rows = having(rows, dtype=in_order("dtype", rows["dtype"])[0])
         return rows.sort_values("message_bytes")
@@ -55,7 +55,7 @@ class Collectives(Section):
         is neither the shortest nor the longest."""
         rows = self._all_reduces
         steady = (rows["ms"] <= 2 * rows["ms"].iloc[0]).cummin()
-        return some(rows[steady & ~steady.all()][1:], "none lies between").iloc[-1]
+        return required(rows[steady & ~steady.all()][1:], "none lies between").iloc[-1]
 
 
 def bus_factors(rows: pd.DataFrame) -> pd.Series:

@@ -18,19 +18,20 @@ import pandas as pd
 from lmperf.benchmarks import load, stems
 from lmperf.dtypes import DTYPES, dtype_of
 from lmperf.names import in_order
-from lmperf.reporting.evidence import having, matching, some
+from lmperf.reporting.calculations import kernels
+from lmperf.reporting.calculations.accumulation import spacing
+from lmperf.reporting.calculations.kernels import MATMUL
+from lmperf.reporting.calculations.steps import AUTOCAST, CELL, EAGER, FLOAT32, STEM, STEP
+from lmperf.reporting.evidence import having, matching, required
 from lmperf.reporting.gains import Gain
 from lmperf.reporting.html import anchor
 from lmperf.reporting.rows import Rows
-from lmperf.reporting.sections import Section, kernels, predicate
-from lmperf.reporting.sections.accumulation import spacing
+from lmperf.reporting.sections import Section, predicate
 from lmperf.reporting.sections.attention import PHASES as PASSES
 from lmperf.reporting.sections.attention import STEP as FURTHER
 from lmperf.reporting.sections.attention import USUAL_WIDTH
-from lmperf.reporting.sections.kernels import MATMUL
 from lmperf.reporting.sections.profiles import CASE, usual_size
 from lmperf.reporting.sections.ranks_memory import matched
-from lmperf.reporting.sections.steps import AUTOCAST, CELL, EAGER, FLOAT32, STEM, STEP
 from lmperf.reporting.words import MIB, Count, NotMeasured, Range
 from lmperf.statistics import SLOWER, UNRESOLVED
 from lmperf.transformer.sizes import SHORT
@@ -125,7 +126,7 @@ class Course(Section):
     def subject(self, stem: str) -> str:
         """The subject that sentences are about."""
         there = self.every(stem).valid.frame["implementation"].values
-        return some([name for name in self.names(stem) if name in there], f"no {stem}")[0]
+        return required([name for name in self.names(stem) if name in there], f"no {stem}")[0]
 
     def one(self, stem: str) -> Rows:
         """Its rows, which sentences may rest on or not."""
@@ -153,14 +154,14 @@ class Course(Section):
     def timed(self) -> pd.DataFrame:
         """The timed rows of the model in its first dtype."""
         rows = having(self.one(STEM).frame, phase=PHASES)
-        rows = some(rows[rows["holds"]], "the model was not timed")
+        rows = required(rows[rows["holds"]], "the model was not timed")
         return having(rows, dtype=in_order("dtype", rows["dtype"])[0])
 
     @cached_property
     def model(self) -> Rows:
         """Those of the context and batch at which most sizes have all phases."""
         complete = self.timed.groupby(CELL)["phase"].transform("nunique") == len(PHASES)
-        rows = some(self.timed[complete], "no model has all phases")
+        rows = required(self.timed[complete], "no model has all phases")
         counts = rows.groupby(["context_length", "batch"])["size"].nunique()
         most = dict(zip(counts.index.names, counts.idxmax(), strict=True))
         rows = having(rows, **most)
@@ -187,7 +188,7 @@ class Course(Section):
         """
         rows = self.timed[self.timed["holds"] & ~self.timed["waits"]]
         wide = having(rows, phase=STEP).pivot_table("ms", ["size", "batch"], "context_length")
-        wide = some(wide[wide.count(axis=1) > 1], "no size has steps of two contexts")
+        wide = required(wide[wide.count(axis=1) > 1], "no size has steps of two contexts")
         size = in_order("size", wide.index.get_level_values("size"))[-1]
         times = wide.loc[size].iloc[-1].dropna().iloc[[0, -1]]
         tokens, time = times.index[1] / times.index[0], times.iloc[1] / times.iloc[0]
@@ -230,7 +231,7 @@ class Course(Section):
         """The profiled forward that answers are about: of the usual size, the longest context."""
         rows = self.profiled.where(phase="forward").frame
         rows = having(rows, size=usual_size(rows))
-        rows = some(rows.sort_values(["context_length", "batch"]), "no forward was profiled")
+        rows = required(rows.sort_values(["context_length", "batch"]), "no forward was profiled")
         return rows.iloc[-1]
 
     @property
@@ -244,7 +245,7 @@ class Course(Section):
     def kernels(self, phase: str) -> pd.DataFrame:
         """The kernels of a phase of that model, the longest first."""
         rows = having(self.of("profiles").kernels.frame, **self._case(phase))
-        rows = some(rows[rows["holds"]], "the phase was not profiled")
+        rows = required(rows[rows["holds"]], "the phase was not profiled")
         return rows.sort_values("total_ms", ascending=False, kind="stable")
 
     @property
@@ -280,7 +281,7 @@ class Course(Section):
 
     @predicate
     def further_kernels_move_data(self) -> bool:
-        classes = some(self.further_kernels["kernel_class"], "there are no others")
+        classes = required(self.further_kernels["kernel_class"], "there are no others")
         return classes.isin([kernels.ELEMENTWISE, kernels.REDUCTION, kernels.COPY]).all()
 
     @property
@@ -305,11 +306,11 @@ class Course(Section):
     def gain(self, dtype: str, base: str) -> Gain:
         """The speed-ups of a dtype in steps of the subject at the context that most sizes have."""
         steps = having(self.one(STEM).frame, phase=STEP)
-        timed = some(steps[steps["state"].isna()], "no step")
+        timed = required(steps[steps["state"].isna()], "no step")
         counts = timed.groupby("context_length")["size"].nunique()
         context = counts[counts == counts.max()].index[-1]
         steps = having(steps, dtype=dtype, context_length=context)
-        return self.rows(STEM).kept(some(steps, f"no step in {dtype}")).over(dtype=base)
+        return self.rows(STEM).kept(required(steps, f"no step in {dtype}")).over(dtype=base)
 
     @cached_property
     def slowed(self) -> pd.Series:
@@ -320,7 +321,7 @@ class Course(Section):
         steps = self.one(STEM).where(phase=STEP)
         found = steps.where(dtype=AUTOCAST).query("waits").pairs(dtype=FLOAT32)
         found = found[found["holds"] & (found["high"] * (1 + found["floor"]) < 1)]
-        return some(found, "autocast makes no step longer that waits").iloc[0]
+        return required(found, "autocast makes no step longer that waits").iloc[0]
 
     @predicate
     def adds_launches(self) -> bool:
@@ -386,7 +387,7 @@ class Course(Section):
         rows = self.of("memory_timeline").blocks.frame
         rows = having(rows, size=peak.size, dtype=peak.dtype, phase=STEP)
         rows = rows[rows["size_mib"] == rows["size_mib"].max()].drop_duplicates("tensor")
-        return some(rows, "no tensors").assign(is_older=rows["made_in"] == "before")
+        return required(rows, "no tensors").assign(is_older=rows["made_in"] == "before")
 
     @property
     def as_large(self) -> list[tuple[str]]:
@@ -425,7 +426,7 @@ class Course(Section):
         pairs = [(n, FURTHER * n) for n in times.index if FURTHER * n in times.index]
         grown = [(a, b, (times.loc[b] / times.loc[a]).dropna()) for a, b in pairs]
         found = [dict(start=a, end=b, times=Range.of(of)) for a, b, of in grown if len(of)]
-        return some(found, "no length that is four times another")
+        return required(found, "no length that is four times another")
 
     @cached_property
     def kept(self) -> Rows:
@@ -439,7 +440,7 @@ class Course(Section):
         """How many times as much the longest forward keeps as one of a quarter of its length."""
         kept = self.kept.frame.set_index("seq_len")["kept"]
         pairs = [n for n in kept.index if FURTHER * n in kept.index and kept[n] > 0]
-        last = some(pairs, "no length that is four times another")[-1]
+        last = required(pairs, "no length that is four times another")[-1]
         return kept[FURTHER * last] / kept[last]
 
     # flash_forward, flash_backward, flash_benchmarking.
@@ -462,7 +463,7 @@ class Course(Section):
                 line["failed"] = failed["max_error"].max()
                 line["bound"] = failed["error_bound"].max()
                 found.append(line)
-        return self.table_rows(some(found, "no attention was checked"))
+        return self.table_rows(required(found, "no attention was checked"))
 
     @cached_property
     def one_head(self) -> Rows:
@@ -471,7 +472,7 @@ class Course(Section):
         rows = self.rows("flash_attention").where(implementation=names).frame
         rows = rows[rows["heads"].eq(1) & ~rows["cuda_graph"].eq(True)]
         own = having(rows, implementation=self.names("flash_attention"))
-        rows = having(rows, causal=bool(some(own, "no attention of one head")["causal"].max()))
+        rows = having(rows, causal=bool(required(own, "no attention of one head")["causal"].max()))
         return self.rows("flash_attention").kept(rows)
 
     @property
@@ -539,7 +540,7 @@ class Course(Section):
         """
         names = [name for of in self.strategies.values() for name in of]
         rows = having(self.of(RANKS).steps.frame, implementation=names)
-        ran = some(rows[rows["state"].isna()], "no strategy ran")
+        ran = required(rows[rows["state"].isna()], "no strategy ran")
         counts = ran.groupby(RANKED, sort=False)["implementation"].nunique()
         cells = counts[counts == counts.max()].reset_index()
         sizes = in_order("size", cells["size"])
@@ -567,7 +568,7 @@ class Course(Section):
         found = []
         for name in self.strategies.get(problem, ()):
             with suppress(NotMeasured):
-                gain = self.steps.where(implementation=name).over(some(bases, "no base")[0])
+                gain = self.steps.where(implementation=name).over(required(bases, "no base")[0])
                 if gain.verdict != UNRESOLVED:
                     found.append((name, bases[0], gain))
         return found
@@ -630,7 +631,7 @@ class Course(Section):
 
 def of_usual_width(rows: Rows) -> Rows:
     """The rows of the width nearest to that of small and medium models."""
-    widths = some(rows.frame["d_head"].unique(), "no attention")
+    widths = required(rows.frame["d_head"].unique(), "no attention")
     return rows.where(d_head=min(widths, key=lambda d: (abs(d - USUAL_WIDTH), d)))
 
 

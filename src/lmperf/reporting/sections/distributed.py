@@ -8,7 +8,7 @@ from functools import cached_property
 import pandas as pd
 
 from lmperf.names import SHORT, implementation_words, in_order
-from lmperf.reporting.evidence import WIDE, Evidence, having, some
+from lmperf.reporting.evidence import WIDE, Evidence, having, required
 from lmperf.reporting.gains import Gain, rows_over
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
@@ -106,7 +106,7 @@ class Distributed(Section):
         """The valid steps on several ranks: of subjects, or compiled ones, if there are any."""
         rows = self.steps.valid.frame
         rows = having(rows, implementation=self.subjects) if self.subjects else rows
-        rows = some(rows[rows["ranks"] > 1], "no step on several ranks")
+        rows = required(rows[rows["ranks"] > 1], "no step on several ranks")
         compiled = rows["implementation"].str.endswith(COMPILED)
         return rows[compiled] if compiled.any() else rows
 
@@ -136,7 +136,7 @@ class Distributed(Section):
     @cached_property
     def _batches(self) -> list[int]:
         rows = having(self._several, implementation=[*self.words], **self.cell)
-        rows = some(rows, "no strategy of the first table ran")
+        rows = required(rows, "no strategy of the first table ran")
         return sorted(int(batch) for batch in rows["batch"].unique())
 
     @property
@@ -211,7 +211,7 @@ class Distributed(Section):
     def bars(self) -> list[dict]:
         """The bars of the figure: the parts of each profiled step."""
         made = []
-        for row in some(self.drawn.frame, "no profiled step holds").to_dict("records"):
+        for row in required(self.drawn.frame, "no profiled step holds").to_dict("records"):
             parts = {
                 "computation alone": row["compute_ms"] - row["hidden_ms"],
                 "both": row["hidden_ms"],
@@ -233,7 +233,7 @@ class Distributed(Section):
         Of the subjects alone, if there are any.
         """
         rows = having(self._ranked, batch=batch)
-        rows = some(rows[rows["ranks"] > 1], f"no step at batch {batch} holds")
+        rows = required(rows[rows["ranks"] > 1], f"no step at batch {batch} holds")
         return rows.sort_values("ms", kind="stable")
 
     @property
@@ -279,7 +279,7 @@ class Distributed(Section):
     @property
     def one_is_enough(self) -> bool:
         """Whether no strategy is faster than one rank, beyond intervals and noise floors."""
-        found = some(self.over_one_rank, "no step was compared with that of one rank")
+        found = required(self.over_one_rank, "no step was compared with that of one rank")
         faster = (found["low"] > 1) & (found["ratio"] > 1 + found["floor"])
         if not faster.any() and (found["waits"] & (found["ratio"] > 1)).any():
             raise NotMeasured("a step that waits may be faster elsewhere")
@@ -327,14 +327,14 @@ class Distributed(Section):
         profiled = matched(self.ledger.sound, rows)[["compute_ms", "communication_ms"]]
         rows = rows.assign(**profiled.astype(float))
         idle = 1 - (rows["compute_ms"] + rows["communication_ms"]) / rows["ms"]
-        rows = some(rows.assign(idle=idle)[idle > IDLE], "no profiled step waits for long")
+        rows = required(rows.assign(idle=idle)[idle > IDLE], "no profiled step waits for long")
         return rows.loc[rows["idle"].idxmax()]
 
     @property
     def throttled(self) -> pd.Series:
         """The fastest step at the largest batch, if it draws the power limit."""
         rows = self._at(self.many).iloc[:1]
-        return some(rows[self.evidence.throttled(rows)], "it draws less").iloc[0]
+        return required(rows[self.evidence.throttled(rows)], "it draws less").iloc[0]
 
     def bucket(self, megabytes: int) -> pd.Series:
         """The row of the ledger of buckets of a size, at the smallest batch."""

@@ -10,12 +10,7 @@ import pandas as pd
 
 from lmperf.benchmarks import load
 from lmperf.names import in_order
-from lmperf.reporting.evidence import having, some
-from lmperf.reporting.gains import Gain
-from lmperf.reporting.rows import Rows
-from lmperf.reporting.sections import Section, predicate
-from lmperf.reporting.sections.external import another_model
-from lmperf.reporting.sections.steps import (
+from lmperf.reporting.calculations.steps import (
     AUTOCAST,
     BLOCKS,
     CELL,
@@ -27,6 +22,11 @@ from lmperf.reporting.sections.steps import (
     WHOLE,
     of_steps,
 )
+from lmperf.reporting.evidence import having, required
+from lmperf.reporting.gains import Gain
+from lmperf.reporting.rows import Rows
+from lmperf.reporting.sections import Section, predicate
+from lmperf.reporting.sections.external import another_model
 from lmperf.reporting.words import NotMeasured, Range
 from lmperf.statistics import FASTER
 
@@ -129,7 +129,7 @@ class EndToEnd(Section):
     @cached_property
     def context(self) -> int:
         """The context at which most sizes have a step; of equals the nearest to USUAL_CONTEXT."""
-        timed = some(self.of_subject.valid.frame, "no train step")
+        timed = required(self.of_subject.valid.frame, "no train step")
         sizes = timed.groupby("context_length")["size"].nunique()
         most = sizes[sizes == sizes.max()].index
         return int(min(most, key=lambda context: (abs(context - USUAL_CONTEXT), context)))
@@ -201,7 +201,7 @@ class EndToEnd(Section):
         ways = zip(ATTENTIONS[EAGER][1:], ATTENTIONS[BLOCKS][1:], strict=True)
         gains = [(name, self.over(way, BLOCKS)) for name, way in ways if way in timed]
         found = [(name, *of) for name, gain in gains for of in _by_context(gain)]
-        return some(found, "no other attention was timed")
+        return required(found, "no other attention was timed")
 
     @predicate
     def attention_lowers_peaks(self) -> bool:

@@ -14,7 +14,7 @@ import pandas as pd
 from lmperf.benchmark import Timed
 from lmperf.benchmarks import load
 from lmperf.names import IMPLEMENTATIONS, implementation_words, in_order
-from lmperf.reporting.evidence import Evidence, having, matching, some
+from lmperf.reporting.evidence import Evidence, having, matching, required
 from lmperf.reporting.gains import Gain, rows_over
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
@@ -144,7 +144,9 @@ class Compared:
                 judged = Count(len(gain.rows), int(timed["ratio"].notna().sum()))
                 found.append((other, gain, judged))
         most = max((judged.k for *_, judged in found), default=0)
-        known = some([one for one in found if 2 * one[2].k >= most], f"{self.name} is not compared")
+        known = required(
+            [one for one in found if 2 * one[2].k >= most], f"{self.name} is not compared"
+        )
         return min(known, key=lambda one: one[1].mean)
 
     @property

@@ -17,7 +17,7 @@ from lmperf.reporting.evidence import (
     Evidence,
     having,
     parts,
-    some,
+    required,
     sorted_for_reading,
 )
 from lmperf.reporting.gains import Gain
@@ -119,7 +119,7 @@ class FlashAttention(Section):
     def _results(self) -> pd.DataFrame:
         rows = self.every.valid.frame
         rows = having(rows, implementation=self.subject) if self.is_own else rows
-        return some(rows, "FlashAttention was not measured")
+        return required(rows, "FlashAttention was not measured")
 
     @cached_property
     def dtype_names(self) -> dict[str, str]:
@@ -150,7 +150,7 @@ class FlashAttention(Section):
     @cached_property
     def mask(self) -> str:
         """The mask of the first rows: causal, or full where no causal row has a result."""
-        ran = some(self.of_subject.valid.frame, f"{self.subject} has no result")
+        ran = required(self.of_subject.valid.frame, f"{self.subject} has no result")
         return "causal" if "causal" in ran["mask"].values else "full"
 
     @cached_property
@@ -394,7 +394,9 @@ class FlashAttention(Section):
     @cached_property
     def further_curves(self) -> pd.DataFrame:
         """All others."""
-        return some(self.curves.drop(self.first_curves.index), "the first page shows all curves")
+        return required(
+            self.curves.drop(self.first_curves.index), "the first page shows all curves"
+        )
 
     def panel(self, row) -> str:
         return f"{phase_words(row['phase'])}, d_head {row['d_head']}, {row['mask']}"

@@ -16,7 +16,8 @@ from pathlib import Path
 from lmperf.errors import UserError
 from lmperf.evidence.store import EVIDENCE
 from lmperf.machine.repository import git
-from lmperf.reporting import comparison_forms, foreign
+from lmperf.reporting import comparison_forms, untrusted
+from lmperf.reporting.cells import Table
 from lmperf.reporting.comparison import (
     CHANGED,
     COMMIT_LENGTH,
@@ -26,8 +27,7 @@ from lmperf.reporting.comparison import (
     compare,
 )
 from lmperf.reporting.evidence import Evidence
-from lmperf.reporting.results import Table
-from lmperf.reporting.results_of import evidence_in, folder_of, unreadable
+from lmperf.reporting.revisions import evidence_in, folder_of, unreadable
 from lmperf.reporting.sections import Section
 from lmperf.reporting.words import count, listed
 
@@ -128,7 +128,7 @@ def commits_of(machine: str, report: Path) -> Iterator[Commit]:
         raise UserError(f"the history of the evidence cannot be read: {error}") from None
     for line in log.decode(errors="replace").splitlines():
         name, date, subject = line.split("\0")
-        yield Commit(name, date, foreign.taken(subject))
+        yield Commit(name, date, untrusted.neutral(subject))
 
 
 def _at(commit: Commit, machine: str, report: Path) -> Evidence:
@@ -160,9 +160,9 @@ class History(Section):
     @property
     def read(self) -> tuple[list[Step], str]:
         """The steps, and why Git cannot tell all of them; or nothing."""
-        machine, report = foreign.plain(self.evidence.machine), self.evidence.report
+        machine, report = untrusted.plain(self.evidence.machine), self.evidence.report
         try:
             is_cut = git(report, "rev-parse", "--is-shallow-repository").strip() == b"true"
             return steps(machine, report), SHALLOW if is_cut else ""
         except UserError as error:
-            return [], foreign.taken(str(error))
+            return [], untrusted.neutral(str(error))

@@ -6,9 +6,9 @@ from functools import cached_property
 
 import pandas as pd
 
-from lmperf.reporting.evidence import having, some, sorted_for_reading
+from lmperf.reporting.calculations.steps import SDPA
+from lmperf.reporting.evidence import having, required, sorted_for_reading
 from lmperf.reporting.sections import Section, predicate
-from lmperf.reporting.sections.steps import SDPA
 from lmperf.reporting.sections.what_to_run import WhatToRun
 from lmperf.reporting.words import NotMeasured
 
@@ -45,18 +45,18 @@ class Host(Section):
     def busy(self) -> pd.DataFrame:
         """The compiled steps that wait."""
         rows = having(self.run.valid, way=[SDPA], waits=True, holds=True)
-        return sorted_for_reading(some(rows, "no compiled step waits"), ["size"])
+        return sorted_for_reading(required(rows, "no compiled step waits"), ["size"])
 
     @property
     def again(self) -> pd.DataFrame:
         """Those that were measured again by another process, which took `ms_again`."""
         why = "no compiled step was measured again"
-        found = having(some(self.evidence.twice, why), key=[*self.busy["key"]])
-        return sorted_for_reading(some(found, why), ["size"])
+        found = having(required(self.evidence.twice, why), key=[*self.busy["key"]])
+        return sorted_for_reading(required(found, why), ["size"])
 
     @property
     def launching(self) -> pd.DataFrame:
         """The steps of the first size of `busy` that wait, by `us`: microseconds for a kernel."""
         rows = having(self.run.valid, size=self.busy["size"].iloc[0], waits=True, holds=True)
-        rows = some(rows.dropna(subset=["launches"]), "no number of kernels")
+        rows = required(rows.dropna(subset=["launches"]), "no number of kernels")
         return rows.assign(us=1000 * rows["ms"] / rows["launches"]).sort_values("us")

@@ -8,13 +8,8 @@ from functools import cached_property
 import pandas as pd
 
 from lmperf.names import SHORT, TECHNIQUES, in_order
-from lmperf.reporting.evidence import having, matching, parts, some, sorted_for_reading
-from lmperf.reporting.gains import Gain, rows_over
-from lmperf.reporting.results import EMPTY
-from lmperf.reporting.rows import Rows
-from lmperf.reporting.sections import Section, predicate
-from lmperf.reporting.sections.kernels import COPY, class_of
-from lmperf.reporting.sections.steps import (
+from lmperf.reporting.calculations.kernels import COPY, class_of
+from lmperf.reporting.calculations.steps import (
     AUTOCAST,
     CELL,
     SDPA_GRAPH,
@@ -26,6 +21,11 @@ from lmperf.reporting.sections.steps import (
     steps,
     usual,
 )
+from lmperf.reporting.cells import EMPTY
+from lmperf.reporting.evidence import having, matching, parts, required, sorted_for_reading
+from lmperf.reporting.gains import Gain, rows_over
+from lmperf.reporting.rows import Rows
+from lmperf.reporting.sections import Section, predicate
 from lmperf.reporting.sentences import said
 from lmperf.reporting.words import NotMeasured, Range, absent, sig
 from lmperf.statistics import FASTER, SAME, SLOWER
@@ -73,7 +73,9 @@ class Ladder(Section):
     def float8(self) -> list[tuple[str, Gain]]:
         """Each float8 recipe that was timed, with its speed-ups over the highest rung."""
         there = {*self.every.frame["implementation"]}
-        names = some([one.name for one in FLOAT8 if one.name in there], "no float8 step was timed")
+        names = required(
+            [one.name for one in FLOAT8 if one.name in there], "no float8 step was timed"
+        )
         return [(name, self.over(name, self.highest)) for name in names]
 
     # The first page: one cell of each size.
@@ -170,7 +172,7 @@ class Ladder(Section):
         Without a GPU that of the step's time. Raises NotMeasured without a comparison.
         """
         found = self.over_below(rung)
-        found = some(found, f"{rung.name} was not measured beside the rung below it")
+        found = required(found, f"{rung.name} was not measured beside the rung below it")
         if self.evidence.is_cuda and found["device_ms"].notna().any():
             low, _, high = self.busy_over_below(rung)
             if low > CHANGED or high < -CHANGED:

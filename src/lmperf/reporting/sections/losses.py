@@ -10,10 +10,10 @@ from functools import cached_property
 import pandas as pd
 
 from lmperf.benchmarks import load
-from lmperf.reporting.evidence import having, some
+from lmperf.reporting.calculations.steps import CELL, FLOAT32, NARROW, WAYS
+from lmperf.reporting.evidence import having, required
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
-from lmperf.reporting.sections.steps import CELL, FLOAT32, NARROW, WAYS
 from lmperf.reporting.words import NotMeasured, Range, signed_percent
 from lmperf.transformer.rungs import RUNGS
 
@@ -102,14 +102,14 @@ class Losses(Section):
     def outside(self) -> pd.Series:
         """Size -> how far the worst loss with bf16 weights is outside, as a fraction."""
         rows = self.every.sound.dropna(subset=["outside"])
-        rows = some(rows, "no loss with bf16 weights beside two with float32 weights")
+        rows = required(rows, "no loss with bf16 weights beside two with float32 weights")
         return rows.groupby("size", sort=False)["outside"].first()
 
     @property
     def harmless(self) -> list[str]:
         """The sizes whose losses with bf16 weights are below, in or near the range."""
         found = self.outside[self.outside <= NEAR]
-        return [*some(found, "each loss with bf16 weights is above those with float32").index]
+        return [*required(found, "each loss with bf16 weights is above those with float32").index]
 
     @property
     def bound(self) -> float:

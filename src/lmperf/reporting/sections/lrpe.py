@@ -15,7 +15,7 @@ from lmperf.reporting.evidence import (
     having,
     matching,
     parts,
-    some,
+    required,
     sorted_for_reading,
 )
 from lmperf.reporting.gains import Gain
@@ -90,7 +90,9 @@ class Lrpe(Section):
         """The lead, then those that it is compared with."""
         there = self.every.valid.frame["implementation"].values
         names = (*self.evidence.subjects(STEM), *LEADS)
-        return some([name for name in names if name in there], "md_lrpe_cosine was not measured")
+        return required(
+            [name for name in names if name in there], "md_lrpe_cosine was not measured"
+        )
 
     @property
     def lead(self) -> str:
@@ -110,7 +112,7 @@ class Lrpe(Section):
     def peer(self) -> str:
         """The next implementation; of a custom one the first that is none."""
         others = [name for name in self.leads[1:] if name in LEADS]
-        return some(others, "there is no second implementation")[0]
+        return required(others, "there is no second implementation")[0]
 
     @cached_property
     def dtype(self) -> str:
@@ -118,7 +120,7 @@ class Lrpe(Section):
 
         Of those in which a custom implementation has a result, if it is about one.
         """
-        rows = some(self.every.frame, "md_lrpe_cosine was not measured")
+        rows = required(self.every.frame, "md_lrpe_cosine was not measured")
         rows = having(self.every.valid.frame, implementation=self.lead) if self.is_own else rows
         return in_order("dtype", rows["dtype"])[-1]
 
@@ -207,7 +209,7 @@ class Lrpe(Section):
         rows = self.shown.where(implementation=self.lead)
         until = [(phase, part.until(LAUNCH_BOUND, "positions")) for phase, part in rows.by("phase")]
         found = [(phase, int(positions)) for phase, positions in until if positions]
-        return some(found, "no launch takes longer than the run")
+        return required(found, "no launch takes longer than the run")
 
     @cached_property
     def curves(self) -> pd.DataFrame:
@@ -257,7 +259,7 @@ class Lrpe(Section):
         rows = self.shown.sound
         for other in {"axes", "extra_tokens"} - {axis}:
             rows = rows[rows[other] == rows[other].min()]
-        values = some(rows, "no shape was measured").groupby("positions")[axis].nunique()
+        values = required(rows, "no shape was measured").groupby("positions")[axis].nunique()
         return self.shown.kept(having(rows, positions=values[values == values.max()].index.max()))
 
     @property

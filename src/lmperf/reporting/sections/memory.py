@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from lmperf.names import in_order
-from lmperf.reporting.evidence import having, matching, some
+from lmperf.reporting.evidence import having, matching, required
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
 from lmperf.reporting.tables import Quantity, known
@@ -143,7 +143,7 @@ class Memory(Section):
         of_parts = ["activations_mib", "weight_copies_mib"]
         wide = having(steps, size=[*sizes]).pivot_table(of_parts, "size", "dtype", sort=False)
         wide = wide.reindex(columns=pd.MultiIndex.from_tuples(needed)).dropna()
-        size = in_order("size", some(wide, "no size has components in both dtypes").index)[-1]
+        size = in_order("size", required(wide, "no size has components in both dtypes").index)[-1]
         parts = wide.loc[size] / MIB_IN_GIB
         saved = parts["activations_mib", SINGLE] - parts["activations_mib", HALF]
         return Autocast(change, size, parts["weight_copies_mib", HALF], saved)

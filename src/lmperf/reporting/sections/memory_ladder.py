@@ -8,10 +8,10 @@ import pandas as pd
 
 from lmperf.dtypes import dtype_of
 from lmperf.names import SHORT, TECHNIQUES, implementation_words, in_order
-from lmperf.reporting.evidence import having, some, sorted_for_reading
+from lmperf.reporting.calculations.steps import EAGER, STEM, steps
+from lmperf.reporting.evidence import having, required, sorted_for_reading
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
-from lmperf.reporting.sections.steps import EAGER, STEM, steps
 from lmperf.reporting.tables import Quantity, memory
 from lmperf.reporting.words import GIB, sig
 
@@ -47,7 +47,7 @@ class MemoryLadder(Section):
         valid = rows["state"].isna() & rows["peak_gib"].notna()
         shown = having(rows[valid], implementation=[*SHOWN])
         peaks = shown.groupby(["context_length", "batch", "size"]).size()
-        several = some(peaks[peaks > 1], "no size has the peaks of two rungs of the table")
+        several = required(peaks[peaks > 1], "no size has the peaks of two rungs of the table")
         context, batch = several.groupby(["context_length", "batch"]).sum().idxmax()
         sizes = [*peaks[context, batch].index]
         rows = having(rows, context_length=context, batch=batch, size=sizes)
@@ -95,13 +95,13 @@ class MemoryLadder(Section):
     @property
     def largest(self) -> pd.Series:
         """The peaks by rung of the largest size with a float32 peak, whose name the series has."""
-        return some(self.peaks.dropna(subset=["float32"]), "no float32 peak").iloc[-1]
+        return required(self.peaks.dropna(subset=["float32"]), "no float32 peak").iloc[-1]
 
     @property
     def bars(self) -> list[dict]:
         """The parts of the bars of the figure: a bar for each rung, of one size."""
         rows = self.every.valid.frame.dropna(subset=["peak_gib", "kept_gib"])
-        rows = some(rows, "no peak is known")
+        rows = required(rows, "no peak is known")
         single = having(rows, implementation="float32")
         size = in_order("size", (single if len(single) else rows)["size"])[-1]
         rows, made = sorted_for_reading(having(rows, size=size), ["implementation"]), []

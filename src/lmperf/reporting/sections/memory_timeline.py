@@ -10,7 +10,7 @@ import pandas as pd
 
 from lmperf.dtypes import dtype_of
 from lmperf.names import dtype_words, in_order
-from lmperf.reporting.evidence import having, some, sorted_for_reading
+from lmperf.reporting.evidence import having, required, sorted_for_reading
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.tables import Quantity, memory
@@ -103,7 +103,7 @@ class MemoryTimeline(Section):
     @cached_property
     def peak(self) -> Peak:
         """That of the train step of the largest size, in the first dtype."""
-        steps = some(having(self._tops, phase=STEP), "no train step was recorded")
+        steps = required(having(self._tops, phase=STEP), "no train step was recorded")
         last = having(steps, size=in_order("size", steps["size"])[-1])
         if (found := self._peak(last.iloc[0])) is None:
             raise NotMeasured("the phases of the step were not recorded")
@@ -158,7 +158,7 @@ class MemoryTimeline(Section):
 
         Tensors by owner over the train step of the largest size, a panel for each dtype.
         """
-        steps = some(having(self.kind("curve"), phase=STEP), "no train step was recorded")
+        steps = required(having(self.kind("curve"), phase=STEP), "no train step was recorded")
         steps = having(steps, size=in_order("size", steps["size"])[-1])
         dtypes = in_order("dtype", steps["dtype"])
         named = {"activations": CAST} if any(dtype_of(one).autocast for one in dtypes) else {}
@@ -170,7 +170,7 @@ class MemoryTimeline(Section):
             first = curve.iloc[0]
             panel = f"{first['size']}, context {first['context_length']:g}, {dtype_words(dtype)}"
             parts = spans(having(self.kind("phase"), **first[CELL]))
-            parts = some(parts, "the phases of the step were not recorded")
+            parts = required(parts, "the phases of the step were not recorded")
             start = parts[0][1]
             curve = thinned(curve[curve["position"] >= start])
             level = levels(curve)

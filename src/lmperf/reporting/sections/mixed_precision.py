@@ -7,10 +7,10 @@ from functools import cached_property
 import pandas as pd
 
 from lmperf.benchmarks import load
-from lmperf.reporting.evidence import having, some
+from lmperf.reporting.calculations.accumulation import Accumulation
+from lmperf.reporting.evidence import having, required
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
-from lmperf.reporting.sections.accumulation import Accumulation
 
 STEM = "mixed_precision"
 SINGLE, HALF = "float32", "bfloat16"
@@ -100,4 +100,4 @@ class MixedPrecision(Section):
     def kept_in(self, dtype: str) -> list[str]:
         """The tensors of a block that have a dtype in every run."""
         found = [words for words, seen in self.block.items() if seen == {dtype}]
-        return some(found, f"no tensors of a block are {dtype} in every run")
+        return required(found, f"no tensors of a block are {dtype} in every run")

@@ -9,11 +9,11 @@ from functools import cached_property
 import pandas as pd
 
 from lmperf.names import SHORT, dtype_words, implementation_words, in_order, size_in_full
-from lmperf.reporting.evidence import having, some, sorted_for_reading
+from lmperf.reporting.calculations.steps import CELL, NARROW, STEM, Way, all_steps, steps
+from lmperf.reporting.evidence import having, required, sorted_for_reading
 from lmperf.reporting.gains import rows_over
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
-from lmperf.reporting.sections.steps import CELL, NARROW, STEM, Way, all_steps, steps
 from lmperf.reporting.sections.what_to_run import effort
 from lmperf.reporting.words import NotMeasured, listed
 from lmperf.statistics import UNRESOLVED
@@ -73,7 +73,7 @@ class Own(Section):
         """
         rows = all_steps(self.evidence)
         mine = having(rows, implementation=self.evidence.subjects(STEM))
-        mine = some(mine, "no train step of a subject was measured")
+        mine = required(mine, "no train step of a subject was measured")
         ran = rows["state"].isna()
         cells = pd.MultiIndex.from_frame(rows[CELL])
         is_mine = cells.isin(pd.MultiIndex.from_frame(mine[CELL]))
@@ -90,7 +90,7 @@ class Own(Section):
         """
         rows = having(self.every, implementation=self.evidence.subjects(STEM))
         rows = rows[rows["state"] != "unsupported"]
-        rows = some(rows, "no train step of a subject was measured")
+        rows = required(rows, "no train step of a subject was measured")
         words = {way: way_words(way) for way in self._in_order(rows["way"])}
         first = self._in_order(rows.loc[rows["state"].isna(), "way"])[:1]
         bases = [first[0]._asdict() if first and way != first[0] else None for way in rows["way"]]
@@ -130,13 +130,13 @@ class Own(Section):
     @cached_property
     def fastest(self) -> pd.DataFrame:
         """The fastest step of the subjects of each size."""
-        rows = some(self.steps.valid.frame, "no step of a subject has a result")
+        rows = required(self.steps.valid.frame, "no step of a subject has a result")
         return sorted_for_reading(rows.sort_values("ms").drop_duplicates("size"), ["size"])
 
     @property
     def sound(self) -> pd.DataFrame:
         """Those of `fastest` on which a sentence may rest."""
-        return some(self.fastest[self.fastest["holds"]], "no fastest step holds")
+        return required(self.fastest[self.fastest["holds"]], "no fastest step holds")
 
     @cached_property
     def reference(self) -> pd.DataFrame:
@@ -190,7 +190,9 @@ class Own(Section):
                 both = both[both.index.isin(rows.index) & both["holds"]]
                 both = both[both["verdict"].notna() & (both["verdict"] != UNRESOLVED)]
                 found.append(both)
-        return some(pd.concat(found), "no step was compared with the fastest one of the subjects")
+        return required(
+            pd.concat(found), "no step was compared with the fastest one of the subjects"
+        )
 
     @property
     def gaps(self) -> pd.DataFrame:
@@ -212,7 +214,7 @@ class Own(Section):
         """
         rows = self.every[self.every.index.isin(steps(self.evidence).index)]
         rows = rows[(rows["dtype"] != NARROW) & (rows["state"] != "unsupported")]
-        rows = some(rows, "no step of lmperf was measured beside those of the subjects")
+        rows = required(rows, "no step of lmperf was measured beside those of the subjects")
         ways = sorted({*rows["way"]}, key=effort)
         words = {way: way.words for way in ways}
         fastest = self.fastest.set_index("size")["way"]
@@ -231,7 +233,7 @@ class Own(Section):
         of = self.of("distributed")
         names = self.evidence.subjects(STRATEGIES)
         mine = having(of.steps.frame, implementation=names)
-        mine = some(mine[mine["ranks"] > 1], "no strategy was brought")
+        mine = required(mine[mine["ranks"] > 1], "no strategy was brought")
         cell = {}
         for axis in ("size", "context_length", "dtype", "ranks", "batch"):
             cell[axis] = in_order(axis, mine[axis])[-1]
@@ -258,7 +260,7 @@ class Own(Section):
         for peer in PYTORCH:
             with suppress(NotMeasured):
                 found.append((implementation_words(peer), str(rows.over(peer))))
-        return some(found, f"{name} is not compared with one of PyTorch's")
+        return required(found, f"{name} is not compared with one of PyTorch's")
 
 
 def way_words(way: Way) -> str:

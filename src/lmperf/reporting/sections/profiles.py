@@ -8,11 +8,7 @@ import pandas as pd
 
 from lmperf.dtypes import dtype_of
 from lmperf.names import dtype_words, implementation_words, in_order, phase_words
-from lmperf.reporting.evidence import NEUTRAL, having, matching, some, sorted_for_reading
-from lmperf.reporting.foreign import plain, taken
-from lmperf.reporting.rows import Rows
-from lmperf.reporting.sections import Section, predicate
-from lmperf.reporting.sections.kernels import (
+from lmperf.reporting.calculations.kernels import (
     CLASSES,
     COPY,
     ELEMENTWISE,
@@ -22,8 +18,12 @@ from lmperf.reporting.sections.kernels import (
     class_of,
     shortened,
 )
-from lmperf.reporting.sections.steps import NARROW, TF32
+from lmperf.reporting.calculations.steps import NARROW, TF32
+from lmperf.reporting.evidence import NEUTRAL, having, matching, required, sorted_for_reading
+from lmperf.reporting.rows import Rows
+from lmperf.reporting.sections import Section, predicate
 from lmperf.reporting.tables import Quantity, number
+from lmperf.reporting.untrusted import neutral, plain
 from lmperf.reporting.words import NotMeasured, Range, count, percent, sig
 from lmperf.transformer.sizes import SHORT
 
@@ -76,7 +76,9 @@ class Profiles(Section):
         classes = rows["name"].map({name: class_of(text) for name, text in full.items()})
         return self.rows(STEM).kept(
             rows.assign(
-                kernel=rows["name"].map({name: taken(short[text]) for name, text in full.items()}),
+                kernel=rows["name"].map(
+                    {name: neutral(short[text]) for name, text in full.items()}
+                ),
                 kernel_class=classes,
                 class_words=classes.map({name: of.words for name, of in CLASSES.items()}),
                 share=rows["total_ms"] / rows.groupby(CASE)["total_ms"].transform("sum"),
@@ -164,7 +166,7 @@ class Profiles(Section):
         """The train step with the most techniques, if possible one whose phases were profiled."""
         steps = self.usual.where(phase=STEP)
         steps = (steps.where(implementation=self.subjects or PHASED) or steps).valid.frame
-        return some(steps, "no train step was profiled").iloc[-1]
+        return required(steps, "no train step was profiled").iloc[-1]
 
     @property
     def last_forward(self) -> pd.Series:
@@ -209,7 +211,7 @@ class Profiles(Section):
     def waiting(self) -> pd.Series:
         """The step that waits longest for the CPU, in the process that profiled it."""
         steps = having(self.cases.sound, phase=STEP).dropna(subset=["idle"])
-        steps = some(steps, "the wall time of no profiled step is known")
+        steps = required(steps, "the wall time of no profiled step is known")
         return steps.loc[steps["idle"].idxmax()]
 
     @property

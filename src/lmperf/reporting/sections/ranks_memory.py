@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from lmperf.distributed.memory import COMPONENTS, predicted_bytes
-from lmperf.reporting.evidence import Evidence, having, matching, only, some
+from lmperf.reporting.evidence import Evidence, having, matching, required, shared_value
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.tables import Quantity, number
@@ -64,12 +64,12 @@ class RanksMemory(Section):
     def close(self) -> Count:
         """How many of the predicted peaks agree with the measured ones."""
         peaks = self.every.valid.query("moment == 'peak' and off.notna()")
-        return some(peaks, "no predicted peak").count(f"-{CLOSE} <= off <= {CLOSE}")
+        return required(peaks, "no predicted peak").count(f"-{CLOSE} <= off <= {CLOSE}")
 
     def peak(self, name: str, batch: int | None = None) -> float:
         """GiB of a rank at the peak of a step."""
         rows = self.several.strategies(name).valid.frame
-        return float(only(having(rows, batch=batch or self.several.few)["peak"]))
+        return float(shared_value(having(rows, batch=batch or self.several.few)["peak"]))
 
     @property
     def more_of_ddp(self) -> MoreOfDdp:
@@ -83,7 +83,7 @@ class RanksMemory(Section):
             for name in (of.ddp, of.hooks)
         ]
         more = second[0].set_index("batch")["peak_gib"] - second[1].set_index("batch")["peak_gib"]
-        more = some(more.dropna(), "no peak of a second step")
+        more = required(more.dropna(), "no peak of a second step")
         buckets = self.moment(of.ddp, "before_step")["gradients_mib"] / MIB_IN_GIB
         return MoreOfDdp((ddp - hooks) / MIB_IN_GIB, more.max(), int(more.idxmax()), buckets)
 

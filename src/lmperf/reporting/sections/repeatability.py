@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from lmperf.reporting.evidence import KERNEL, STEP, WAITING, having, some
+from lmperf.reporting.evidence import KERNEL, STEP, WAITING, having, required
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.words import Range
@@ -28,7 +28,7 @@ class Repeatability(Section):
 
     def apart(self, kind: str) -> Range:
         """How far the times of a kind differ."""
-        return Range.of(some(self.of_kind(kind), f"no {kind} was measured twice")["apart"])
+        return Range.of(required(self.of_kind(kind), f"no {kind} was measured twice")["apart"])
 
     def of_kind(self, kind: str) -> pd.DataFrame:
         """The rows of a kind that were measured twice."""
@@ -41,7 +41,7 @@ class Repeatability(Section):
         if "end_to_end" not in self.evidence.stems:
             kinds = KINDS[:1]
         assumed = [kind for kind in kinds if kind in self.evidence.assumed]
-        return [ASSUMED[kind] for kind in some(assumed, "all noise floors are measured")]
+        return [ASSUMED[kind] for kind in required(assumed, "all noise floors are measured")]
 
     @property
     def moved(self) -> pd.DataFrame:
@@ -56,4 +56,4 @@ class Repeatability(Section):
         rows = self.moved[self.moved["noise_kind"] != WAITING]
         rows = rows[~rows["waits_again"].astype(bool)]
         far = rows.groupby(rows["noise_kind"].map({STEP: "step", KERNEL: "kernel"}))["apart"].max()
-        return some(far.to_dict(), "nothing was measured on two GPUs")
+        return required(far.to_dict(), "nothing was measured on two GPUs")

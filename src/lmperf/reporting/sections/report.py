@@ -10,9 +10,9 @@ from functools import cached_property
 import pandas as pd
 
 from lmperf.benchmarks import load, stems
-from lmperf.reporting.evidence import WITHHELD, some
+from lmperf.reporting.calculations.steps import steps
+from lmperf.reporting.evidence import WITHHELD, required
 from lmperf.reporting.sections import Section
-from lmperf.reporting.sections.steps import steps
 from lmperf.reporting.words import Count, NotMeasured, listed
 
 # The instructions of a processor, by the last words of its name, that it does not have.
@@ -145,4 +145,4 @@ class Report(Section):
         rows = steps(self.evidence)
         rows = rows[rows["state"].isna() & rows["implementation"].str.contains("graph")]
         rows = rows[self.evidence.throttled(rows)]
-        return some(rows, "no graph runs below its usual clock at the power limit")
+        return required(rows, "no graph runs below its usual clock at the power limit")

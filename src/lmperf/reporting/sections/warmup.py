@@ -7,7 +7,7 @@ from functools import cached_property
 import pandas as pd
 
 from lmperf.names import phase_words
-from lmperf.reporting.evidence import having, matching, some
+from lmperf.reporting.evidence import having, matching, required
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.tables import Quantity, memory, number
@@ -115,7 +115,7 @@ class Warmup(Section):
     def growth(self) -> float:
         """How many times as many parameters the largest model has as the smallest."""
         counts = [SHORT[of].parameters() for of in self.of_subjects.sound["size"] if of in SHORT]
-        counts = some(counts, "no size is known")
+        counts = required(counts, "no size is known")
         return max(counts) / min(counts)
 
     @property
@@ -131,7 +131,7 @@ class Warmup(Section):
     def part(self) -> str:
         """The part that has most of the cost in every process."""
         most = [part for part in PARTS if self.share(part).low > MOST]
-        return some(most, "no part has most of the first step's cost")[0]
+        return required(most, "no part has most of the first step's cost")[0]
 
 
 def _columns(series: pd.DataFrame) -> dict[str, pd.Series]:

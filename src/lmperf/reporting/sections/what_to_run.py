@@ -11,10 +11,7 @@ from lmperf.benchmarks import load
 from lmperf.evidence.cases import measurable
 from lmperf.machine import bf16
 from lmperf.names import axis_words, in_order, size_in_full, size_words
-from lmperf.reporting.evidence import having, matching, some, sorted_for_reading
-from lmperf.reporting.rows import Rows
-from lmperf.reporting.sections import Section, predicate
-from lmperf.reporting.sections.steps import (
+from lmperf.reporting.calculations.steps import (
     AUTOCAST,
     CELL,
     EAGER,
@@ -33,6 +30,9 @@ from lmperf.reporting.sections.steps import (
     steps,
     usual,
 )
+from lmperf.reporting.evidence import having, matching, required, sorted_for_reading
+from lmperf.reporting.rows import Rows
+from lmperf.reporting.sections import Section, predicate
 from lmperf.reporting.words import NotMeasured
 from lmperf.statistics import FASTER
 from lmperf.transformer.rungs import RUNGS, STEPS_ALONE
@@ -134,7 +134,7 @@ class WhatToRun(Section):
         Of several, the simplest.
         """
         near = [way for of in self._near.values() for way in of["way"].unique()]
-        near = some(near, "no step was measured with float32 weights")
+        near = required(near, "no step was measured with float32 weights")
         if near.count(GRAPH) == len(self._near):
             return GRAPH
         return min(near, key=lambda way: (-near.count(way), effort(way)))
@@ -197,7 +197,7 @@ class WhatToRun(Section):
         over_eager: how many times as fast as eager in its dtype; NaN if it is not faster.
         """
         rows = self.valid[self.valid["vector_bits"].notna()]
-        best = some(rows, "all compiled code uses default vectors").sort_values("ms").iloc[0]
+        best = required(rows, "all compiled code uses default vectors").sort_values("ms").iloc[0]
         gains = compared(self.evidence, best["way"], Way(EAGER, best["dtype"]))
         faster = gains.loc[gains["verdict"] == FASTER, "ratio"]
         return best.to_frame().T.assign(over_eager=faster.get(best.name, np.nan)).iloc[0]
@@ -290,7 +290,7 @@ class WhatToRun(Section):
         rows = self.larger if larger else self.valid
         found = compared(self.evidence, Way(ours, AUTOCAST), Way(base, AUTOCAST))
         found = found[found.index.isin(rows.index) & ~found["waits"]]
-        return some(found, f"{ours} was not measured beside {base}, or one of them waits")
+        return required(found, f"{ours} was not measured beside {base}, or one of them waits")
 
     @property
     def without_graph(self) -> pd.DataFrame:
@@ -298,7 +298,9 @@ class WhatToRun(Section):
 
         fused_is_faster: whether fused blocks take less time at most sizes.
         """
-        found = some(beside(self.evidence, SDPA, FUSED), "SDPA and fused blocks were not compared")
+        found = required(
+            beside(self.evidence, SDPA, FUSED), "SDPA and fused blocks were not compared"
+        )
         is_faster = found["ratio"] < 1
         most = 2 * is_faster.sum() > len(found)
         return found[is_faster == most].assign(fused_is_faster=most)

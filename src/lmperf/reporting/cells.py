@@ -58,7 +58,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Column:
+class TableColumn:
     """A column of a table.
 
     Attributes:
@@ -93,7 +93,7 @@ class Table:
     """
 
     caption: str
-    columns: tuple[Column, ...]
+    columns: tuple[TableColumn, ...]
     notes: str = ""
     axes: Mapping[str, Any] = field(default_factory=dict)
     id: str = ""

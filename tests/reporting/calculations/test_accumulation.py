@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from lmperf.instruments.dtypes import accumulate
-from lmperf.reporting.sections.accumulation import BITS, Accumulation
+from lmperf.reporting.calculations.accumulation import BITS, Accumulation
 
 
 def simulated(accumulator, addend_dtype, additions=1000, addend=0.01):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import lmperf
-from lmperf.reporting.sections.kernels import OTHER, class_of, shortened
+from lmperf.reporting.calculations.kernels import OTHER, class_of, shortened
 
 VECTORIZED = "void at::native::vectorized_elementwise_kernel<4, at::native::"
 NAMES = {

@@ -13,9 +13,9 @@ import pandas as pd
 
 from lmperf.benchmarks import load
 from lmperf.names import dtype_words, implementation_words
-from lmperf.reporting.evidence import Evidence, having, once, sorted_for_reading
+from lmperf.reporting.cells import EMPTY, NOT_RECORDED, Cell
+from lmperf.reporting.evidence import Evidence, cached_by_evidence, having, sorted_for_reading
 from lmperf.reporting.gains import rows_over
-from lmperf.reporting.results import EMPTY, NOT_RECORDED, Cell
 from lmperf.reporting.tables import Quantity
 from lmperf.transformer.rungs import FLOAT8, RUNGS
 
@@ -51,7 +51,7 @@ WAYS = {rung.name: Way(rung.implementation, rung.dtype) for rung in (*RUNGS, *FL
 _RUNGS = {way: name for name, way in WAYS.items()}
 
 
-@once
+@cached_by_evidence
 def all_steps(evidence: Evidence) -> pd.DataFrame:
     """All train steps, with or without a result.
 
@@ -65,7 +65,7 @@ def all_steps(evidence: Evidence) -> pd.DataFrame:
     )
 
 
-@once
+@cached_by_evidence
 def steps(evidence: Evidence) -> pd.DataFrame:
     """The train steps of this project's ways to run a model; see `all_steps`."""
     rows = all_steps(evidence)
@@ -74,7 +74,7 @@ def steps(evidence: Evidence) -> pd.DataFrame:
     return rows.assign(words=rows["words"].mask(rows["state"] == "oom", "OOM"))
 
 
-@once
+@cached_by_evidence
 def usual(evidence: Evidence) -> pd.DataFrame:
     """The steps of one context and batch for each size: of those with most results, the smallest.
 

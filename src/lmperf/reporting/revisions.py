@@ -21,7 +21,7 @@ from lmperf.evidence import repeatability
 from lmperf.evidence.facts import FILE, read_facts
 from lmperf.evidence.store import EVIDENCE, read
 from lmperf.machine.repository import git
-from lmperf.reporting import foreign, numbers
+from lmperf.reporting import numbers, untrusted
 from lmperf.reporting.evidence import Evidence
 
 
@@ -37,7 +37,7 @@ def read_result(name: str, report: Path = Path("report")) -> Evidence:
         evidence = evidence_in(folder, name)
         damage = [*evidence.damaged.values(), *(unreadable(evidence, of) for of in evidence.raw)]
         for why in filter(None, damage):
-            raise UserError(f"{name}: {foreign.plain(why)}")
+            raise UserError(f"{name}: {untrusted.plain(why)}")
         if not evidence.raw:
             raise UserError(f"{name}: no evidence: there is no {folder / EVIDENCE}/*.csv")
     return evidence
@@ -76,7 +76,7 @@ def evidence_in(folder: Path, name: str) -> Evidence:
         for stem in again:
             found.rows_again(stem)
     except ValueError as error:
-        why = foreign.taken(f"{repeatability.STEM}.csv: {error}")
+        why = untrusted.neutral(f"{repeatability.STEM}.csv: {error}")
         found = replace(found, damaged=damaged | {repeatability.STEM: why}, again={})
     return found
 
@@ -86,7 +86,7 @@ def unreadable(evidence: Evidence, stem: str) -> str:
     try:
         evidence.rows(stem)
     except ValueError as error:
-        return foreign.taken(f"{stem}.csv: {error}")
+        return untrusted.neutral(f"{stem}.csv: {error}")
     return ""
 
 

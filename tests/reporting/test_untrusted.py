@@ -19,9 +19,9 @@ from html_page import HtmlPage
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from lmperf.reporting import figures, foreign, formats
+from lmperf.reporting import figures, formats, untrusted
+from lmperf.reporting.cells import Cell, Table, TableColumn
 from lmperf.reporting.html import inline, to_html
-from lmperf.reporting.results import Cell, Column, Table
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -58,12 +58,12 @@ texts = st.one_of(
 
 def as_seen(text):
     """What a reader should see for an untrusted text."""
-    return foreign.plain(foreign.taken(text))
+    return untrusted.plain(untrusted.neutral(text))
 
 
 def table_of(*texts):
     """A table with a column for each text, which is its header and its cell."""
-    columns = [Column(f"c{n}", text, (Cell(text, text),)) for n, text in enumerate(texts)]
+    columns = [TableColumn(f"c{n}", text, (Cell(text, text),)) for n, text in enumerate(texts)]
     return Table(texts[0], tuple(columns), notes=texts[0])
 
 
@@ -71,13 +71,13 @@ def table_of(*texts):
 @example("&amp;\\*_x_ a__b")
 @example("&lt AT&T &copy")
 def test_markdown_text_reads_back_unchanged(text):
-    (shown,) = commonmark.shown(f"x {foreign.taken(text)} y")
+    (shown,) = commonmark.shown(f"x {untrusted.neutral(text)} y")
     assert " ".join(shown.split()) == " ".join(f"x {as_seen(text)} y".split())
 
 
 @given(texts)
 def test_text_at_line_start_opens_no_block(text):
-    written = foreign.taken(text)
+    written = untrusted.neutral(text)
     if as_seen(text).strip():
         types = [token.type for token in commonmark.PARSER.parse(written)]
         assert types == ["paragraph_open", "inline", "paragraph_close"] or written[0].isdigit()
@@ -87,13 +87,13 @@ def test_text_at_line_start_opens_no_block(text):
 def test_invisible_characters_are_replaced_and_text_is_cut(text):
     seen = as_seen(text)
     bad = [c for c in seen if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")]
-    assert not bad and len(seen) <= foreign.LONGEST
+    assert not bad and len(seen) <= untrusted.LONGEST
 
 
 @settings(max_examples=50)
 @given(st.lists(texts, min_size=1, max_size=4))
 def test_markdown_table_keeps_its_cells(texts):
-    text = formats.markdown(table_of(*map(foreign.taken, texts)))
+    text = formats.markdown(table_of(*map(untrusted.neutral, texts)))
     assert not commonmark.ragged(text) and not commonmark.foreign_tags(text)
     opened = [token for token in commonmark.tokens(text) if token.type == "td_open"]
     assert len(opened) == len(texts) and not commonmark.targets(text)
@@ -101,18 +101,18 @@ def test_markdown_table_keeps_its_cells(texts):
 
 @given(texts)
 def test_html_shows_the_text_and_no_element(text):
-    seen, taken = " ".join(as_seen(text).split()), foreign.taken(text)
-    for page in (HtmlPage(formats.html(table_of(taken))), HtmlPage(to_html(f"x {taken} y"))):
+    seen, neutral = " ".join(as_seen(text).split()), untrusted.neutral(text)
+    for page in (HtmlPage(formats.html(table_of(neutral))), HtmlPage(to_html(f"x {neutral} y"))):
         tags = {tag for tag, _ in page.elements}
         assert tags <= {"div", "table", "caption", "span", "thead", "tbody", "tr", "th", "td", "p"}
         assert not any(key.startswith("on") for _, of in page.elements for key in of)
         assert seen in " ".join(page.text.split())
-    assert HtmlPage(inline(taken)).elements == []
+    assert HtmlPage(inline(neutral)).elements == []
 
 
 @given(texts)
 def test_csv_and_json_hold_the_text(text):
-    table = table_of(foreign.taken(text))
+    table = table_of(untrusted.neutral(text))
     _, (caption, cell) = csv.reader(io.StringIO(formats.to_csv(table)))
     assert caption == cell == as_seen(text)
     (column,) = json.loads(formats.to_json(table))["columns"]
@@ -132,14 +132,14 @@ def test_latex_has_no_command_of_the_text(text):
 
 @given(st.text(st.characters(codec="utf-8"), min_size=1))
 def test_folder_name_is_one_path_segment_of_a_link(name):
-    link = foreign.link(foreign.taken(name))
+    link = untrusted.link(untrusted.neutral(name))
     assert re.fullmatch(r"[\w.~%-]*", link, re.ASCII) and unquote(link) == as_seen(name)
 
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_figure_shows_any_name_as_text(text):
-    rows = pd.DataFrame({"implementation": foreign.taken(text), "x": [1, 2], "y": [1.0, 2.0]})
-    spec = figures.line_chart(foreign.taken(text), rows, "x", "y", ("x", "y"))
+    rows = pd.DataFrame({"implementation": untrusted.neutral(text), "x": [1, 2], "y": [1.0, 2.0]})
+    spec = figures.line_chart(untrusted.neutral(text), rows, "x", "y", ("x", "y"))
     root = ElementTree.fromstring(figures.svgs(spec)["light"])
     words = " ".join(part for node in root.iter() for part in (node.text or "").split())
     assert all(part in words for part in as_seen(text).split() if len(part) < 40)

@@ -1,6 +1,6 @@
 """Untrusted text in evidence: names, reasons, facts of a machine that somebody else wrote.
 
-`taken` replaces each character that Markdown, HTML, mathematics or Liquid would interpret by an
+`neutral` replaces each character that Markdown, HTML, mathematics or Liquid would interpret by an
 HTML character reference, once, when evidence is read. Markdown and HTML show a reference as the
 character, never as markup, so templates and tables need no escaping. Formats without references
 (CSV, JSON, LaTeX, terminals, code spans, figures) call `plain`.
@@ -38,7 +38,7 @@ _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
 @lru_cache(maxsize=2**16)
-def taken(text: str, longest: int = LONGEST) -> str:
+def neutral(text: str, longest: int = LONGEST) -> str:
     """Untrusted text on one line, cut to ``longest``, with references for special characters.
 
     Invisible characters become visible ones. `plain` gives the text back.
@@ -64,10 +64,10 @@ def link(name: str) -> str:
     return quote(plain(name), safe="", errors="replace")
 
 
-def taken_frame(frame: pd.DataFrame) -> pd.DataFrame:
-    """The data frame with text neutralised by `taken`."""
+def neutral_frame(frame: pd.DataFrame) -> pd.DataFrame:
+    """The data frame with text neutralised by `neutral`."""
     texts = [n for n in frame if n not in NUMBERS and not pd.api.types.is_numeric_dtype(frame[n])]
-    changed = {name: new for name in texts if (new := _taken_column(frame[name])) is not None}
+    changed = {name: new for name in texts if (new := _neutral_column(frame[name])) is not None}
     return frame.assign(**changed) if changed else frame
 
 
@@ -80,11 +80,11 @@ def deep(form: Callable[[str], str], value: Any) -> Any:
     return [deep(form, one) for one in value] if isinstance(value, list) else value
 
 
-def _taken_column(column: pd.Series) -> pd.Series | None:
-    """The column with its text neutralised by `taken`; None if no text changes."""
+def _neutral_column(column: pd.Series) -> pd.Series | None:
+    """The column with its text neutralised by `neutral`; None if no text changes."""
     longest = LONGEST_NAME if column.name in LONG_NAMES else LONGEST
     texts = [value for value in column.unique() if isinstance(value, str)]
-    changed = {text: new for text in texts if (new := taken(text, longest)) != text}
+    changed = {text: new for text in texts if (new := neutral(text, longest)) != text}
     if not changed:
         return None
     return column.astype(object).map(lambda value: changed.get(value, value))

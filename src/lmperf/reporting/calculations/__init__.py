@@ -1,0 +1,1 @@
+"""Calculations that several sections share: how train steps compare, what bounds a time."""
