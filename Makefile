@@ -40,13 +40,13 @@ lint: $(READY) ## check style, what may import what, the workflow and the export
 	$(BIN)/ruff format --check src tests tools examples
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/snakefmt --check Snakefile rules
-	$(BIN)/python -m lmperf.config | diff config/schema.json -
+	$(BIN)/python -m lmperf.config.schema | diff config/schema.json -
 
 format: $(READY) ## format the sources and export the schema
 	$(BIN)/ruff check --fix src tests tools examples
 	$(BIN)/ruff format src tests tools examples
 	$(BIN)/snakefmt Snakefile rules
-	$(BIN)/python -m lmperf.config > config/schema.json
+	$(BIN)/python -m lmperf.config.schema > config/schema.json
 
 verify: $(READY) ## fail, with the causes, unless this machine's evidence is right
 	@$(BIN)/lmperf verify

@@ -22,7 +22,7 @@ if (SOURCE := Path(str(workflow.current_basedir)).parent / "src").is_dir():
     sys.path.insert(0, str(SOURCE))
 
 from lmperf.commands.report import say_where
-from lmperf.config import load_config
+from lmperf.config.read import load_config
 from lmperf.errors import UserError, explained
 from lmperf.evidence.project import Project
 from lmperf.reporting import written

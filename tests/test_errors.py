@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lmperf.config import slug
+from lmperf.config.machine_names import slug
 from lmperf.errors import UserError, described, explained, meant, shown
 
 
@@ -24,7 +24,7 @@ def test_long_values_are_shortened(value):
 
 def test_location_is_in_user_code_rather_than_in_libraries(tmp_path, monkeypatch):
     (tmp_path / "custom_that_calls.py").write_text(
-        "from lmperf.config import slug\n\ndef fails():\n    return slug('/')\n"
+        "from lmperf.config.machine_names import slug\n\ndef fails():\n    return slug('/')\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.chdir(tmp_path)

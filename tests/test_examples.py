@@ -8,7 +8,7 @@ import yaml
 
 from lmperf.benchmark import Case, Rank, RankedTimed
 from lmperf.benchmarks import load
-from lmperf.config import Config
+from lmperf.config.model import Config
 
 pytestmark = pytest.mark.process
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from lmperf.benchmarks import load, stems
-from lmperf.config import load_config
+from lmperf.config.read import load_config
 from lmperf.evidence.facts import write_facts
 from lmperf.evidence.keys import row_key
 from lmperf.evidence.machine import Machine

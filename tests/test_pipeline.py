@@ -20,7 +20,7 @@ from filelock import FileLock
 from repository import git
 
 from lmperf.cli import main
-from lmperf.config import load_config
+from lmperf.config.read import load_config
 from lmperf.evidence import closure, machine
 from lmperf.evidence.project import Project
 from lmperf.reporting import written

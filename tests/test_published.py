@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lmperf.config import load_config
+from lmperf.config.read import load_config
 from lmperf.evidence.project import Project
 from lmperf.reporting.comparison import compare
 from lmperf.reporting.report import render

@@ -8,7 +8,7 @@ import dataclasses
 import pytest
 from made_up import pretend
 
-from lmperf.config import load_config
+from lmperf.config.read import load_config
 from lmperf.evidence import changes, closure
 from lmperf.evidence.keys import METHOD_VERSION
 from lmperf.evidence.project import Project

@@ -12,7 +12,7 @@ from made_up import OK, pretend, rounds
 from repository import commit, git
 
 from lmperf.cli import lmperf as group
-from lmperf.config import load_config
+from lmperf.config.read import load_config
 from lmperf.errors import UserError
 from lmperf.reporting import report, site
 from lmperf.reporting.files import LIST, replace_files, require_free

@@ -9,7 +9,7 @@ import yaml
 from repository import git
 
 from lmperf.commands import init, installing
-from lmperf.config import load_config
+from lmperf.config.read import load_config
 
 FILES = {
     *("Snakefile", "config/config.yaml", "profiles/default/profile.yaml"),

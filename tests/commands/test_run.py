@@ -8,7 +8,7 @@ from made_up import OK, pretend, rounds
 from lmperf.benchmark import Implementation
 from lmperf.benchmarks import load
 from lmperf.commands import run
-from lmperf.config import slug
+from lmperf.config.machine_names import slug
 from lmperf.errors import UserError
 
 pytestmark = pytest.mark.process

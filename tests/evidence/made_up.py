@@ -3,7 +3,7 @@
 from configurations import attention
 
 from lmperf.benchmarks import load
-from lmperf.config import load_config
+from lmperf.config.read import load_config
 from lmperf.evidence.facts import write_facts
 from lmperf.evidence.plan import evidence_of
 from lmperf.evidence.project import Project

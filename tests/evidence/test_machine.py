@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from lmperf.config import is_slug
+from lmperf.config.machine_names import is_slug
 from lmperf.evidence import machine
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from lmperf.benchmarks import load
-from lmperf.config import load_config
+from lmperf.config.read import load_config
 from lmperf.evidence.facts import write_facts
 from lmperf.evidence.plan import evidence_of
 from lmperf.evidence.plausible import KIND, floor_ms, impossible, limits_of

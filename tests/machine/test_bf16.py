@@ -3,7 +3,7 @@
 import pytest
 
 from lmperf.benchmarks import load
-from lmperf.config import Config
+from lmperf.config.model import Config
 from lmperf.evidence.cases import multiplies_bf16
 from lmperf.evidence.project import Project
 from lmperf.machine import bf16

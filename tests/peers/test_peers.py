@@ -4,7 +4,7 @@ import pytest
 
 from lmperf.attention.problem import AttentionProblem
 from lmperf.benchmarks import load
-from lmperf.config import Config
+from lmperf.config.model import Config
 
 
 def benchmark(stem):

@@ -7,7 +7,7 @@ import pytest
 
 from lmperf.benchmark import Implementation
 from lmperf.benchmarks import load, stems
-from lmperf.config import Config
+from lmperf.config.model import Config
 from lmperf.evidence.facts import write_facts
 from lmperf.evidence.keys import row_key
 from lmperf.evidence.plan import evidence_of

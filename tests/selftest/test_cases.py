@@ -10,7 +10,8 @@ import torch
 
 from lmperf.benchmark import Case
 from lmperf.benchmarks import load
-from lmperf.config import Config, load_config
+from lmperf.config.model import Config
+from lmperf.config.read import load_config
 from lmperf.evidence.machine import Machine
 from lmperf.evidence.project import Project
 from lmperf.measuring import rounds

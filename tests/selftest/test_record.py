@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lmperf import cli
-from lmperf.config import load_config
+from lmperf.config.read import load_config
 from lmperf.evidence.machine import Machine
 from lmperf.evidence.project import Project
 from lmperf.reporting.evidence import Evidence

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from lmperf.commands.options import force_option, of_project, say_replaced
-from lmperf.config import slug
+from lmperf.config.machine_names import slug
 from lmperf.evidence.project import Project
 
 FORMS = ("html", "pdf")

@@ -14,7 +14,7 @@ from lmperf import workflow
 from lmperf.benchmarks import load, stems
 from lmperf.commands.installing import requirement, torch_words
 from lmperf.commands.options import CONFIG, say, scaffold
-from lmperf.config import config_of
+from lmperf.config.read import config_of
 from lmperf.errors import UserError
 from lmperf.machine.repository import git_text, is_in_git
 from lmperf.own.check import check_names

@@ -14,7 +14,8 @@ from string import Template
 import click
 
 from lmperf.benchmarks import stems
-from lmperf.config import Config, config_of, load_config, overrides_of
+from lmperf.config.model import Config
+from lmperf.config.read import config_of, load_config, overrides_of
 from lmperf.errors import UserError, meant
 from lmperf.evidence.facts import FILE
 from lmperf.evidence.project import Project

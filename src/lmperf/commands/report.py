@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from lmperf.commands.options import force_option, of_project, say, say_misnamed, say_replaced
-from lmperf.config import slug
+from lmperf.config.machine_names import slug
 from lmperf.errors import UserError
 from lmperf.evidence.project import Project
 

@@ -24,7 +24,8 @@ from lmperf.commands.options import (
     say,
     stem_argument,
 )
-from lmperf.config import overrides_of, slug
+from lmperf.config.machine_names import slug
+from lmperf.config.read import overrides_of
 from lmperf.errors import UserError, meant
 from lmperf.evidence.plan import Plan, evidence_of
 from lmperf.evidence.project import Project

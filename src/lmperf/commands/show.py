@@ -18,7 +18,7 @@ from lmperf.commands.options import (
     say_replaced,
     stem_argument,
 )
-from lmperf.config import slug
+from lmperf.config.machine_names import slug
 from lmperf.errors import UserError, meant
 from lmperf.evidence.project import Project
 

@@ -9,7 +9,7 @@ import click
 
 from lmperf.commands.options import of_project, say_misnamed
 from lmperf.commands.report import not_rendered
-from lmperf.config import slug
+from lmperf.config.machine_names import slug
 from lmperf.evidence.project import Project
 
 

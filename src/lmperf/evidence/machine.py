@@ -99,7 +99,7 @@ def detect(preset: str = "auto", name: str = "auto") -> Machine:
         facts["settings"]["CPU quota"] = f"{facts['cores']:g}"
     slug = {"cpu": "cpu-", "mps": "mps-", "cuda": ""}[kind] + slugify(facts["device"])
     suffix = f"-x{facts['devices']}" if facts.get("devices", 1) > 1 else ""
-    # A valid name by `lmperf.config.slug`.
+    # A valid name by `lmperf.config.machine_names.slug`.
     slug = (slug[: 64 - len(suffix)].strip("-") or "unnamed") + suffix
     return Machine(slug if name == "auto" else name, kind, facts)
 

@@ -11,7 +11,8 @@ from typing import Any
 from lmperf import names
 from lmperf.benchmark import Benchmark, Case
 from lmperf.benchmarks import load
-from lmperf.config import Config, is_slug
+from lmperf.config.machine_names import is_slug
+from lmperf.config.model import Config
 from lmperf.errors import UserError
 from lmperf.evidence.cases import measurable
 from lmperf.evidence.facts import FILE, Facts, read_facts

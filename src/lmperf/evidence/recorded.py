@@ -9,7 +9,7 @@ from pathlib import Path
 
 from lmperf.benchmark import CPU_DEVICES, Benchmark, Implementation
 from lmperf.benchmarks import load
-from lmperf.config import Config
+from lmperf.config.model import Config
 from lmperf.evidence.facts import Facts, devices_of
 from lmperf.evidence.plan import evidence_of
 from lmperf.machine import bf16

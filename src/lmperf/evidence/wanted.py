@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from lmperf.benchmark import Axis, Case, Timed, Value, ranks_of
 from lmperf.benchmarks import load, stems
-from lmperf.config import canonical, value_of
+from lmperf.config.axis_values import canonical, value_of
 from lmperf.errors import UserError, meant
 from lmperf.evidence.cases import measurable
 from lmperf.evidence.plan import Plan

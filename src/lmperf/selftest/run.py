@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from lmperf.config import config_of
+from lmperf.config.read import config_of
 from lmperf.evidence.project import Project
 from lmperf.evidence.record import record
 from lmperf.evidence.review import review

@@ -7,10 +7,12 @@ import pytest
 
 from lmperf.benchmark import Implementation
 from lmperf.benchmarks import load as load_benchmark
-from lmperf.config import config_of, json_schema, load_config, overrides_of, slug
+from lmperf.config.machine_names import slug
+from lmperf.config.read import config_of, load_config, overrides_of
+from lmperf.config.schema import json_schema
 from lmperf.errors import UserError
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 CUSTOM = "implementations: {{attention: {{{}}}}}"
 
 
