@@ -45,8 +45,8 @@ def compare(
     from lmperf.evidence.wanted import Wanted
 
     wanted = Wanted(benchmarks, only, implementations, phases)
-    found = compare_versions(project, old, new, wanted, at_least / 100)
-    if found is None:
+    comparison = compare_versions(project, old, new, wanted, at_least / 100)
+    if comparison is None:
         say("the code of no benchmark differs; choose one with --benchmark to time it anyway")
         return 0
-    return print_comparison(found, format)
+    return print_comparison(comparison, format)

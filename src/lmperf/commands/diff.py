@@ -81,10 +81,10 @@ def diff(
         print("\n".join(moved) if moved else "no printed number has moved")
         return 0
     before, after = read_result(old, report), read_result(new, report)
-    found = compare(before, after, at_least / 100, only, benchmarks or None)
-    if not found.shares_rows:
+    comparison = compare(before, after, at_least / 100, only, benchmarks or None)
+    if not comparison.shares_rows:
         raise UserError(f"{old} and {new} share none of the requested rows")
-    return print_comparison(found, format)
+    return print_comparison(comparison, format)
 
 
 def print_comparison(found: Comparison, format: str) -> int:

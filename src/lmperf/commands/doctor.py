@@ -33,10 +33,10 @@ def doctor(project: Project) -> int:
     Example:
       lmperf doctor
     """
-    found = [*_software(project), *_sections(project)]
-    for state, words in found:
+    requirements = [*_software(project), *_sections(project)]
+    for state, words in requirements:
         print(f"{state:<7} {words}")
-    return 1 if any(state == WRONG for state, _ in found) else 0
+    return 1 if any(state == WRONG for state, _ in requirements) else 0
 
 
 def _software(project: Project) -> Iterator[Found]:
@@ -63,9 +63,9 @@ def _software(project: Project) -> Iterator[Found]:
     elif kind == "cpu":
         yield ABSENT, "C++ compiler: torch.compile needs one on a CPU; install g++"
     cache = Path(os.environ.get("TORCHINDUCTOR_CACHE_DIR") or tempfile.gettempdir()).absolute()
-    there = next(one for one in (cache, *cache.parents) if one.exists())
-    if os.statvfs(there).f_flag & getattr(os, "ST_NOEXEC", 0):
-        words = f"{there}: compiled code cannot be executed in it (mounted with noexec)"
+    existing = next(folder for folder in (cache, *cache.parents) if folder.exists())
+    if os.statvfs(existing).f_flag & getattr(os, "ST_NOEXEC", 0):
+        words = f"{existing}: compiled code cannot be executed in it (mounted with noexec)"
         yield WRONG, f"{words}; set TORCHINDUCTOR_CACHE_DIR, or TMPDIR, to another folder"
     if shutil.which("git"):
         yield HERE, "git"
@@ -96,7 +96,8 @@ def _planned(project: Project, stem: str) -> Iterator[Found]:
         yield WRONG, str(error)
         return
     yield HERE, f"{stem}: {len(plan.cases)} case{'s' * (len(plan.cases) != 1)}"
-    for name, one in plan.benchmark.external.items():
-        of = plan.benchmark
-        problem = problem_of(one.entry, of.takes.name, limit_s=of.limit_s, options=one.options)
-        yield WRONG if problem else HERE, f"{stem}, {name}: {problem or one.entry}"
+    benchmark = plan.benchmark
+    takes, limit_s = benchmark.takes and benchmark.takes.name, benchmark.limit_s
+    for name, brought in benchmark.external.items():
+        problem = problem_of(brought.entry, takes, limit_s=limit_s, options=brought.options)
+        yield WRONG if problem else HERE, f"{stem}, {name}: {problem or brought.entry}"

@@ -102,9 +102,9 @@ def init(templates: bool, adapters: str | None, install: str | None, **given: st
     if words := torch_words():
         say(words)
     is_top, folders, lmperf = Path(".git").exists(), _folders(), requirement(install)
-    entries = _entries({kind: of for kind, of in given.items() if of})
-    for one in found_in(adapters, _python_files()) if adapters else ():
-        entries = _with_found(entries, one, given)
+    entries = _entries({kind: entry for kind, entry in given.items() if entry})
+    for solution in found_in(adapters, _python_files()) if adapters else ():
+        entries = _with_found(entries, solution, given)
     files = {
         Path("Snakefile"): scaffold("Snakefile.txt").template,
         CONFIG: _config(entries, folders),
@@ -116,8 +116,8 @@ def init(templates: bool, adapters: str | None, install: str | None, **given: st
         if not path.exists():
             files[path] = "\n".join(lines) + "\n"
             continue
-        there = path.read_text(encoding="utf-8", errors="replace").splitlines()
-        if lacking := [line for line in lines if line not in there]:
+        present = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        if lacking := [line for line in lines if line not in present]:
             say(f"{path} exists and stays as it is; add these lines to it: {' '.join(lacking)}")
     _write(files)
     for key in (key for key, name in folders.items() if name != key):
@@ -185,19 +185,19 @@ def _entries(given: Mapping[str, str]) -> _Entries:
     return entries
 
 
-def _with_found(entries: _Entries, one: Found, given: Mapping[str, str | None]) -> _Entries:
+def _with_found(entries: _Entries, solution: Found, given: Mapping[str, str | None]) -> _Entries:
     """The entries with what was found in a course's repository; says what becomes of it."""
-    fault = one.fault
-    if not fault and given.get(one.kind):
-        fault = f"--{one.kind.replace('_', '-')} names another one"
+    fault = solution.fault
+    if not fault and given.get(solution.kind):
+        fault = f"--{solution.kind.replace('_', '-')} names another one"
     if fault:
-        say(f"{one.entry}: left out: {fault}")
+        say(f"{solution.entry}: left out: {fault}")
         return entries
-    taking = _stems_of(one.kind)
-    options = [f"{name} {', '.join(map(str, of))}" for name, of in one.options.items()]
-    more = "; ".join([*([one.use] if one.use else []), *options, *one.hooks])
-    say(f"{one.entry}: {one.name} in {', '.join(taking)}{f' ({more})' if more else ''}")
-    added = {stem: {**entries.get(stem, {}), one.name: one.configured} for stem in taking}
+    taking = _stems_of(solution.kind)
+    options = [f"{name} {', '.join(map(str, values))}" for name, values in solution.options.items()]
+    more = "; ".join([*([solution.use] if solution.use else []), *options, *solution.hooks])
+    say(f"{solution.entry}: {solution.name} in {', '.join(taking)}{f' ({more})' if more else ''}")
+    added = {stem: {**entries.get(stem, {}), solution.name: solution.configured} for stem in taking}
     return entries | added
 
 
@@ -208,7 +208,7 @@ def _config(entries: _Entries, folders: Mapping[str, str]) -> str:
     for stem, custom in entries.items():
         check_names(load(stem, config.external(stem)))
         lines += f"\n  {stem}:"
-        lines += "".join(f"\n    {name}: {_written(of)}" for name, of in custom.items())
+        lines += "".join(f"\n    {name}: {_written(value)}" for name, value in custom.items())
     others = "".join(f"{key}: {name}\n" for key, name in folders.items() if name != key)
     return scaffold("config.yaml").substitute(
         folders=others or _FOLDERS, implementations=lines or _EXAMPLE
@@ -219,7 +219,7 @@ def _written(value: Any) -> str:
     """A value of an implementation as YAML."""
     if isinstance(value, str):
         return json.dumps(value)
-    return f"{{ {', '.join(f'{key}: {json.dumps(of)}' for key, of in value.items())} }}"
+    return f"{{ {', '.join(f'{key}: {json.dumps(part)}' for key, part in value.items())} }}"
 
 
 def _ci(folders: Mapping[str, str], lmperf: str) -> str:

@@ -58,8 +58,8 @@ def torch_words() -> str:
     theirs = next(filter(None, map(_of_torch, _dependencies())), None)
     if ours is None or theirs is None or theirs.url:
         return ""
-    known = [f"{major}.{minor}.0" for major in (2, 3) for minor in _NEWER]
-    if any(one in ours.specifier and one in theirs.specifier for one in known):
+    versions = [f"{major}.{minor}.0" for major in (2, 3) for minor in _NEWER]
+    if any(version in ours.specifier and version in theirs.specifier for version in versions):
         return ""
     return (
         f"{_PROJECT} asks for torch{theirs.specifier}, and lmperf measures with"
@@ -88,7 +88,7 @@ def _dependencies() -> Iterable[str]:
 def _of_torch(line: str) -> Requirement | None:
     """The requirement if it is one of torch."""
     try:
-        found = Requirement(line)
+        parsed = Requirement(line)
     except InvalidRequirement:
         return None
-    return found if found.name.lower() == "torch" else None
+    return parsed if parsed.name.lower() == "torch" else None

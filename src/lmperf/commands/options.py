@@ -126,9 +126,9 @@ force_option = click.option(
 )
 
 
-def say_replaced(taken: Iterable[Path]) -> None:
+def say_replaced(paths: Iterable[Path]) -> None:
     """Name the files that `--force` replaced."""
-    for path in taken:
+    for path in paths:
         say(f"replaced {path}")
 
 

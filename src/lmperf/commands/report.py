@@ -66,12 +66,12 @@ def render(project: Project, machine: str | None, force: bool = False) -> None:
     from lmperf.reporting import report, written
 
     machines = [machine] if machine is not None else [*_out_of_date(project), None]
-    due = {one: None if force else written.due_pages(project, one) for one in machines}
-    machines = [one for one in machines if due[one] != set()]
+    due = {target: None if force else written.due_pages(project, target) for target in machines}
+    machines = [target for target in machines if due[target] != set()]
     _say_rendered(lambda: report.render(project, machines, force, due))
-    for one in due:
-        written.record(project, one)
-        written.target(project, one).touch()  # so that Snakemake knows that nothing is due
+    for target in due:
+        written.record(project, target)
+        written.target(project, target).touch()  # so that Snakemake knows that nothing is due
 
 
 def _say_rendered(make: Callable[[], list[Path]]) -> None:
@@ -99,25 +99,25 @@ def _render_pages(
     from lmperf.reporting.pages import REPORT, page_names
 
     evidence = report.evidence_of(project, machine)
-    known = [REPORT, *page_names(project.own_templates, evidence)]
-    if page is not None and page not in known:
-        raise UserError(f"unknown page {page}; {machine} has {', '.join(known)}")
+    names = [REPORT, *page_names(project.own_templates, evidence)]
+    if page is not None and page not in names:
+        raise UserError(f"unknown page {page}; {machine} has {', '.join(names)}")
 
     def render_due(due: set[str] | None) -> None:
         began, evidence.cached = time.monotonic(), _without_pages(evidence.cached)
         read = lambda *_: evidence  # noqa: E731
         _say_rendered(lambda: report.render(project, [machine], force, {machine: due}, read))
         written.record(project, machine, page)
-        names = known if due is None else [name for name in known if name in due]
+        rendered = names if due is None else [name for name in names if name in due]
         folder = written.target(project, machine).parent
         print(
-            f"{folder}: {', '.join(names) or 'nothing'} in {time.monotonic() - began:.1f} s",
+            f"{folder}: {', '.join(rendered) or 'nothing'} in {time.monotonic() - began:.1f} s",
             flush=True,
         )
 
     render_due({page} if page is not None else written.due_pages(project, machine))
     for due in written.edits(project) if watch else ():
-        wanted = due.intersection(known if page is None else [page])
+        wanted = due.intersection(names if page is None else [page])
         try:
             if wanted:
                 render_due(wanted)
@@ -135,7 +135,9 @@ def _is_current(project: Project) -> bool:
     from lmperf.reporting.written import is_current, target
 
     machines = [*filter(project.is_here, project.machines_with_evidence()), None]
-    return all(target(project, one).exists() and is_current(project, one) for one in machines)
+    return all(
+        target(project, machine).exists() and is_current(project, machine) for machine in machines
+    )
 
 
 def _out_of_date(project: Project) -> list[str]:

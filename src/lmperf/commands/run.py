@@ -117,10 +117,10 @@ def run(
         require_comparable(then, stem, project.machine.kind)
     project.require_torch()
     plan = plan_with_cases(project, stem)
-    found = chosen(project, plan, wanted)
-    if outside := {*found.cases} - {*plan.cases}:
-        say(f"outside the grid of the report: {len(outside)} of {len(found.cases)} cases")
-    evidence = _measured_now(project, found, over)
+    selected = chosen(project, plan, wanted)
+    if outside := {*selected.cases} - {*plan.cases}:
+        say(f"outside the grid of the report: {len(outside)} of {len(selected.cases)} cases")
+    evidence = _measured_now(project, selected, over)
     wrong = _wrong(evidence, stem)
     if then is not None and not _reproduced(project, then, evidence, stem):
         return 1
@@ -198,14 +198,14 @@ def try_(
     if problem := problem_of(use, plan.benchmark.takes.name, kind, limit_s, given):
         more = "; --limit SECONDS allows more" if TOO_LONG in problem else ""
         raise UserError(problem + more)
-    of = tried(project, plan, MINE, Wanted((), only, implementations, phases), peers, quick)
-    of = replace(of, plan=of.plan.with_benchmark(limit_s=limit_s))
-    print(_measures(use, of), flush=True)
-    evidence = _measured_now(project, of.plan, over, of.check, short=not every)
+    trial = tried(project, plan, MINE, Wanted((), only, implementations, phases), peers, quick)
+    trial = replace(trial, plan=trial.plan.with_benchmark(limit_s=limit_s))
+    print(_measures(use, trial), flush=True)
+    evidence = _measured_now(project, trial.plan, over, trial.check, short=not every)
     rows = evidence.rows(stem)
     if "timeout" in set(rows["status"]):
         say(f"a step took longer than {limit_s:g} s; --limit SECONDS allows more")
-    if len(rows.drop_duplicates([*of.check.axes, "implementation"])) < len(of.plan.cases):
+    if len(rows.drop_duplicates([*trial.check.axes, "implementation"])) < len(trial.plan.cases):
         if CHECKED in set(rows["reason"]):
             return 0
         if "unsupported" not in set(rows["status"]):
@@ -213,17 +213,17 @@ def try_(
     return 0 if MINE in _right(evidence, stem) and not _wrong(evidence, stem) else 1
 
 
-def _measures(use: str, of: Tried) -> str:
+def _measures(use: str, trial: Tried) -> str:
     """The line that says what `lmperf try` measures, and how long it takes."""
-    beside = ", ".join(map(implementation_words, of.beside))
-    first, *others = of.cells
+    beside = ", ".join(map(implementation_words, trial.beside))
+    first, *others = trial.cells
     parts = [first, *([pair for pair in cell if pair not in first] for cell in others)]
     cells = " and ".join(
         ", ".join(f"{axis_words(axis)} {value_words(axis, value)}" for axis, value in part)
         for part in parts
     )
-    takes = duration(5 * round(of.seconds / 5), exact=False)
-    return f"{of.plan.stem}: {use} beside {beside}; {cells}; about {takes}"
+    takes = duration(5 * round(trial.seconds / 5), exact=False)
+    return f"{trial.plan.stem}: {use} beside {beside}; {cells}; about {takes}"
 
 
 def _measured_now(
@@ -267,9 +267,9 @@ def _reproduced(project: Project, then: Evidence, now: Evidence, stem: str) -> b
     from lmperf.reporting.formats import terminal
     from lmperf.reporting.reproduced import REPRODUCED, judgements, table
 
-    found = judgements(then, now, project.plan(stem).benchmark)
-    print_tables(f"\n{terminal(table(found, then.machine))}")
-    return all(one.verdict == REPRODUCED for one in found)
+    judged = judgements(then, now, project.plan(stem).benchmark)
+    print_tables(f"\n{terminal(table(judged, then.machine))}")
+    return all(judgement.verdict == REPRODUCED for judgement in judged)
 
 
 def _measured(project: Project, chosen: Plan, check: Case | None) -> Evidence:

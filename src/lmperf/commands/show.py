@@ -76,19 +76,23 @@ def show(
 
     whose, own = machine or project.machine.slug, project.own_templates
     evidence = evidence_of(project, whose)
-    known = [REPORT, *page_names(own, evidence)]
+    pages_there = [REPORT, *page_names(own, evidence)]
     name = load(stem).section or stem if stem in stems() else stem
-    if name is not None and name not in known:
+    if name is not None and name not in pages_there:
         if stem in stems():
             raise UserError(f"{whose} has no evidence of {stem}; run: lmperf measure {stem}")
-        raise UserError(f"unknown page {stem}; {meant(stem, known)}")
-    names = [name] if name else known if wanted or output else [REPORT]
-    pages = [Page(one, evidence, own=own) for one in names]
+        raise UserError(f"unknown page {stem}; {meant(stem, pages_there)}")
+    names = [name] if name else pages_there if wanted or output else [REPORT]
+    pages = [Page(page_name, evidence, own=own) for page_name in names]
     for page in pages:
         page.render(pages={})
-    found = _named(pages, wanted) if wanted is not None else [t for p in pages for t in p.tables]
+    tables = (
+        _named(pages, wanted)
+        if wanted is not None
+        else [table for page in pages for table in page.tables]
+    )
     if output is not None:
-        texts = {name: f"{FORMATS[format](one)}\n" for name, one in _files(found)}
+        texts = {name: f"{FORMATS[format](table)}\n" for name, table in _files(tables)}
         files = {output / f"{name}{SUFFIXES[format]}": text for name, text in texts.items()}
         say_replaced(write_files(files, "choose another folder, or add --force", force))
         say(f"wrote {len(files):,} tables to {output}")
@@ -97,7 +101,7 @@ def show(
         for page in filter(lambda page: page.said, pages):
             print("\n".join(f"- {sentence}" for sentence in page.said), end="\n\n")
     printing = print_tables if format == "text" else print
-    printing("\n\n".join(map(FORMATS[format], found)))
+    printing("\n\n".join(map(FORMATS[format], tables)))
 
 
 def _named(pages: Sequence[Page], wanted: str) -> list[Table]:
@@ -107,8 +111,8 @@ def _named(pages: Sequence[Page], wanted: str) -> list[Table]:
         UserError: no page has such a table.
     """
     tables = [table for page in pages for table in page.tables]
-    if found := [table for table in tables if wanted in (table.id, table.title, table.caption)]:
-        return found
+    if named := [table for table in tables if wanted in (table.id, table.title, table.caption)]:
+        return named
     there = dict.fromkeys(table.id or table.title or table.caption for table in tables)
     raise UserError(f"--table: unknown table {wanted}; {meant(wanted, there)}")
 
@@ -116,10 +120,10 @@ def _named(pages: Sequence[Page], wanted: str) -> list[Table]:
 def _files(tables: Sequence[Table]) -> list[tuple[str, Table]]:
     """(File name without suffix, table): ``F2-1``, or the title and a number."""
     counts: dict[str, int] = {}
-    made = []
+    files = []
     for table in tables:
         words = re.findall("[a-z0-9]+", (table.title or table.caption).lower())
         name = table.id or "-".join(words)[:40].strip("-") or "table"
         counts[name] = counts.get(name, 0) + 1
-        made.append((f"{name}-{counts[name]}", table))
-    return made
+        files.append((f"{name}-{counts[name]}", table))
+    return files

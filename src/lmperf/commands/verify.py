@@ -49,7 +49,7 @@ def print_causes(project: Project, machines: Sequence[str], verbose: bool = Fals
             lines.append(f"{machine}/evidence: missing: this machine has not been measured")
             continue
         reviewed = review(project, machine)
-        found = causes(project, reviewed)
+        wrong = causes(project, reviewed)
         lines += _reformatted(project, machine)
         if not reviewed.damaged:
             lines += not_rendered(project, machine)
@@ -58,8 +58,8 @@ def print_causes(project: Project, machines: Sequence[str], verbose: bool = Fals
                 print(f"verify: {line}")  # no fault
         if reviewed.is_allowed:
             allowed = True
-            found = [cause for cause in found if cause.kind not in OF_ROWS]
-        lines += [line for cause in found for line in (cause.lines if verbose else [str(cause)])]
+            wrong = [cause for cause in wrong if cause.kind not in OF_ROWS]
+        lines += [line for cause in wrong for line in (cause.lines if verbose else [str(cause)])]
     for line in lines:
         print(f"verify: {line}", file=sys.stderr)
     words = ", ".join(machines) or "no machine"

@@ -33,21 +33,23 @@ _MOST_NAMES = 8
 
 def keep(project: Project, plan: Plan) -> None:
     """Store the parts of a benchmark's keys, so that `Changes.of` can name a later change."""
-    known = _read(project, plan)
+    record = _read(project, plan)
     for name in plan.implementations:
         code = code_of(plan.benchmark, name)
-        known["codes"] = [one for one in known["codes"] if one != code] + [code]
-        known["symbols"] |= {
+        record["codes"] = [earlier for earlier in record["codes"] if earlier != code] + [code]
+        record["symbols"] |= {
             code[part]: symbols for part, symbols in _symbols(plan.benchmark, code).items()
         }
-    content = json.dumps(known, indent=1) + "\n"
+    content = json.dumps(record, indent=1) + "\n"
     write_atomically(_path(project, plan), content.encode())
 
 
 def _symbols(benchmark: Benchmark, code: Code) -> dict[str, dict[str, str]]:
     """`problem` or `implementation` -> symbol -> digest, for the code as it is today."""
-    found = {"problem": closure_of(benchmark.entry, DECLARATIONS).digests}
-    return found | ({"implementation": closure_of(code["entry"]).digests} if code["entry"] else {})
+    symbols = {"problem": closure_of(benchmark.entry, DECLARATIONS).digests}
+    return symbols | (
+        {"implementation": closure_of(code["entry"]).digests} if code["entry"] else {}
+    )
 
 
 def _path(project: Project, plan: Plan) -> Path:

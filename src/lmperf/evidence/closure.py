@@ -98,10 +98,10 @@ class Code:
         Raises:
             UserError: a file of lmperf is not valid Python.
         """
-        known = (entry, leave_out, _search_path(entry))
-        if known not in self._closures:
-            self._closures[known] = self._reached(entry, leave_out)
-        return self._closures[known]
+        key = (entry, leave_out, _search_path(entry))
+        if key not in self._closures:
+            self._closures[key] = self._reached(entry, leave_out)
+        return self._closures[key]
 
     def _reached(self, entry: str, leave_out: frozenset[str]) -> Closure:
         module, _, name = entry.partition(":")
@@ -118,22 +118,25 @@ class Code:
             if node is not None:
                 nodes[symbol] = node
                 waiting += node.targets
-        return Closure({str(symbol): one.code for symbol, one in sorted(nodes.items()) if one.code})
+        codes = {str(symbol): node.code for symbol, node in sorted(nodes.items())}
+        return Closure({symbol: code for symbol, code in codes.items() if code})
 
     def _node(self, symbol: Symbol, leave_out: frozenset[str]) -> _Node | None:
         """Return the digest and the dependencies of a symbol; None if its module has no source."""
-        known = (symbol, leave_out, _search_path(symbol.module))
-        if known not in self._nodes:
+        key = (symbol, leave_out, _search_path(symbol.module))
+        if key not in self._nodes:
             module = self._module(symbol.module)
-            self._nodes[known] = self._node_in(module, symbol, leave_out) if module else None
-        return self._nodes[known]
+            self._nodes[key] = self._node_in(module, symbol, leave_out) if module else None
+        return self._nodes[key]
 
     def _node_in(self, module: Module, symbol: Symbol, leave_out: frozenset[str]) -> _Node:
-        statements = [_without(one, leave_out) for one in self._statements(module, symbol.name)]
+        statements = [
+            _without(statement, leave_out) for statement in self._statements(module, symbol.name)
+        ]
         references = self._references(module, symbol, statements)
-        targets = (self._target(one, symbol.module) for one in references)
+        targets = (self._target(reference, symbol.module) for reference in references)
         code = _digest_of(statements, module) if statements else ""
-        return _Node(code, tuple(one for one in targets if one))
+        return _Node(code, tuple(filter(None, targets)))
 
     def _statements(self, module: Module, name: str) -> list[ast.stmt]:
         if name == WHOLE:
@@ -149,24 +152,24 @@ class Code:
         names = References(statements)
         local, imported = module.bindings(names.imports)
         bound = {**module.imports, **local}
-        found = {Symbol(one, "") for one in imported}
+        symbols = {Symbol(module_name, "") for module_name in imported}
         if symbol.name in ("", WHOLE):
-            found |= {Symbol(one, "") for one in module.imported}
-        found |= {Symbol(one, "") for one in (*_parents(module.name), module.name)}
+            symbols |= {Symbol(module_name, "") for module_name in module.imported}
+        symbols |= {Symbol(name, "") for name in (*_parents(module.name), module.name)}
         if symbol.name in bound and (symbol.name in local or not statements):
-            found.add(bound[symbol.name])
+            symbols.add(bound[symbol.name])
         if not module.name.startswith("lmperf."):
-            found |= set(local.values())
-        found |= {Symbol(one, WHOLE) for one in names.modules}
+            symbols |= set(local.values())
+        symbols |= {Symbol(module_name, WHOLE) for module_name in names.modules}
         for text in names.strings:
             where, _, what = text.partition(":")
-            found.add(Symbol(where, what.partition(".")[0] or WHOLE))
+            symbols.add(Symbol(where, what.partition(".")[0] or WHOLE))
         for root, *attributes in names.chains:
             if root in bound:
-                found.add(self._resolve(bound[root], attributes))
+                symbols.add(self._resolve(bound[root], attributes))
             elif root in module.definitions:
-                found.add(Symbol(module.name, root))
-        return found - {symbol}
+                symbols.add(Symbol(module.name, root))
+        return symbols - {symbol}
 
     def _resolve(self, symbol: Symbol, attributes: list[str]) -> Symbol:
         """The symbol that `name.attribute.attribute...` refers to, for an imported name."""
@@ -206,13 +209,13 @@ class Code:
         return place is not None and (place.source is not None or bool(place.folders))
 
     def _module(self, name: str) -> Module | None:
-        known = (name, _search_path(name))
-        if known not in self._modules:
+        key = (name, _search_path(name))
+        if key not in self._modules:
             place = find(name)
             source = place.source if place else None
             tree = _tree(name, source) if source else None
-            self._modules[known] = Module(name, place, tree) if tree else None
-        return self._modules[known]
+            self._modules[key] = Module(name, place, tree) if tree else None
+        return self._modules[key]
 
 
 def _digest_of(statements: list[ast.stmt], module: Module) -> str:
@@ -236,7 +239,11 @@ def _without(statement: ast.stmt, names: frozenset[str]) -> ast.stmt:
     """Return a class without the attributes and methods of these names, other statements as is."""
     if not names or not isinstance(statement, ast.ClassDef):
         return statement
-    body = [one for one in statement.body if not (bound_names(one) and bound_names(one) <= names)]
+    body = [
+        inner
+        for inner in statement.body
+        if not (bound_names(inner) and bound_names(inner) <= names)
+    ]
     kept = {name: getattr(statement, name) for name in statement._fields}
     return ast.copy_location(ast.ClassDef(**{**kept, "body": body}), statement)
 
@@ -257,7 +264,9 @@ def _tree(name: str, path: Path) -> ast.Module:
 
 def is_counted_elsewhere(module: str) -> bool:
     """Whether a module of lmperf is left out of digests (see `COUNTED_ELSEWHERE`)."""
-    return any(module == one or module.startswith(f"{one}.") for one in COUNTED_ELSEWHERE)
+    return any(
+        module == counted or module.startswith(f"{counted}.") for counted in COUNTED_ELSEWHERE
+    )
 
 
 @cache

@@ -50,20 +50,21 @@ def code_of(benchmark: Benchmark, name: str) -> Code:
     Raises:
         KeyError: the benchmark has no such implementation.
     """
-    one = benchmark.implementation(name)
-    is_own = one.origin == "project"
+    implementation = benchmark.implementation(name)
+    entry = implementation.entry
+    is_own = implementation.origin == "project"
     adapters = [] if is_own else [closure_of(it).fingerprint for it in benchmark.takes.adapters]
-    models = [[*of, closure_of(of[1]).fingerprint] for of in one.models if of[1]]
+    models = [[*of, closure_of(of[1]).fingerprint] for of in implementation.models if of[1]]
     return {
         "problem": closure_of(benchmark.entry, DECLARATIONS).fingerprint,
-        "implementation": closure_of(one.entry).fingerprint if one.entry else None,
+        "implementation": closure_of(entry).fingerprint if entry else None,
         "method": METHOD_VERSION,
-        "version": one.version,
-        "entry": one.entry,
-        "options": dict(one.options),
-        "tolerance": one.tolerance,
-        "compiles": one.compiles,
-        "needs_cuda": one.needs_cuda,
+        "version": implementation.version,
+        "entry": entry,
+        "options": dict(implementation.options),
+        "tolerance": implementation.tolerance,
+        "compiles": implementation.compiles,
+        "needs_cuda": implementation.needs_cuda,
         **({"models": models} if models else {}),
         **({"adapters": adapters} if adapters else {}),
     }
@@ -119,6 +120,6 @@ def is_fresh(
     choices = {axis.name: axis.choices for axis in benchmark.axes if axis.choices}
     if row["implementation"] not in benchmark.known:
         return False
-    if any(row[name] and row[name] not in known for name, known in choices.items()):
+    if any(row[name] and row[name] not in values for name, values in choices.items()):
         return False
     return row["key"] == row_key(benchmark, row, environment, topology)

@@ -125,10 +125,10 @@ class Plan:
 
     @cached_property
     def _by_case(self) -> dict[tuple[str, ...], list[Row]]:
-        found: dict[tuple[str, ...], list[Row]] = {}
+        rows: dict[tuple[str, ...], list[Row]] = {}
         for row in self.rows:
-            found.setdefault(case_of_row(self.benchmark, row), []).append(row)
-        return found
+            rows.setdefault(case_of_row(self.benchmark, row), []).append(row)
+        return rows
 
     def rows_of(self, case: Case) -> list[Row]:
         """Return the latest rows of a case."""
@@ -159,9 +159,9 @@ class Plan:
     @cached_property
     def groups(self) -> list[list[Case]]:
         """The groups of cases to measure, those of the head first."""
-        of, due = self.benchmark, self.due
-        whole = isinstance(of, Timed) and of.clock == "kernel"
-        groups = [group for group in of.groups(self.chosen) if due.keys() & {*group}]
+        benchmark, due = self.benchmark, self.due
+        whole = isinstance(benchmark, Timed) and benchmark.clock == "kernel"
+        groups = [group for group in benchmark.groups(self.chosen) if due.keys() & {*group}]
         groups = [[case for case in group if whole or case in due] for group in groups]
         return sorted(groups, key=lambda group: self.head.isdisjoint(group))
 
@@ -169,8 +169,8 @@ class Plan:
     def is_due(self) -> bool:
         """Whether a job would measure a case or write another view."""
         published, damaged = self.evidence.published()
-        known = [_filled(row) for row in self.rows] == [_filled(row) for row in published]
-        return bool(self.due or damaged) or not known
+        is_written = [_filled(row) for row in self.rows] == [_filled(row) for row in published]
+        return bool(self.due or damaged) or not is_written
 
     @property
     def summary(self) -> str:

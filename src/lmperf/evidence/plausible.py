@@ -84,7 +84,7 @@ def limits_of(
     for row in ceilings:
         if row.get("load") == "burst" and row.get("status") == "ok" and number(row["median_ms"]):
             rows.setdefault(str(row["environment"]), []).append(row)
-    return {name: _limits(found, environments.get(name, {})) for name, found in rows.items()}
+    return {name: _limits(bursts, environments.get(name, {})) for name, bursts in rows.items()}
 
 
 def impossible(limits: Mapping[str, Limits], row: Row) -> bool:
@@ -95,8 +95,8 @@ def impossible(limits: Mapping[str, Limits], row: Row) -> bool:
 
 def floor_ms(limits: Mapping[str, Limits], row: Row) -> float:
     """The least time in ms that a row can take in its environment; 0 if no limits are known."""
-    found = limits.get(str(row.get("environment")))
-    return found.floor_ms(row) if found else 0.0
+    of_environment = limits.get(str(row.get("environment")))
+    return of_environment.floor_ms(row) if of_environment else 0.0
 
 
 def number(value: object) -> float | None:
@@ -118,7 +118,7 @@ def _limits(rows: Iterable[Row], facts: Mapping[str, object]) -> Limits:
     if sheet := sheet_of(str(facts.get("device"))):
         promised = _promised(sheet, number(facts.get("clock_sm_mhz")))
         rates = {
-            name: min(of[name] for of in (rates, promised) if name in of)
+            name: min(limits[name] for limits in (rates, promised) if name in limits)
             for name in {**rates, **promised}
         }
         most = sheet.bandwidth_gbps * (1 + SHEET_MARGIN)

@@ -54,8 +54,8 @@ class Project:
         preset, name = self.config.preset, self.config.machine
         if preset in GPU_PRESETS and name != "auto" and accelerator() != "cuda":
             facts, _ = read_facts(self.report_directory / name, name)
-            known = [{}, *facts["environments"].values()]
-            return elsewhere(name, known[-1])
+            recorded = [{}, *facts["environments"].values()]
+            return elsewhere(name, recorded[-1])
         return detect(preset, name)
 
     @property
@@ -124,10 +124,10 @@ class Project:
     @cached_property
     def due_jobs(self) -> dict[str, str]:
         """Stem -> what it measures, for each benchmark that has something to measure, and R1."""
-        found = {stem: plan.summary for stem, plan in self.plans.items() if plan.is_due}
+        jobs = {stem: plan.summary for stem, plan in self.plans.items() if plan.is_due}
         if self.repeats_rows and self.repeats.is_due:
-            found["repeatability"] = self.repeats.summary
-        return found
+            jobs["repeatability"] = self.repeats.summary
+        return jobs
 
     def plan(self, stem: str) -> Plan:
         """The plan (what is fresh and what to measure) of a benchmark with all implementations.
@@ -159,7 +159,7 @@ class Project:
                 plan = replace(plan, cases=())
             if self.can_measure:
                 return plan
-            parts = {one.name: getattr(plan, one.name) for one in fields(plan)}
+            parts = {attribute.name: getattr(plan, attribute.name) for attribute in fields(plan)}
             return RecordedPlan(**parts, environments=environments, benchmark_in=benchmark_in)
         own, benchmark = load(stem), machine.benchmark(config, stem)
         required: list[Case] = []
@@ -211,13 +211,13 @@ class Project:
 
     def misnamed(self) -> list[Path]:
         """Folders in `report/` with evidence that is not shown: their names are no machine's."""
-        names = sorted(self._folders_with_evidence())
-        return [self.report_directory / name for name in names if not is_slug(name)]
+        folders = sorted(self._folders_with_evidence())
+        return [self.report_directory / name for name in folders if not is_slug(name)]
 
     def _folders_with_evidence(self) -> set[str]:
-        found = {path.parent for path in self.report_directory.glob(f"*/{FILE}")}
-        found |= {path.parents[1] for path in self.report_directory.glob(f"*/{EVIDENCE}/*.csv")}
-        return {path.name for path in found}
+        folders = {path.parent for path in self.report_directory.glob(f"*/{FILE}")}
+        folders |= {path.parents[1] for path in self.report_directory.glob(f"*/{EVIDENCE}/*.csv")}
+        return {path.name for path in folders}
 
     def known_facts(self) -> Facts:
         """The facts of this machine; none of earlier environments if the file is damaged."""
@@ -225,12 +225,12 @@ class Project:
         return facts | {"preset": self.preset}
 
     def _require_own_name(self) -> None:
-        known = self.known_facts()["environments"].values()
-        known = [(facts.get("kind"), facts.get("device")) for facts in known]
+        recorded = self.known_facts()["environments"].values()
+        recorded = [(facts.get("kind"), facts.get("device")) for facts in recorded]
         here = self.machine.kind, self.machine.facts["device"]
-        if self.machine.is_here and known and here not in known:
+        if self.machine.is_here and recorded and here not in recorded:
             raise UserError(
                 f"config: machine is {self.machine.slug!r}, which is the name of another one"
-                f" ({known[0][1]}); this one ({here[1]}) needs a name of its own:"
+                f" ({recorded[0][1]}); this one ({here[1]}) needs a name of its own:"
                 " give it a new one, or leave machine out"
             )

@@ -75,11 +75,11 @@ def repeat(project: Project, log: Path | None = None) -> None:
 def _repeat(project: Project, first: str, log: Path | None) -> None:
     """Measure a second time what some GPUs measured first."""
     before = first.split(";")
-    others, number = [one for one in visible_gpus() if one not in before], len(before)
+    others, number = [other for other in visible_gpus() if other not in before], len(before)
     with _Job(project, STEM, number, log, others if len(others) >= number else None) as job:
         plans = tuple(dataclasses.replace(plan) for plan in project.plans.values())
         repeats, again = Repeats(project.directory, plans), repeated(project.directory)
-        due = [one for one in repeats.due if one[2]["gpus"] == first]
+        due = [repeat for repeat in repeats.due if repeat[2]["gpus"] == first]
         for plan in plans:
             cases = dict.fromkeys(case for by, case, _ in due if by is plan)
             if not cases:
@@ -188,11 +188,11 @@ class _Job:
         """Record the environment in `machine.json`, and what the job has cost so far."""
         project, until = self._project, datetime.now(UTC)
         with _folder_locked(project.directory):  # jobs on other GPUs write the same files
-            known = project.known_facts()
-            environments = known["environments"]
+            facts = project.known_facts()
+            environments = facts["environments"]
             environments.pop(project.machine.environment, None)  # the newest is the last
             environments[project.machine.environment] = {**self._facts(), **software}
-            write_facts(project.directory, known)
+            write_facts(project.directory, facts)
         row = {
             "stem": self._stem,
             "started_at": self._started.isoformat(timespec="milliseconds"),
@@ -208,11 +208,11 @@ def _require_own(directory: Path) -> None:
     """Raise UserError if the folder of a machine has evidence, none of which lmperf wrote."""
     tables = [*directory.glob(f"{EVIDENCE}/*.csv"), *directory.glob(f"{STORE}/*.csv")]
     facts = directory / FILE
-    there = [*tables, *([facts] if facts.exists() else [])]
-    is_ours = any(re.search(rf"(?m)^{DIGEST}\W".encode(), one.read_bytes()) for one in tables)
-    if there and not is_ours and (not facts.exists() or read_facts(directory)[1]):
+    files = [*tables, *([facts] if facts.exists() else [])]
+    is_ours = any(re.search(rf"(?m)^{DIGEST}\W".encode(), table.read_bytes()) for table in tables)
+    if files and not is_ours and (not facts.exists() or read_facts(directory)[1]):
         raise UserError(
-            f"{there[0]} is there already, and lmperf did not write it: move it, or give this"
+            f"{files[0]} is there already, and lmperf did not write it: move it, or give this"
             " machine another name in the configuration"
         )
 

@@ -58,7 +58,9 @@ class RecordedMachine:
         records = [self.environments.get(environment, {})]
         if environment is None:
             records = [*self.environments.values()]
-        peers = {name: of for facts in records for name, of in facts.get("peers", {}).items()}
+        peers = {
+            name: version for facts in records for name, version in facts.get("peers", {}).items()
+        }
         external = config.external(stem, peers)
         for name, entry in _custom_entries(records, stem).items():
             if name not in external or external[name].entry != entry:
@@ -70,4 +72,6 @@ def _custom_entries(environments: Iterable[Facts], stem: str) -> dict[str, str]:
     """Name -> entry of the custom implementations that environments recorded of a benchmark."""
     recorded = (facts.get("implementations", {}).items() for facts in environments)
     entries = {key.partition(".")[::2]: entry for items in recorded for key, entry in items}
-    return {name: entry for (of, name), entry in entries.items() if of == stem and name}
+    return {
+        name: entry for (benchmark, name), entry in entries.items() if benchmark == stem and name
+    }

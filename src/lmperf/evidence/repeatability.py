@@ -71,13 +71,13 @@ class Repeats:
 
     def _second(self, first: Row) -> Row | None:
         """The second time of a row; None if it was not measured after the first one."""
-        found = self._again.get(first["key"])
-        return found if found and found["measured_at"] >= first["measured_at"] else None
+        again = self._again.get(first["key"])
+        return again if again and again["measured_at"] >= first["measured_at"] else None
 
     @property
     def due(self) -> list[tuple[Plan, Case, Row]]:
         """The first times without a second one."""
-        return [one for one in self._first if self._second(one[2]) is None]
+        return [first for first in self._first if self._second(first[2]) is None]
 
     @property
     def rows(self) -> list[Row]:

@@ -113,7 +113,9 @@ class Review:
 
     @property
     def _digest(self) -> str:
-        return digest(repr(sorted(line for one in self.of_kinds(OF_ROWS) for line in one.lines)))
+        return digest(
+            repr(sorted(line for cause in self.of_kinds(OF_ROWS) for line in cause.lines))
+        )
 
     def allow(self, directory: Path, reason: str) -> None:
         """Record in `machine.json` why rows are published although they are not right.
@@ -137,8 +139,8 @@ def review(project: Project, machine: str) -> Review:
     """
     directory = project.report_directory / machine
     if machine not in project.machines_with_evidence():
-        known = ", ".join(project.machines_with_evidence()) or "none"
-        raise UserError(f"{directory}: no evidence of machine {machine}; there is of: {known}")
+        others = ", ".join(project.machines_with_evidence()) or "none"
+        raise UserError(f"{directory}: no evidence of machine {machine}; there is of: {others}")
     facts, damage = read_facts(directory, machine)
     if not (directory / FILE).exists():
         damage = f"{directory / FILE} is missing"
@@ -221,10 +223,10 @@ def _unwritten(project: Project) -> Iterator[Cause]:
         yield Cause(slug, REPEATED, "missing", names)
 
 
-def tally(found: Sequence[Cause]) -> list[str]:
+def tally(faults: Sequence[Cause]) -> list[str]:
     """Return one line per kind of fault: the number of its rows, in total and by benchmark."""
     by_kind: dict[str, list[Cause]] = {}
-    for cause in found:
+    for cause in faults:
         by_kind.setdefault(cause.kind, []).append(cause)
     lines = []
     for kind, of_kind in by_kind.items():

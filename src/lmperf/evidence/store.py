@@ -77,14 +77,14 @@ class Evidence:
                 # An axis that was added after a row was measured is empty in that row.
                 row = dict.fromkeys(self._case_columns, "") | row
                 case = tuple(row[name] for name in self._case_columns)
-                of = copies.setdefault(case, ({}, {}))[number]
-                of.setdefault(row.get("measured_at", ""), []).append(row)
-        found: list[Row] = []
+                by_time = copies.setdefault(case, ({}, {}))[number]
+                by_time.setdefault(row.get("measured_at", ""), []).append(row)
+        latest: list[Row] = []
         for of_view, of_store in copies.values():
             times = [*[*of_store][-1:], *(at for at in of_view if at not in of_store)]
             at = max(times, key=lambda at: "" if is_ahead(at) else at)
-            found += max(of_view.get(at, []), of_store.get(at, []), key=len)
-        return found
+            latest += max(of_view.get(at, []), of_store.get(at, []), key=len)
+        return latest
 
     def append(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Add rows to the store durably, all or none.
@@ -167,8 +167,8 @@ def _cause(content: bytes) -> str:
 
 def conflict_in(content: bytes) -> int:
     """Return the number of the first line that is a conflict marker of a merge; 0 without one."""
-    found = re.search(rb"(?m)^<{7} ", content)
-    return content.count(b"\n", 0, found.start()) + 1 if found else 0
+    marker = re.search(rb"(?m)^<{7} ", content)
+    return content.count(b"\n", 0, marker.start()) + 1 if marker else 0
 
 
 def as_written(content: bytes) -> bytes:

@@ -121,19 +121,19 @@ class Module:
 
     def bindings(self, statements: Iterable[ast.AST]) -> tuple[dict[str, Symbol], set[str]]:
         """Return (name -> symbol that it is bound to, imported modules) for import statements."""
-        found: dict[str, Symbol] = {}
+        symbols: dict[str, Symbol] = {}
         modules: set[str] = set()
         for node in statements:
             for alias in node.names:
                 if isinstance(node, ast.Import):
                     modules.add(alias.name)
                     target = alias.name if alias.asname else alias.name.partition(".")[0]
-                    found[alias.asname or target] = Symbol(target, WHOLE)
+                    symbols[alias.asname or target] = Symbol(target, WHOLE)
                 else:
                     base = self.absolute(node)
                     modules.add(base)
-                    found[alias.asname or alias.name] = Symbol(base, alias.name)
-        return found, modules
+                    symbols[alias.asname or alias.name] = Symbol(base, alias.name)
+        return symbols, modules
 
     def absolute(self, node: ast.ImportFrom) -> str:
         """The absolute name of the module in a `from ... import`, relative or not."""
@@ -166,8 +166,8 @@ def bound_names(statement: ast.stmt) -> set[str]:
     stored = (n for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
     names = {node.id for node in stored if id(node) not in local}
     if isinstance(statement, ast.If | ast.Try | ast.With):
-        inner = (one for node in ast.walk(statement) for one in getattr(node, "names", ()))
-        names |= {one.asname or one.name for one in inner if isinstance(one, ast.alias)}
+        inner = (alias for node in ast.walk(statement) for alias in getattr(node, "names", ()))
+        names |= {alias.asname or alias.name for alias in inner if isinstance(alias, ast.alias)}
         defined = (n for n in ast.walk(statement) if isinstance(n, (*FUNCTIONS, ast.ClassDef)))
         names |= {node.name for node in defined}
     return names
@@ -175,9 +175,9 @@ def bound_names(statement: ast.stmt) -> set[str]:
 
 def _only_defines(statement: ast.stmt) -> bool:
     if isinstance(statement, (*FUNCTIONS, ast.ClassDef)):
-        return all(_last_name(one) in PURE_DECORATORS for one in statement.decorator_list)
+        return all(_last_name(part) in PURE_DECORATORS for part in statement.decorator_list)
     if isinstance(statement, ast.Assign):
-        return all(isinstance(one, ast.Name | ast.Tuple) for one in statement.targets)
+        return all(isinstance(part, ast.Name | ast.Tuple) for part in statement.targets)
     return isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name)
 
 

@@ -42,18 +42,20 @@ class Tried:
         """About how long it takes."""
         from lmperf.measuring.rounds import is_back_to_back, pace_of  # slow to import
 
-        of, kind = self.plan.benchmark, self.plan.machine.kind
-        pace = pace_of(of.clock, kind, of.steps, share=of.share)
-        compiled = sum(of.implementation(name).compiles for name in self.plan.implementations)
-        found = _IMPORT_S + _RANKS_S * is_ranked(of) + _COMPILE_S * compiled
-        for group in of.groups(self.plan.cases):
-            found += _PREPARE_S * len(group)
-            for phase in of.phases:
-                timed = [case for case in group if phase in of.phases_of(case)]
+        benchmark, kind = self.plan.benchmark, self.plan.machine.kind
+        pace = pace_of(benchmark.clock, kind, benchmark.steps, share=benchmark.share)
+        compiled = sum(
+            benchmark.implementation(name).compiles for name in self.plan.implementations
+        )
+        total = _IMPORT_S + _RANKS_S * is_ranked(benchmark) + _COMPILE_S * compiled
+        for group in benchmark.groups(self.plan.cases):
+            total += _PREPARE_S * len(group)
+            for phase in benchmark.phases:
+                timed = [case for case in group if phase in benchmark.phases_of(case)]
                 steps_s = 2 * (pace.lead_s + pace.visit_s) * len(timed)
-                times_s = steps_s if is_back_to_back(of, phase) else pace.cap_s
-                found += times_s + _PHASE_S if timed else 0.0
-        return found
+                times_s = steps_s if is_back_to_back(benchmark, phase) else pace.cap_s
+                total += times_s + _PHASE_S if timed else 0.0
+        return total
 
 
 def tried(
@@ -69,16 +71,17 @@ def tried(
         UserError: as `wanted.select`.
     """
     trial = plan.benchmark.trials.get("cpu" if project.preset == "cpu" else "gpu", Trial())
-    known = plan.benchmark.known
-    beside = wanted.implementations or peers or [one for one in trial.beside if one in known]
+    names = plan.benchmark.known
+    declared = [peer for peer in trial.beside if peer in names]
+    beside = wanted.implementations or peers or declared
     least = [(axis, str(value)) for axis, value in trial.least.items()]
     smallest = chosen(project, plan, Wanted((), _filled(wanted.only, least), [name]))
     check = min(smallest.cases, key=_work)
     shown = [check] if quick else _shown(plan, name, trial)
     cells = list(dict.fromkeys(_filled(wanted.only, _pairs(case)) for case in shown))
-    mine = [one for one in (name, f"{name}_compiled") if one in known]
-    names, phases = [*dict.fromkeys([*beside, *mine])], wanted.phases or trial.phases
-    parts = [chosen(project, plan, Wanted((), cell, names, phases)) for cell in cells]
+    mine = [variant for variant in (name, f"{name}_compiled") if variant in names]
+    timed, phases = [*dict.fromkeys([*beside, *mine])], wanted.phases or trial.phases
+    parts = [chosen(project, plan, Wanted((), cell, timed, phases)) for cell in cells]
     cases = dict.fromkeys(case for part in parts for case in part.cases)
     plan = replace(parts[0], cases=tuple(cases))
     return Tried(check, plan.with_benchmark(share=_SHARE), beside, cells)
@@ -91,11 +94,15 @@ def _shown(plan: Plan, name: str, trial: Trial) -> list[Case]:
     """
     cases = [case for case in plan.cases if case.implementation == name]
     head = {case.cell for case in plan.head}
-    found = [next((case for case in cases if case.cell in head), cases[0])]
+    shown = [next((case for case in cases if case.cell in head), cases[0])]
     for part in trial.more:
-        inside = (c for c in cases if all(c.axes[axis] in of for axis, of in part.items()))
-        found += [*inside][:1]
-    return found
+        inside = (
+            case
+            for case in cases
+            if all(case.axes[axis] in values for axis, values in part.items())
+        )
+        shown += [*inside][:1]
+    return shown
 
 
 def _pairs(case: Case) -> Pairs:

@@ -48,13 +48,13 @@ def timed_plans(project: Project, names: Sequence[str]) -> list[Plan]:
     Raises:
         UserError: a name is not the stem of a timed benchmark.
     """
-    known = [stem for stem in stems() if isinstance(load(stem), Timed)]
+    timed = [stem for stem in stems() if isinstance(load(stem), Timed)]
     for name in names:
-        if name not in known:
-            raise UserError(f"there is no timed benchmark {name}; {meant(name, known, THERE)}")
+        if name not in timed:
+            raise UserError(f"there is no timed benchmark {name}; {meant(name, timed, THERE)}")
     if names:
         return [plan_with_cases(project, stem) for stem in dict.fromkeys(names)]
-    plans = [project.plan(stem) for stem in project.stems if stem in known]
+    plans = [project.plan(stem) for stem in project.stems if stem in timed]
     return [plan for plan in plans if plan.cases]
 
 
@@ -100,18 +100,18 @@ def beyond_the_grid(project: Project, plan: Plan, wanted: Wanted) -> Plan:
             continue
         named.setdefault(name, {})[value] = None
     cells = [_named(case) for case in plan.cases]
-    cells = [cell for cell in cells if all(cell[name] in of for name, of in named.items())]
+    cells = [cell for cell in cells if all(cell[name] in values for name, values in named.items())]
     if all(values.keys() == {cell[name] for cell in cells} for name, values in named.items()):
         return plan
     grid = config.grid_of(benchmark.stem) | {name: [*values] for name, values in named.items()}
     cases = benchmark.cases(project.preset, grid)
     if not cases:
         raise UserError("no cell can have all the values that were given")
-    found = measurable(benchmark, cases, project.machine.devices)
-    if not found:
+    measured = measurable(benchmark, cases, project.machine.devices)
+    if not measured:
         least = min(ranks_of(benchmark, case) for case in cases)
         _require_devices(project, f"{benchmark.stem} with {least} ranks", least)
-    return replace(plan, cases=tuple(found))
+    return replace(plan, cases=tuple(measured))
 
 
 def chosen(project: Project, plan: Plan, wanted: Wanted) -> Plan:
@@ -120,8 +120,8 @@ def chosen(project: Project, plan: Plan, wanted: Wanted) -> Plan:
     Raises:
         UserError: as `beyond_the_grid` and `select`.
     """
-    (found,) = select([beyond_the_grid(project, plan, wanted)], wanted)
-    return found
+    (selected,) = select([beyond_the_grid(project, plan, wanted)], wanted)
+    return selected
 
 
 def select(plans: Sequence[Plan], wanted: Wanted) -> list[Plan]:
@@ -131,11 +131,11 @@ def select(plans: Sequence[Plan], wanted: Wanted) -> list[Plan]:
         UserError: an axis, value, implementation or phase is unknown, or no case is left.
     """
     axes = dict.fromkeys(axis.name for plan in plans for axis in plan.benchmark.axes)
-    known = [*axes, IMPLEMENTATION]
+    names = [*axes, IMPLEMENTATION]
     values: dict[str, set[Value]] = {}
     for name, text in wanted.pairs:
-        if name not in known:
-            raise UserError(f"--only: no axis {name}; {meant(name, known, THERE)}")
+        if name not in names:
+            raise UserError(f"--only: no axis {name}; {meant(name, names, THERE)}")
         if (value := _in_grid(plans, name, text)) is None:
             there = meant(text, _values(plans, name), THERE)
             raise UserError(f"no {name}={text} in the grid; {there}")
@@ -183,7 +183,7 @@ def _selected(plan: Plan, values: dict[str, set[Value]], phases: Sequence[str]) 
     cases = [
         case
         for case, cell in cells
-        if all(name in cell and cell[name] in of for name, of in values.items())
+        if all(name in cell and cell[name] in wanted for name, wanted in values.items())
     ]
     if phases:
         left = tuple(phase for phase in plan.benchmark.phases if phase in phases)
