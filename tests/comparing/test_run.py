@@ -75,7 +75,7 @@ def test_bad_input_prints_one_line_and_exits_2(repository, same_code, monkeypatc
 
 
 def test_version_with_another_method_or_without_code_is_refused(repository, monkeypatch):
-    repository.edit("src/lmperf/measuring/worker.py", "PROTOCOL = 6\n", "PROTOCOL = 5\n")
+    repository.edit("src/lmperf/measuring/worker.py", "PROTOCOL = 7\n", "PROTOCOL = 6\n")
     repository.git("commit", "-qam", "an earlier protocol")
     repository.git("rm", "-rq", "src")
     repository.git("commit", "-qm", "nothing")

@@ -8,7 +8,7 @@ import pytest
 import torch
 import toys
 
-from lmperf.measuring.supervisor import Job
+from lmperf.measuring.job import Job
 
 pytestmark = [pytest.mark.process, pytest.mark.gpu]
 SIZE = {"size": [8]}

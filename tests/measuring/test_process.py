@@ -13,7 +13,8 @@ import pytest
 from processes_of_toys import is_alive
 
 import lmperf
-from lmperf.measuring.process import Lost, Process, family
+from lmperf.measuring.process import Lost, Process
+from lmperf.measuring.processes import family
 
 pytestmark = pytest.mark.process
 
@@ -57,7 +58,9 @@ def worker(tmp_path):
         "__init__",
         "errors",
         "measuring/__init__",
+        "measuring/keeper",
         "measuring/process",
+        "measuring/processes",
         "measuring/printable",
     )
     for name in copied:

@@ -6,7 +6,7 @@ import pytest
 
 from lmperf.benchmark import Timed
 from lmperf.measuring import processors
-from lmperf.measuring.supervisor import Job
+from lmperf.measuring.job import Job
 
 MOUNTS = """\
 22 1 8:1 / / rw - ext4 /dev/a rw

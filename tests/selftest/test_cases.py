@@ -17,8 +17,8 @@ from lmperf.evidence.project import Project
 from lmperf.measuring import rounds
 from lmperf.measuring.group import Group
 from lmperf.measuring.isolation import Worlds
+from lmperf.measuring.job import seed_of
 from lmperf.measuring.ranks import Alone
-from lmperf.measuring.supervisor import seed_of
 from lmperf.reporting.selftest import HELD
 from lmperf.selftest.cases import SESSIONS, STEM
 from lmperf.selftest.run import run

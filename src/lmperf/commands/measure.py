@@ -45,7 +45,7 @@ def measure(
     """
     from lmperf.evidence.record import record, repeat
     from lmperf.evidence.wanted import Wanted, select
-    from lmperf.measuring.process import die_with
+    from lmperf.measuring.processes import die_with
 
     if parent is not None:
         die_with(parent)

@@ -18,12 +18,13 @@ from lmperf.benchmark import Case, Timed, ranks_of
 from lmperf.comparing.versions import Version
 from lmperf.errors import UserError
 from lmperf.evidence.plan import Plan
+from lmperf.measuring.job import Job
 from lmperf.measuring.lock import locked
 from lmperf.measuring.process import Lost, Process
 from lmperf.measuring.progress import Progress
 from lmperf.measuring.rounds import in_turn, pace_of
 from lmperf.measuring.sensors import MOST_LOAD, Load
-from lmperf.measuring.supervisor import Job, empty_cache
+from lmperf.measuring.supervisor import empty_cache
 
 Row = dict[str, Any]
 OLD, NEW = "old", "new"

@@ -1,18 +1,8 @@
-"""A worker process that ends with everything it started, and with the process that started it.
-
-    supervisor -> keeper -> worker -> ranks, compilers, whatever an implementation starts
-
-The keeper forks the worker before torch is imported, and adopts orphans (subreaper): a process that
-made itself a daemon stays below it. It ends all of them when the worker ends, when it is told to
-(SIGTERM), and when the supervisor dies, even by kill -9 (the kernel then sends it SIGTERM). If the
-keeper itself is killed, the kernel kills the worker. The keeper holds the lock of the device.
-"""
+"""A worker process that ends with everything it started, and with the process that started it."""
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import importlib
 import json
 import os
 import selectors
@@ -22,133 +12,21 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from lmperf.errors import Interrupted, described, trace_of
+from lmperf.measuring import keeper
 from lmperf.measuring.printable import one_line
 
-_DEATH_SIGNAL, _SUBREAPER = 1, 36  # of prctl(2)
 _LONGEST = 2**12  # bytes kept of a line of output
-# How long a process may clean up once it is interrupted; the keeper may take longer.
-_CLEAN_UP_S, _END_LIMIT_S = 3.0, 10.0
+_END_LIMIT_S = 10.0  # the keeper waits for what the worker cleans up
 
 
 class Lost(Exception):
     """Raised when the worker has ended or closed its connection; the message says how."""
 
 
-def keep(supervisor: int, pipe: int, *held: int) -> None:
-    """Fork: return in the worker, which has the pipe; the keeper has `held`, and never returns."""
-    prctl(_SUBREAPER, 1)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    die_with(supervisor, signal.SIGTERM)
-    keeper, worker, code = os.getpid(), os.fork(), 1
-    if worker == 0:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        can_be_interrupted()
-        die_with(keeper)
-        for one in held:
-            os.close(one)
-        return
-    os.close(pipe)
-    with contextlib.suppress(BaseException):
-        while (ended := os.wait())[0] != worker:
-            pass
-        code = os.waitstatus_to_exitcode(ended[1])
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    end(worker)  # children cannot be listed on every system
-    end_children()
-    os._exit(code if code >= 0 else 128 - code)
-
-
-def can_be_interrupted() -> None:
-    """Have SIGINT raise Interrupted here; what a shell starts with & ignores it."""
-
-    def interrupt(*_: object) -> None:
-        raise Interrupted
-
-    signal.signal(signal.SIGINT, interrupt)
-
-
-def end(child: int) -> None:
-    """Interrupt a child that has not ended, so that it removes its locks; kill it if need be."""
-    until = time.monotonic() + _CLEAN_UP_S
-    with contextlib.suppress(ProcessLookupError, ChildProcessError):
-        if os.waitpid(child, os.WNOHANG)[0]:  # raises if it is waited for: its id may be another's
-            return
-        os.kill(child, signal.SIGINT)
-        while time.monotonic() < until:
-            if os.waitpid(child, os.WNOHANG)[0]:
-                return
-            time.sleep(0.01)
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-
-
-def locks_of_builds() -> str:
-    """Return words on the locks of torch's extension builder, each of which makes every import of
-    its extension wait; an empty text if there are none.
-
-    A build leaves its lock behind if it is killed.
-    """
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "torch_extensions")
-    folder = Path(os.environ.get("TORCH_EXTENSIONS_DIR") or cache)
-    locks = sorted(map(str, [*folder.glob("*/lock"), *folder.glob("*/*/lock")]))
-    words = "if nothing compiles now, delete the lock of torch's extension builder:"
-    return f"; {words} {', '.join(locks)}" if locks else ""
-
-
-def end_children(but: Sequence[int] = ()) -> None:
-    """Kill the children of this process except some, and wait for them.
-
-    The orphans that they leave become children here if this process adopts orphans.
-    """
-    while left := [pid for pid in children(os.getpid()) if pid not in but]:
-        for pid in left:
-            with contextlib.suppress(ProcessLookupError, ChildProcessError):
-                os.kill(pid, signal.SIGKILL)
-                os.waitpid(pid, 0)
-
-
-def adopt_orphans(adopt: bool = True) -> None:
-    """Adopt descendants of this process whose own parent ends (subreaper), or no longer."""
-    prctl(_SUBREAPER, int(adopt))
-
-
-def die_with(parent: int, number: int = signal.SIGKILL) -> None:
-    """Have the kernel send this process a signal when its parent ends.
-
-    If `parent` is not its parent, it has ended already: so does this process.
-    """
-    prctl(_DEATH_SIGNAL, number)
-    if os.getppid() != parent:  # it ended before the kernel watched it
-        os._exit(1)
-
-
-def prctl(option: int, value: int) -> None:
-    """Call prctl(2), which only Linux has."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
-
-
-def children(pid: int) -> list[int]:
-    """Return the ids of the children of a process, started by any thread or adopted."""
-    found = []
-    with contextlib.suppress(OSError):
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            with contextlib.suppress(OSError):
-                found += map(int, (task / "children").read_text().split())
-    return found
-
-
-def family(pid: int) -> list[int]:
-    """Return the ids of a process and all of its descendants; without /proc, only its own."""
-    return [pid, *(one for child in children(pid) for one in family(child))]
-
-
 class Process:
-    """Starts a worker, which runs `worker.main(pipe)`; a context that ends it.
+    """Starts a keeper and its worker, which runs `worker.main(pipe)`; a context that ends it.
 
     The worker writes its messages to the pipe, as lines of JSON, and reads from standard input.
 
@@ -176,7 +54,7 @@ class Process:
             self._select.register(one, selectors.EVENT_READ)
         places = map(os.path.abspath, sys.path if path is None else path)
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", __name__, *map(str, (os.getpid(), theirs, *held))],
+            [sys.executable, "-P", "-m", keeper.__name__, *map(str, (os.getpid(), theirs, *held))],
             stdin=subprocess.PIPE,
             stdout=printed,
             stderr=printed,
@@ -271,22 +149,3 @@ class Process:
 
 def _text(line: bytes) -> str:
     return one_line(line[:_LONGEST].decode(errors="backslashreplace"))
-
-
-if __name__ == "__main__":
-    supervisor, pipe, *held = map(int, sys.argv[1:])
-    keep(supervisor, pipe, *held)
-    os.set_inheritable(pipe, False)
-    worker = os.getpid()
-    try:
-        importlib.import_module("lmperf.measuring.worker").main(pipe)
-    except KeyboardInterrupt:
-        os._exit(128 + signal.SIGINT)  # without waiting for threads
-    except Exception as error:
-        if os.getpid() != worker:
-            raise  # a process that an implementation has forked
-        words = described(error)
-        failed = {"status": "crash", "reason": words}
-        for message in ({"traceback": trace_of(error), "words": words}, {"failed": failed}):
-            os.write(pipe, f"{json.dumps(message)}\n".encode())
-        os._exit(1)

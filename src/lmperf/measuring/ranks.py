@@ -24,7 +24,7 @@ import torch.multiprocessing as multiprocessing
 from lmperf.benchmark import CPU_DEVICES, Rank
 from lmperf.gate import excess
 from lmperf.measuring import processors
-from lmperf.measuring.process import die_with
+from lmperf.measuring.processes import die_with
 
 _NEVER, _ALONE_S = timedelta(days=7), timedelta(seconds=5)
 _START_NS = 300_000  # from the agreement on a start until the start

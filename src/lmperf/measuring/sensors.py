@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 
 from lmperf.measuring import processors
-from lmperf.measuring.process import family
+from lmperf.measuring.processes import family
 
 # A row is loaded if others used more than this share of the machine's processors meanwhile.
 MOST_LOAD = 0.1

@@ -16,15 +16,14 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from hashlib import sha256
 from itertools import takewhile
 from typing import Any
 
 from lmperf.benchmark import Benchmark, Case
 from lmperf.errors import UserError, kept
-from lmperf.measuring import processors
-from lmperf.measuring.process import Lost, Process, locks_of_builds
+from lmperf.measuring.job import Job, seed_of
+from lmperf.measuring.process import Lost, Process
+from lmperf.measuring.processes import locks_of_builds
 from lmperf.measuring.progress import Progress
 from lmperf.measuring.rounds import is_back_to_back
 from lmperf.measuring.sensors import Gpus
@@ -41,48 +40,6 @@ _SKIPPED = {"status": "timeout", "reason": "skipped: it timed out twice in this 
 # Seconds by which the clock of a worker may be behind: all processes share one.
 _CLOCK_S = 0.5
 _MOST_LINES = 100  # of the worker's output that are passed on
-
-
-@dataclass(frozen=True)
-class Job:
-    """What a worker measures: groups of a benchmark, without the rows in `done`.
-
-    Attributes:
-        benchmark: with the phases that are measured.
-        done: (case, phase) pairs that have rows.
-        alone: cases that ran out of memory beside the others of their group.
-        apart: whether all cases are of an implementation that changes what cannot be put back.
-        on_request: whether calls of the only case are timed on request (`worker._serve`).
-        checks_first: whether the first group is only checked.
-    """
-
-    benchmark: Benchmark
-    device: str
-    groups: list[list[Case]]
-    done: frozenset[tuple[Case, str]] = frozenset()
-    alone: frozenset[Case] = frozenset()
-    apart: bool = False
-    on_request: bool = False
-    checks_first: bool = False
-
-    def environ(self, cache: str, gpus: Sequence[str]) -> dict[str, str]:
-        """Return the environment of the worker.
-
-        Args:
-            cache: folder for compiled code.
-            gpus: UUIDs of the GPUs that the worker may use; empty: all.
-        """
-        found = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": cache}
-        # CUPTI, once attached, slows every later launch of its process by up to 1.4 times: detach
-        # it when a profile ends.
-        found["TEARDOWN_CUPTI"] = "1"
-        if gpus:
-            found["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
-        if self.benchmark.is_check and self.device != "cuda":
-            found["TRITON_INTERPRET"] = "1"
-        if processors.threads() < processors.affinity():  # libraries do not know of a quota
-            found.setdefault("OMP_NUM_THREADS", str(processors.threads()))
-        return found
 
 
 class Supervisor:
@@ -322,12 +279,6 @@ def empty_cache() -> Iterator[str]:
         ) from None
     with made as folder:
         yield folder
-
-
-def seed_of(benchmark: Benchmark, group: Sequence[Case]) -> int:
-    """Return the seed of a group's inputs: another one for each cell, the same in every run."""
-    text = f"{benchmark.stem} {group[0].cell}"
-    return int(sha256(text.encode()).hexdigest()[:7], 16)
 
 
 def _runs_on(benchmark: Benchmark, case: Case) -> bool:

@@ -20,12 +20,12 @@ from lmperf.measuring import interpreter, ranks, vectors
 from lmperf.measuring.clock import now
 from lmperf.measuring.group import Group
 from lmperf.measuring.isolation import Worlds, import_compiler
+from lmperf.measuring.job import Job, seed_of
 from lmperf.measuring.memory import import_dispatch
 from lmperf.measuring.printable import one_line
-from lmperf.measuring.supervisor import Job, seed_of
 
 # Version of the messages. A comparison of two versions of the code needs workers of the same one.
-PROTOCOL = 6
+PROTOCOL = 7
 # How warnings of PyTorch begin that say nothing to a user. The first one belongs to every profile;
 # the second, to a call of cuBLAS in autograd's thread that finds no context there and makes one.
 _HIDDEN = (

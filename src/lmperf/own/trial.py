@@ -17,7 +17,7 @@ from typing import Any
 
 from lmperf.benchmark import resolve
 from lmperf.errors import described
-from lmperf.measuring.process import can_be_interrupted, die_with
+from lmperf.measuring.processes import can_be_interrupted, die_with
 from lmperf.own.signatures import bound, fault_of, is_called_with_nothing, is_model, is_step
 from lmperf.sources import find, how_to_install
 
