@@ -39,7 +39,6 @@ from lmperf.workflow import TEMPLATES
 
 PHASES = ["forward", "backward", STEP]
 LINEAR_LAYERS = (4, 7)  # of a block: with q, k, v and gate, up in one each, or apart
-WAITS = 1.1  # the time of a phase over that of its kernels, from which on it waits for the CPU
 HALF, PLAIN = "bfloat16", "eager"
 # What a report is about that is not about custom implementations.
 MODELS = ("end_to_end", "warmup", "profiles", "memory", "memory_timeline", "checkpointing")
@@ -215,16 +214,10 @@ class Course(Section):
 
     @cached_property
     def confirmed(self) -> Rows:
-        """The profiled phases that the timer has: `filled`, kernels over its time; `waits`.
-
-        A phase waits for the CPU if it did so when it was timed or if its kernels do not fill it.
-        """
+        """The profiled phases that the timer has: `filled`, kernels over its time; `waits`."""
         cases = having(self.profiled.frame, is_compared=True).dropna(subset=["busy"])
-        timed = matching(cases, self.rows(STEM).valid.frame, CASE)["waits"].eq(True)
-        late = timed | (cases["timer"] > WAITS * cases["busy"])
         filled = cases["busy"] / cases["timer"]
-        waits = late & self.evidence.is_cuda
-        return self.profiled.kept(cases.assign(filled=filled, waits=waits))
+        return self.profiled.kept(cases.assign(filled=filled, waits=cases["timer_waits"]))
 
     @cached_property
     def forward(self) -> pd.Series:

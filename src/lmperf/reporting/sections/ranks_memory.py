@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from lmperf.distributed.memory import COMPONENTS, predicted_bytes
+from lmperf.distributed.rank_footprint import COMPONENTS, predicted_bytes
 from lmperf.reporting.evidence import Evidence, having, matching, required, shared_value
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
