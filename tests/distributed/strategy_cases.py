@@ -17,11 +17,11 @@ from lmperf.benchmark import Rank, Unsupported
 from lmperf.benchmarks import load
 from lmperf.distributed import strategies
 from lmperf.distributed.data_parallel import DataParallel
+from lmperf.distributed.distributed_problem import DistributedProblem, release
 from lmperf.distributed.fully_sharded import FullySharded
 from lmperf.distributed.gating import Reference, Timed
-from lmperf.distributed.problem import DistributedProblem, release
 from lmperf.distributed.sharded_optimizer import ShardedOptimizer
-from lmperf.measuring.memory import state_of
+from lmperf.measuring.live_tensors import state_of
 from lmperf.own.strategy import trained
 from lmperf.selftest.planted.strategies import leaves_out_a_gradient
 from lmperf.transformer.sizes import SIZES, ModelSize
@@ -49,8 +49,8 @@ TOY, VOCAB = ModelSize(128, 256, 3, 2, short="toy"), 1000
 def use_toy(patch: pytest.MonkeyPatch) -> None:
     """Make `toy` a size of models, with its own vocabulary."""
     patch.setitem(SIZES, "toy", TOY)
-    patch.setattr("lmperf.distributed.problem.VOCAB_SIZE", VOCAB)
-    patch.setattr("lmperf.distributed.problem.draw", partial(draw, vocab=VOCAB))
+    patch.setattr("lmperf.distributed.distributed_problem.VOCAB_SIZE", VOCAB)
+    patch.setattr("lmperf.distributed.distributed_problem.draw", partial(draw, vocab=VOCAB))
 
 
 def problem_of(rank: Rank, dtype: str = "float32") -> DistributedProblem:

@@ -10,7 +10,7 @@ import torch
 
 from lmperf.benchmark import Case, Unsupported, WrongResult
 from lmperf.benchmarks import load
-from lmperf.measuring.memory import out_of_memory
+from lmperf.measuring.out_of_memory import out_of_memory
 from lmperf.names import IMPLEMENTATIONS
 from lmperf.transformer import fused_adamw, fused_loss, sizes
 from lmperf.transformer.fused_adamw import FusedAdamW

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from lmperf.attention.reference import BYTES_PER_ELEMENT, attention
-from lmperf.measuring.memory import available_host_bytes, out_of_memory
+from lmperf.measuring.out_of_memory import available_host_bytes, out_of_memory
 from lmperf.precision import storage_dtype
 
 _MIB = 2**20

@@ -23,7 +23,7 @@ from lmperf.benchmark import (
     numbers,
     texts,
 )
-from lmperf.distributed.memory import state_bytes
+from lmperf.distributed.rank_footprint import state_bytes
 from lmperf.dtypes import MODEL_STORED_DTYPES
 from lmperf.own.kinds import STRATEGY
 from lmperf.own.signatures import kind_of
@@ -35,11 +35,11 @@ BATCH = 4
 # A batch whose communication can be hidden on two GPUs.
 LARGE_BATCH = 16
 _BF16 = "autocast_bfloat16"
-# Gathers norms in bf16 as well, and so rounds them: `lmperf.distributed.accuracy`.
+# Gathers norms in bf16 as well, and so rounds them: `lmperf.distributed.weight_bounds`.
 ROUNDED_NORMS = "rounded_norms"
 # Size -> how many implementations share a group, whose models are side by side; of others one.
 _SIDE_BY_SIDE = {"tiny": 32, "0.13B": 32, "0.97B": 2}
-# Kind of a custom strategy -> the strategy of `lmperf.distributed.memory` that stores the least.
+# Kind of a custom strategy -> the strategy of `distributed.rank_footprint` that stores the least.
 _STORES = {"ddp": "overlapped", "sharded_optimizer": "sharded_optimizer", "fsdp": "fsdp2"}
 _MIB = 2**20
 
@@ -193,8 +193,8 @@ class Distributed(RankedTimed):
 
     def prepare_rank(self, case: Case, rank: Rank, seed: int, shared: dict) -> Workload:
         from lmperf.compiler import require_compiler
+        from lmperf.distributed.distributed_problem import DistributedProblem
         from lmperf.distributed.gating import Reference, Timed
-        from lmperf.distributed.problem import DistributedProblem
         from lmperf.own.model import trained_by
         from lmperf.precision import precision
         from lmperf.transformer.flops import FLOPS_PER_FORWARD, flops, forward_flops

@@ -1,6 +1,6 @@
 """The benchmark of the memory of each rank, by strategy and component.
 
-The report shows it beside the closed form of `lmperf.distributed.memory`.
+The report shows it beside the closed form of `lmperf.distributed.rank_footprint`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Any
 
 from lmperf.benchmark import Case, Rank, RankedObserved, numbers, texts
 from lmperf.benchmarks.distributed import BATCH, FEW, Distributed, cells
-from lmperf.distributed.memory import COMPONENTS
+from lmperf.distributed.rank_footprint import COMPONENTS
 
 _BF16 = "autocast_bfloat16"
 _STRATEGIES = [
@@ -43,8 +43,8 @@ class DistributedMemory(RankedObserved):
     }
 
     def observe_rank(self, case: Case, phase: str, rank: Rank, seed: int) -> list[dict[str, Any]]:
-        from lmperf.distributed.observing import memory_of
-        from lmperf.distributed.problem import DistributedProblem
+        from lmperf.distributed.distributed_problem import DistributedProblem
+        from lmperf.distributed.rank_memory import memory_of
         from lmperf.precision import precision
 
         self.require(case, rank.device)

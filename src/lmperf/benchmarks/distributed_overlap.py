@@ -67,7 +67,7 @@ class DistributedOverlap(RankedObserved):
 
     def observe_rank(self, case: Case, phase: str, rank: Rank, seed: int) -> list[dict[str, Any]]:
         from lmperf.compiler import require_compiler
-        from lmperf.distributed.problem import DistributedProblem
+        from lmperf.distributed.distributed_problem import DistributedProblem
         from lmperf.instruments.overlap import observed
         from lmperf.instruments.profiling import trace_path
         from lmperf.own.model import trained_by

@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 from lmperf.distributed.communication import broadcast_state, weak_hook
 from lmperf.distributed.data_parallel import reducer_of
 from lmperf.distributed.flat_shard import FlatShard, Slot
-from lmperf.distributed.memory import HELD_UNITS, REDUCED_UNITS
+from lmperf.distributed.rank_footprint import HELD_UNITS, REDUCED_UNITS
 
 _SMALL_BUCKET_MB = 25.0
 

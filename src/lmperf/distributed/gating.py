@@ -14,9 +14,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from lmperf.benchmark import Rank, WrongResult
-from lmperf.distributed.accuracy import WHOLE_BATCH, Expected
-from lmperf.distributed.problem import Build, DistributedProblem, release
+from lmperf.distributed.distributed_problem import Build, DistributedProblem, release
 from lmperf.distributed.strategies import Training, one_rank
+from lmperf.distributed.weight_bounds import WHOLE_BATCH, Expected
 from lmperf.gate import Gate
 from lmperf.precision import precision
 from lmperf.transformer.accuracy import explained_by_rounding
@@ -62,7 +62,7 @@ class Reference:
 
         The learning rate is not zero. One process averages the gradients of the parts of the batch
         that the ranks have; for a single rank, those of single sequences. Bounds:
-        `lmperf.distributed.accuracy`.
+        `lmperf.distributed.weight_bounds`.
 
         build: makes the training, which is freed afterwards. blocks: how the blocks run, in the
         one process too: `compiled`, or anything else for eager ones.
@@ -193,7 +193,7 @@ class Timed:
         The gradients are those of parameters that the seed of the tokens chooses; one process
         averages eager gradients over the parts of the batch. A missing reduction, or an average
         over a wrong number, is an error of about one. A strategy that cannot gather gradients is
-        checked by its loss alone. Bounds: `lmperf.transformer.accuracy.explained_by_rounding`.
+        checked by its loss alone. Bounds: `accuracy.explained_by_rounding`.
 
         Raises:
             WrongResult: the call changed its tokens, targets or weights.

@@ -1,8 +1,8 @@
 """Records memory over time by category: how many bytes are alive at each moment of a call.
 
-A `Recorder` tracks every storage that an operator returns, from allocation to release, on any
-device, like `lmperf.measuring.memory.LiveTensors`, and assigns a category to each. On CUDA, memory
-that operators allocate internally (workspaces) is the difference from the allocator's peak.
+A `Recorder` is `LiveTensors` that keeps the life of each storage, from allocation to release, and
+assigns a category to it. On CUDA, memory that operators allocate internally (workspaces) is the
+difference from the allocator's peak.
 Categories: parameters, gradients, optimizer state; activations (allocated in a forward pass and
 alive after it); inputs (including the model's buffers); temporary (everything else).
 """
@@ -10,15 +10,15 @@ alive after it); inputs (including the model's buffers); temporary (everything e
 from __future__ import annotations
 
 import traceback
-import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
+
+from lmperf.measuring.live_tensors import LiveTensors
 
 PARAMETERS, GRADIENTS, OPTIMIZER = "parameters", "gradients", "optimizer"
 ACTIVATIONS, TEMPORARY, INPUTS = "activations", "temporary", "inputs"
@@ -48,7 +48,7 @@ class Block:
     died: int | None = None
 
 
-class Recorder(TorchDispatchMode):
+class Recorder(LiveTensors):
     """Tracks storages while it is active.
 
     A moment is the number of allocations and releases so far.
@@ -60,7 +60,7 @@ class Recorder(TorchDispatchMode):
         self.phase = ""
         self.phases: list[tuple[int, str]] = []
         self.blocks: list[Block] = []
-        self._alive: dict[int, tuple[weakref.ref, Block]] = {}
+        self._alive: dict[int, Block] = {}
 
     def enter(self, phase: str) -> None:
         self.phase = phase
@@ -68,38 +68,26 @@ class Recorder(TorchDispatchMode):
 
     def add(self, tensor: Tensor, category: str) -> None:
         """Track an existing tensor, or change the category of a tracked one."""
-        storage = tensor.untyped_storage()
-        known = self._alive.get(storage._cdata)
-        if known is not None:
-            known[1].category = category
-            return
-        self._follow(tensor, category, "")
+        self._alive[self.count(tensor)].category = category
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        for leaf in tree_iter(result):
-            if isinstance(leaf, Tensor):
-                known = self._alive.get(leaf.untyped_storage()._cdata)
-                if known is None and leaf.untyped_storage().nbytes():
-                    self._follow(leaf, TEMPORARY, _frame())
-        return result
-
-    def _follow(self, tensor: Tensor, category: str, frame: str) -> None:
-        storage = tensor.untyped_storage()
-        address = storage._cdata
+    def born(self, address: int, tensor: Tensor) -> None:
         self.now += 1
         name = str(tensor.dtype).removeprefix("torch.")
-        shape = tuple(tensor.shape)
-        block = Block(storage.nbytes(), self.now, category, self.phase, shape, name, frame)
+        # What existed before the parts was made elsewhere.
+        size, frame = tensor.untyped_storage().nbytes(), _frame() if self.phase else ""
+        block = Block(size, self.now, TEMPORARY, self.phase, tuple(tensor.shape), name, frame)
         self.blocks.append(block)
-        self._alive[address] = (weakref.ref(storage, lambda dead: self._end(address, dead)), block)
+        self._alive[address] = block
 
-    def _end(self, address: int, dead: weakref.ref) -> None:
-        known = self._alive.get(address)
-        if known is not None and known[0] is dead:
-            self.now += 1
-            known[1].died = self.now
-            del self._alive[address]
+    def died(self, address: int) -> None:
+        self.now += 1
+        self._alive.pop(address).died = self.now
+
+    def keep_activations(self) -> None:
+        """Make activations of the temporary tensors that are alive."""
+        for block in self._alive.values():
+            if block.category == TEMPORARY:
+                block.category = ACTIVATIONS
 
 
 def _frame() -> str:
@@ -145,17 +133,11 @@ def record(
             recorder.enter(name)
             results.append(run())
             if name == "forward":
-                _keep_activations(recorder)
+                recorder.keep_activations()
     recorder.enter("end")
     for hook in hooks:
         hook.remove()
     return recorder
-
-
-def _keep_activations(recorder: Recorder) -> None:
-    for _, block in list(recorder._alive.values()):
-        if block.category == TEMPORARY:
-            block.category = ACTIVATIONS
 
 
 def curve(recorder: Recorder) -> list[tuple[int, dict[str, int]]]:

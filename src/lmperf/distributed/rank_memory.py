@@ -1,4 +1,4 @@
-"""Measures the memory of a rank at the moments of `lmperf.distributed.memory`."""
+"""Measures the memory of a rank at the moments of `lmperf.distributed.rank_footprint`."""
 
 from __future__ import annotations
 
@@ -8,35 +8,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from lmperf.distributed.memory import COMPONENTS
-from lmperf.distributed.problem import Build, DistributedProblem, release
+from lmperf.distributed.distributed_problem import Build, DistributedProblem, release
+from lmperf.distributed.rank_footprint import COMPONENTS
 from lmperf.distributed.strategies import Training
-from lmperf.measuring.memory import (
-    CACHING_ALLOCATOR,
-    LIVE_TENSORS,
-    LiveTensors,
-    peak_memory,
-    state_of,
-)
+from lmperf.measuring.live_tensors import LiveTensors, local_part, state_of
+from lmperf.measuring.memory import CACHING_ALLOCATOR, LIVE_TENSORS, peak_memory
 
 Bytes = dict[str, dict[str, int]]
-
-
-class _ResizedTensors(LiveTensors):
-    """Counts live tensors whose storages are resized in place, as sharded weights are."""
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.refresh()
-        return super().__torch_dispatch__(func, types, args, kwargs)
-
-    def refresh(self) -> None:
-        """Read the sizes of all storages again."""
-        for address, (reference, size) in list(self._storages.items()):
-            storage = reference()
-            if storage is not None and storage.nbytes() != size:
-                self._storages[address] = reference, storage.nbytes()
-                self.live_bytes += storage.nbytes() - size
-        self.peak_bytes = max(self.peak_bytes, self.live_bytes)
 
 
 def memory_of(problem: DistributedProblem, build: Build) -> tuple[Bytes, str]:
@@ -69,7 +47,7 @@ def _by_allocator(problem: DistributedProblem, build: Build) -> Bytes:
 
 
 def _by_live_tensors(problem: DistributedProblem, build: Build) -> Bytes:
-    live = _ResizedTensors()
+    live = LiveTensors(resizes=True)
     live.register([problem.tokens, problem.targets])
 
     def peak(run: Callable[[], object]) -> int:
@@ -116,8 +94,8 @@ def _parts(training: Training, allocated: int) -> dict[str, int]:
 
 def _storages(tensors: Iterable[Tensor | nn.Parameter]) -> dict[int, int]:
     """Address -> bytes of the storages of this rank's parts of tensors."""
-    local = (getattr(tensor, "_local_tensor", tensor) for tensor in tensors)
-    return {one.untyped_storage()._cdata: one.untyped_storage().nbytes() for one in local}
+    storages = (local_part(tensor).untyped_storage() for tensor in tensors)
+    return {storage._cdata: storage.nbytes() for storage in storages}
 
 
 def _largest(parts: dict[str, int], device: torch.device) -> dict[str, int]:

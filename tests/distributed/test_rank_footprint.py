@@ -2,7 +2,7 @@
 
 import pytest
 
-from lmperf.distributed.memory import (
+from lmperf.distributed.rank_footprint import (
     predicted_bytes,
     state_bytes,
 )
