@@ -522,6 +522,12 @@ class Timed(Benchmark):
         """
         raise NotImplementedError
 
+    def workload(
+        self, case: Case, device: str, rank: Rank | None, seed: int, shared: dict
+    ) -> Workload:
+        """Prepare a case, or a rank's part of it; rank: None for a single process."""
+        return self.prepare(case, device, seed, shared)
+
     def runs_back_to_back(self, case: Case) -> bool:
         """Return whether each call of a case is itself a long run of calls back to back.
 
@@ -555,6 +561,12 @@ class Observed(Benchmark):
             Unsupported: the case cannot run here.
         """
         raise NotImplementedError
+
+    def seen(
+        self, case: Case, phase: str, device: str, rank: Rank | None, seed: int
+    ) -> list[dict[str, Any]]:
+        """Observe a case in this process; rank: None for a single process."""
+        return self.observe(case, phase, device, seed)
 
 
 @dataclass(frozen=True)
@@ -597,6 +609,11 @@ class RankedTimed(Timed):
         """
         raise NotImplementedError
 
+    def workload(
+        self, case: Case, device: str, rank: Rank | None, seed: int, shared: dict
+    ) -> Workload:
+        return self.prepare_rank(case, rank, seed, shared)
+
 
 class RankedObserved(Observed):
     """An observed benchmark whose cases run on a group of `case.axes["ranks"]` processes."""
@@ -610,6 +627,11 @@ class RankedObserved(Observed):
             Unsupported: the case cannot run here; every rank must raise it.
         """
         raise NotImplementedError
+
+    def seen(
+        self, case: Case, phase: str, device: str, rank: Rank | None, seed: int
+    ) -> list[dict[str, Any]]:
+        return self.observe_rank(case, phase, rank, seed)
 
 
 def is_ranked(benchmark: Benchmark) -> bool:

@@ -13,9 +13,14 @@ import numpy
 import pytest
 import torch
 import torch.nn.functional as F
+import toys
 from torch.utils._python_dispatch import BaseTorchDispatchMode
 
+from lmperf.benchmark import Case
+from lmperf.measuring.case_steps import CaseSteps
+from lmperf.measuring.failures import Failed
 from lmperf.measuring.isolation import Worlds
+from lmperf.measuring.ranks import Alone
 
 
 @pytest.fixture(scope="module")
@@ -137,6 +142,32 @@ def test_cuda_state_holds_for_its_implementation_alone(worlds):
     assert torch.equal(torch.rand(4, device="cuda"), alone)
     assert torch.cuda.current_stream() == stream and not torch.backends.cudnn.benchmark
     assert torch.cuda.get_per_process_memory_fraction() == 1.0 and not worlds.lasting
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_step_that_moves_to_another_device_says_so(monkeypatch, fails):
+    current, told = [0], []
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: current[0])
+    monkeypatch.setattr(torch.cuda, "set_device", lambda number: current.__setitem__(0, number))
+    benchmark = toys.Toy("toy", {"mine": "toys:doubles"})
+    mine = Case(benchmark.cases("cpu")[0].cell, "mine")
+
+    def tell(**message):
+        told.append(message)
+
+    steps = CaseSteps(benchmark, [mine], "cpu", Alone(), tell, Worlds())
+
+    def call():
+        torch.cuda.set_device(1)
+        if fails:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    with pytest.raises(Failed) as failed:
+        steps.run("first call", mine, "forward", call)
+    assert failed.value.row["status"] == "unsupported" and current == [0]
+    assert "torch.cuda.set_device" in failed.value.row["reason"]
+    assert not any("traceback" in message for message in told)
 
 
 def test_a_change_after_some_slices_is_undone_too(worlds):

@@ -1,7 +1,9 @@
 import pytest
 import torch
 
-from lmperf.measuring.memory import available_host_bytes, out_of_memory, peak_memory, state_of
+from lmperf.measuring.live_tensors import state_of
+from lmperf.measuring.memory import peak_memory
+from lmperf.measuring.out_of_memory import available_host_bytes, out_of_memory
 
 MIB = 2**20
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from lmperf.errors import UserError
-from lmperf.measuring import group, lock, processors, sensors
+from lmperf.measuring import case_steps, lock, processors, sensors
 from lmperf.measuring.lock import locked
 from lmperf.measuring.progress import Progress, duration
 from lmperf.measuring.ranks import Alone
@@ -217,7 +217,7 @@ def test_an_unusable_lock_file_says_what_to_do(monkeypatch, tmp_path):
 def test_take_beside_others_is_repeated_and_the_quieter_kept(
     monkeypatch, device, loads, takes, kept
 ):
-    monkeypatch.setattr(group, "Load", lambda _: SimpleNamespace(share=lambda: loads.pop(0)))
-    here = SimpleNamespace(_device=device, _pid=1, _team=Alone(), _tell=lambda note: None)
-    assert group.Group._quieter(here, lambda: takes.pop(0)) == kept
+    monkeypatch.setattr(case_steps, "Load", lambda _: SimpleNamespace(share=lambda: loads.pop(0)))
+    here = SimpleNamespace(device=device, _pid=1, team=Alone(), tell=lambda note: None)
+    assert case_steps.CaseSteps.quieter(here, lambda: takes.pop(0)) == kept
     assert not takes and not loads

@@ -15,6 +15,7 @@ from lmperf.config.read import load_config
 from lmperf.evidence.machine import Machine
 from lmperf.evidence.project import Project
 from lmperf.measuring import rounds
+from lmperf.measuring.case_steps import CaseSteps
 from lmperf.measuring.group import Group
 from lmperf.measuring.isolation import Worlds
 from lmperf.measuring.job import seed_of
@@ -56,7 +57,8 @@ def rows_of(case):
             found[phase] = {"state": None, "marks": None, **row}
 
     seed = seed_of(benchmark, [planted])
-    Group(benchmark, [planted], (), (), "cpu", seed, Alone(), tell, Worlds()).run()
+    steps = CaseSteps(benchmark, [planted], "cpu", Alone(), tell, Worlds())
+    Group(steps, [planted], (), (), seed).run()
     frame = pd.DataFrame.from_dict(found, orient="index")
     return frame.reindex(columns=[*dict.fromkeys([*frame, "reason", "median_ms"])])
 

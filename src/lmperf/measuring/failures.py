@@ -9,7 +9,7 @@ from lmperf.benchmark import Unsupported, WrongResult
 from lmperf.errors import described, message_of
 from lmperf.gate import UNCHECKED
 from lmperf.measuring.interpreter import NEEDS_GPU, NO_DRIVER
-from lmperf.measuring.memory import out_of_memory
+from lmperf.measuring.out_of_memory import out_of_memory
 from lmperf.measuring.printable import one_line
 
 Row = dict[str, Any]

@@ -22,7 +22,7 @@ from lmperf.benchmark import Workload, WrongResult
 from lmperf.gate import Gate
 from lmperf.measuring.clock import synchronizer
 from lmperf.measuring.failures import Harmful
-from lmperf.measuring.memory import LiveTensors
+from lmperf.measuring.live_tensors import LiveTensors
 from lmperf.measuring.ranks import Alone
 
 # Memory leaks if it reached a new maximum so often: caches fill sooner. Calls are made for so long

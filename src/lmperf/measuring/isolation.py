@@ -54,6 +54,8 @@ _HOOKS = ("torch.nn.modules.module", "torch.optim.optimizer")
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM, signal.SIGCHLD)
 _SMALL = [5e-324]  # a denormal, where Python does not fold a product with it
 _ABSENT = object()
+# Name of the setting that says which CUDA device is the current one.
+DEVICE = "CUDA device"
 
 
 class _Setting(NamedTuple):
@@ -126,6 +128,10 @@ class Worlds:
                     self._worlds[f"{module}:"] = self._worlds[name]
             if outer:
                 self._enter(*outer)
+
+    def has_changed(self, name: str, setting: str) -> bool:
+        """Whether an implementation has changed a setting, as found when its last step ended."""
+        return name in self._worlds and setting in self._worlds[name].settings
 
     def _enter(self, name: str, often: bool) -> None:
         if not self._settings:
@@ -342,7 +348,7 @@ def _torch_settings() -> dict[str, _Setting]:
                 for one, of in zip(cuda.default_generators, value, strict=True)
             ],
         ),
-        "CUDA device": _Setting(_if_cuda(cuda.current_device), cuda.set_device),
+        DEVICE: _Setting(_if_cuda(cuda.current_device), cuda.set_device),
         "CUDA stream": _Setting(_if_cuda(cuda.current_stream), cuda.set_stream),
         "CUDA memory fraction": _Setting(
             _if_cuda(cuda.get_per_process_memory_fraction), cuda.set_per_process_memory_fraction

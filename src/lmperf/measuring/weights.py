@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lmperf.measuring.memory import state_of
+from lmperf.measuring.live_tensors import local_part, state_of
 
 
 class Weights:
@@ -65,7 +65,7 @@ class Weights:
 
 def _plain(tensors: Iterable[Tensor]) -> list[Tensor]:
     """Those with values that training changes; of one sharded over ranks, this rank's part."""
-    local = (getattr(tensor, "_local_tensor", tensor).detach() for tensor in tensors)
+    local = (local_part(tensor).detach() for tensor in tensors)
     return [t for t in local if t.is_floating_point() and t.ndim and t.itemsize > 1 and t.numel()]
 
 

@@ -17,6 +17,7 @@ import torch
 
 from lmperf.benchmark import Case, Observed, is_ranked, ranks_of
 from lmperf.measuring import interpreter, ranks, vectors
+from lmperf.measuring.case_steps import CaseSteps
 from lmperf.measuring.clock import now
 from lmperf.measuring.group import Group
 from lmperf.measuring.isolation import Worlds, import_compiler
@@ -116,11 +117,11 @@ def _measure(
     for number, cases in enumerate(groups, 1):
         benchmark = copy.copy(job.benchmark)  # without what it kept of another group
         seed = seed_of(benchmark, cases)
-        arguments = benchmark, cases, job.done, job.alone, job.device, seed, team, told, worlds
+        steps = CaseSteps(benchmark, cases, job.device, team, told, worlds)
+        group = Group(steps, cases, job.done, job.alone, seed)
         if job.on_request:
-            _serve(Group(*arguments), cases, given, team, told)
+            _serve(group, cases, given, team, told)
         else:
-            group = Group(*arguments)
             # Ranks may begin with a later group.
             group.check() if job.checks_first and cases is job.groups[0] else group.run()
             told(done=True)
