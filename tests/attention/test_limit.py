@@ -4,7 +4,7 @@ import torch
 from lmperf.attention import limit
 from lmperf.attention.limit import first_too_long, peak_bytes, run_out
 from lmperf.attention.reference import attention
-from lmperf.measuring.memory import peak_memory
+from lmperf.measuring.peak_memory import peak_memory
 
 
 @pytest.mark.slow

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from lmperf.instruments.memory_over_time import alive_at, curve, record, thinned
-from lmperf.measuring.memory import peak_memory
+from lmperf.measuring.peak_memory import peak_memory
 from lmperf.transformer.model import TransformerLM, cross_entropy
 from lmperf.transformer.training import adamw
 

@@ -9,7 +9,7 @@ from lmperf.benchmark import WrongResult
 from lmperf.lrpe.memory import predicted_peaks
 from lmperf.lrpe.problem import LrpeProblem
 from lmperf.lrpe.reference import cosines_float64, lrpe_cosine
-from lmperf.measuring.memory import phase_memory
+from lmperf.measuring.peak_memory import phase_memory
 
 PHASES = ("forward", "backward")
 CUBE = (4, 3, 5)

@@ -21,7 +21,7 @@ from lmperf.own.model import (
 from lmperf.own.signatures import fault_of, is_model
 from lmperf.transformer import sizes
 from lmperf.transformer.flops import flops, forward_flops
-from lmperf.transformer.problem import ModelProblem
+from lmperf.transformer.model_problem import ModelProblem
 from lmperf.transformer.sizes import VOCAB_SIZE, ModelSize
 
 SIZE = ModelSize(64, 128, 2, 4)

@@ -10,7 +10,7 @@ from lmperf.own.optimizer import OwnOptimizer, plugged
 from lmperf.own.signatures import fault_of
 from lmperf.transformer import sizes
 from lmperf.transformer.implementations import eager
-from lmperf.transformer.problem import ModelProblem
+from lmperf.transformer.model_problem import ModelProblem
 from lmperf.transformer.sizes import ModelSize
 from lmperf.transformer.steps import StepMaker
 

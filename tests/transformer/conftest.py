@@ -17,11 +17,11 @@ def small_problem():
 
     Tests share it and must not change it.
     """
-    from lmperf.transformer.problem import ModelProblem
+    from lmperf.transformer.model_problem import ModelProblem
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sizes.SIZES, "for tests", ModelSize(128, 256, 3, 4))
-        patch.setattr("lmperf.transformer.problem.VOCAB_SIZE", 1000)
+        patch.setattr("lmperf.transformer.model_problem.VOCAB_SIZE", 1000)
         yield ModelProblem("for tests", 64, 2, "cpu", seed=0)
 
 
@@ -31,7 +31,7 @@ def small_models(monkeypatch):
     from lmperf.transformer import fused_adamw, fused_loss
 
     monkeypatch.setitem(sizes.SIZES, "for tests", ModelSize(64, 128, 2, 4))
-    monkeypatch.setattr("lmperf.transformer.problem.VOCAB_SIZE", 1000)
+    monkeypatch.setattr("lmperf.transformer.model_problem.VOCAB_SIZE", 1000)
     caches = fused_loss._loss_and_gradient, fused_adamw._compiled
     for cached in caches:
         cached.cache_clear()

@@ -5,7 +5,7 @@ import torch
 
 from lmperf.transformer.float8 import RECIPES, with_float8
 from lmperf.transformer.model import TransformerLM, cross_entropy
-from lmperf.transformer.problem import ModelProblem
+from lmperf.transformer.model_problem import ModelProblem
 from lmperf.transformer.training import adamw, train_step
 
 

@@ -2,10 +2,10 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from lmperf.measuring.memory import peak_memory
+from lmperf.measuring.peak_memory import peak_memory
 from lmperf.transformer.checkpointing import Segments
 from lmperf.transformer.flops import flops
-from lmperf.transformer.memory import predicted_memory
+from lmperf.transformer.footprint import predicted_memory
 from lmperf.transformer.model import TransformerLM, cross_entropy
 from lmperf.transformer.sizes import VOCAB_SIZE, ModelSize
 from lmperf.transformer.training import adamw, autocast, train_step

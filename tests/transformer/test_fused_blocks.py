@@ -5,7 +5,7 @@ import torch
 
 from lmperf.transformer.fused_blocks import with_fused_blocks
 from lmperf.transformer.model import TransformerLM, cross_entropy, twin_of
-from lmperf.transformer.problem import ModelProblem
+from lmperf.transformer.model_problem import ModelProblem
 from lmperf.transformer.sizes import SIZES, ModelSize
 from lmperf.transformer.steps import GRAPH
 

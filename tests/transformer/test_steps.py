@@ -17,7 +17,7 @@ from lmperf.transformer.fused_adamw import FusedAdamW
 from lmperf.transformer.fused_loss import linear_cross_entropy
 from lmperf.transformer.graphed import Graphed, first_cause
 from lmperf.transformer.model import cross_entropy, twin_of
-from lmperf.transformer.problem import ModelProblem
+from lmperf.transformer.model_problem import ModelProblem
 from lmperf.transformer.rungs import RUNGS, Rung
 from lmperf.transformer.steps import (
     FUSED_GRAPH,

@@ -41,7 +41,7 @@ class Checkpointing(Timed):
 
     def prepare(self, case: Case, device: str, seed: int, shared: dict) -> Workload:
         from lmperf.precision import precision
-        from lmperf.transformer.problem import ModelProblem
+        from lmperf.transformer.model_problem import ModelProblem
 
         self.require(case, device)
         size, context, batch, dtype = (case.axes[axis.name] for axis in self.axes)

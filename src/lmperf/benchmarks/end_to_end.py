@@ -28,7 +28,7 @@ from lmperf.transformer.rungs import RUNGS, STEPS_ALONE
 from lmperf.transformer.sizes import SIZES, SWEPT
 
 if TYPE_CHECKING:
-    from lmperf.transformer.problem import ModelProblem
+    from lmperf.transformer.model_problem import ModelProblem
     from lmperf.transformer.steps import StepMaker
 
 # Plain, SDPA and Triton attention, each in an eager, a compiled and a block-compiled model.
@@ -285,7 +285,7 @@ class EndToEnd(Timed):
         from lmperf.own.optimizer import plugged
         from lmperf.precision import precision
         from lmperf.transformer.model import twin_of
-        from lmperf.transformer.problem import ModelProblem
+        from lmperf.transformer.model_problem import ModelProblem
         from lmperf.transformer.steps import StepMaker, step_maker
 
         implementation = self.require(case, device)

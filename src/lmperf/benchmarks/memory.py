@@ -46,10 +46,10 @@ class Memory(Observed):
 
     def observe(self, case: Case, phase: str, device: str, seed: int) -> list[dict[str, Any]]:
         from lmperf.compiler import require_compiler
-        from lmperf.measuring.memory import CACHING_ALLOCATOR, LIVE_TENSORS, peak_memory
+        from lmperf.measuring.peak_memory import CACHING_ALLOCATOR, LIVE_TENSORS, peak_memory
         from lmperf.own.model import builder, runnable
-        from lmperf.transformer.memory import predicted_memory
-        from lmperf.transformer.problem import ModelProblem
+        from lmperf.transformer.footprint import predicted_memory
+        from lmperf.transformer.model_problem import ModelProblem
         from lmperf.transformer.sizes import SIZES
 
         axes = case.axes

@@ -38,9 +38,9 @@ class MemoryTimeline(Observed):
 
     def observe(self, case: Case, phase: str, device: str, seed: int) -> list[dict[str, Any]]:
         from lmperf.instruments.memory_over_time import alive_at, curve, thinned
-        from lmperf.measuring.memory import peak_memory
-        from lmperf.transformer.memory import predicted_memory
-        from lmperf.transformer.problem import ModelProblem
+        from lmperf.measuring.peak_memory import peak_memory
+        from lmperf.transformer.footprint import predicted_memory
+        from lmperf.transformer.model_problem import ModelProblem
         from lmperf.transformer.sizes import SIZES
 
         axes = case.axes

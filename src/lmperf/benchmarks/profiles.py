@@ -108,7 +108,7 @@ class Profiles(Observed):
         from lmperf.own.optimizer import plugged
         from lmperf.transformer.implementations import with_attention
         from lmperf.transformer.model import twin_of
-        from lmperf.transformer.problem import ModelProblem
+        from lmperf.transformer.model_problem import ModelProblem
         from lmperf.transformer.steps import StepMaker, step_maker
 
         *cell, dtype = (case.axes[axis.name] for axis in self.axes)

@@ -19,8 +19,8 @@ from lmperf.distributed.strategies import Training, one_rank
 from lmperf.distributed.weight_bounds import WHOLE_BATCH, Expected
 from lmperf.gate import Gate
 from lmperf.precision import precision
-from lmperf.transformer.accuracy import explained_by_rounding
 from lmperf.transformer.guards import integers
+from lmperf.transformer.model_accuracy import explained_by_rounding
 from lmperf.transformer.reference import eager, unused_in
 from lmperf.transformer.sizes import ModelSize
 from lmperf.transformer.weights import error_of, rms, sample

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from lmperf.transformer.memory import FLOAT32, Footprint, operand_bytes
+from lmperf.transformer.footprint import FLOAT32, Footprint, operand_bytes
 from lmperf.transformer.sizes import VOCAB_SIZE, ModelSize
 
 MOMENTS = ("init", "before_step", "after_step", "peak")

@@ -12,7 +12,7 @@ from lmperf.distributed.distributed_problem import Build, DistributedProblem, re
 from lmperf.distributed.rank_footprint import COMPONENTS
 from lmperf.distributed.strategies import Training
 from lmperf.measuring.live_tensors import LiveTensors, local_part, state_of
-from lmperf.measuring.memory import CACHING_ALLOCATOR, LIVE_TENSORS, peak_memory
+from lmperf.measuring.peak_memory import CACHING_ALLOCATOR, LIVE_TENSORS, peak_memory
 
 Bytes = dict[str, dict[str, int]]
 

@@ -52,7 +52,7 @@ from lmperf.transformer.weights import error_of, rms, sample
 
 WHOLE_BATCH = "whole_batch"
 _FLOAT32 = UNIT_ROUNDOFF["float32"]
-# As for gradients in `lmperf.transformer.accuracy`.
+# As for gradients in `lmperf.transformer.model_accuracy`.
 _GRADIENTS_ALLOWED = 12.0
 # The largest bound of a block, and of a whole weight by tolerance.
 _MOST_OF_BLOCK = 0.4

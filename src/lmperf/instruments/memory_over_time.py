@@ -30,7 +30,7 @@ _RUNNERS = (
     "benchmarks/",
     "measuring/",
     "instruments/memory_over_time.py",
-    "transformer/problem.py",
+    "transformer/model_problem.py",
 )
 
 

@@ -20,7 +20,7 @@ from lmperf.instruments.profiling import ranged_attention
 from lmperf.names import PHASES
 from lmperf.precision import precision
 from lmperf.transformer.implementations import with_attention
-from lmperf.transformer.problem import ModelProblem
+from lmperf.transformer.model_problem import ModelProblem
 from lmperf.transformer.sizes import ALIASES, SIZES
 
 _WARM_UPS = 2

@@ -20,8 +20,8 @@ from lmperf.measuring.case_steps import CaseSteps
 from lmperf.measuring.clock import Clock, now
 from lmperf.measuring.failures import Failed, Row, failure_row
 from lmperf.measuring.guards import Guard
-from lmperf.measuring.memory import phase_memory
 from lmperf.measuring.out_of_memory import out_of_memory
+from lmperf.measuring.peak_memory import phase_memory
 
 
 @dataclass

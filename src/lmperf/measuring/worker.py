@@ -22,7 +22,7 @@ from lmperf.measuring.clock import now
 from lmperf.measuring.group import Group
 from lmperf.measuring.isolation import Worlds, import_compiler
 from lmperf.measuring.job import Job, seed_of
-from lmperf.measuring.memory import import_dispatch
+from lmperf.measuring.peak_memory import import_dispatch
 from lmperf.measuring.printable import one_line
 
 # Version of the messages. A comparison of two versions of the code needs workers of the same one.

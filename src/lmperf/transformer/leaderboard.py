@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from lmperf.gate import Gate
-from lmperf.transformer import accuracy
+from lmperf.transformer import model_accuracy
 from lmperf.transformer.checkpointing import MATMULS, selective_blocks
 from lmperf.transformer.fused_loss import CHUNK, linear_cross_entropy
 from lmperf.transformer.implementations import compile_static, sdpa, triton
@@ -114,9 +114,9 @@ def gate(
     """Check the code of a step: a smaller twin against float64, and the step's own loss.
 
     The twin has as wide blocks, the first and the last kind of `kept`, and its loss and all of its
-    gradients are compared as `lmperf.transformer.accuracy` describes. float64 results of the step
-    itself do not fit into a device: its loss is compared with that of an eager forward pass, within
-    the twin's limits. More layers widen these limits as much as more tokens narrow them.
+    gradients are compared as `model_accuracy` describes. float64 results of the step itself do not
+    fit into a device: its loss is compared with that of an eager forward pass, within the twin's
+    limits. More layers widen these limits as much as more tokens narrow them.
 
     twin: makes the twin, of the shape `TWIN`.
     """
@@ -134,8 +134,9 @@ def _twin_gate(twin: LongProblem, kept: Sequence[str]) -> tuple[Gate, float]:
     model, tokens, targets = twin.model, twin.tokens, twin.targets
     names = [name for name, _ in model.named_parameters()]
     reference = float64_reference(model, tokens, targets)
-    pytorch = accuracy.pytorch_errors(eager(model, tokens, targets, DTYPE, names), reference)
-    allowed = accuracy.bounds(pytorch, DTYPE, model, twin.size.num_layers, reference)
+    pytorch = model_accuracy.pytorch_errors(eager(model, tokens, targets, DTYPE, names), reference)
+    allowed = model_accuracy.bounds(pytorch, DTYPE, model, twin.size.num_layers, reference)
     got = {"loss": twin.step(kept)()}
     got |= {name: model.get_parameter(name).grad for name in names}
-    return accuracy.gate_of(got, reference, allowed, pytorch), allowed["loss"] + pytorch["loss"]
+    result = model_accuracy.gate_of(got, reference, allowed, pytorch)
+    return result, allowed["loss"] + pytorch["loss"]

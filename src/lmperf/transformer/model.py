@@ -3,7 +3,7 @@
 Every operation is written in plain PyTorch, with one precision policy on every device: under
 autocast the linear layers and the two attention matmuls run in the low precision; residual stream,
 norms, RoPE, softmax and loss stay in float32. Autograd therefore saves the same tensors on a CPU
-and on a GPU, and `lmperf.transformer.memory` counts them in closed form.
+and on a GPU, and `lmperf.transformer.footprint` counts them in closed form.
 
 Sources: Vaswani et al. 2017 (attention), Zhang and Sennrich 2019 (RMSNorm), Su et al. 2021 (RoPE),
 Shazeer 2020 (SwiGLU), Radford et al. 2019 (initialisation scaled by depth).

@@ -1,4 +1,4 @@
-"""Random tokens, and a training step, whose order of allocations `transformer.memory` models."""
+"""Random tokens, and a training step, whose order of allocations `transformer.footprint` models."""
 
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext

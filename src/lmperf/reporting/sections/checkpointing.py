@@ -16,7 +16,7 @@ from lmperf.reporting.evidence import having, required
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.words import MIB, MIB_IN_GIB, NotMeasured
-from lmperf.transformer.memory import predicted_memory
+from lmperf.transformer.footprint import predicted_memory
 from lmperf.transformer.sizes import SHORT
 
 STEM, NONE, STEP = "checkpointing", "eager", "train_step"

@@ -2,8 +2,8 @@ import pytest
 import torch
 
 from lmperf.measuring.live_tensors import state_of
-from lmperf.measuring.memory import peak_memory
 from lmperf.measuring.out_of_memory import available_host_bytes, out_of_memory
+from lmperf.measuring.peak_memory import peak_memory
 
 MIB = 2**20
 

@@ -7,10 +7,10 @@ import torch
 from wrong_models import FAULTS, scaled
 
 from lmperf.benchmark import STRICT, WrongResult
-from lmperf.transformer.accuracy import compared
 from lmperf.transformer.implementations import sdpa
 from lmperf.transformer.model import cross_entropy, plain_attention, twin_of
-from lmperf.transformer.problem import ModelProblem
+from lmperf.transformer.model_accuracy import compared
+from lmperf.transformer.model_problem import ModelProblem
 from lmperf.transformer.sizes import SIZES, ModelSize
 from lmperf.transformer.training import WithLoss
 
@@ -51,7 +51,7 @@ def written_out(logits, targets):
 
 def test_cross_entropy_written_out_in_float32_passes(monkeypatch):
     """The largest logit takes the rounding of a sum, which rare tokens show: 4e-5."""
-    monkeypatch.setattr("lmperf.transformer.problem.VOCAB_SIZE", 10_000)
+    monkeypatch.setattr("lmperf.transformer.model_problem.VOCAB_SIZE", 10_000)
     monkeypatch.setitem(SIZES, "narrow", ModelSize(64, 128, 1, 2))
     problem = ModelProblem("narrow", 16, 2, "cpu", seed=1)
     phases, model = ["train_step"], twin_of(problem.model)

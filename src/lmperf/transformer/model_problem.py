@@ -16,7 +16,7 @@ from lmperf.benchmark import STRICT, Phase, WrongResult
 from lmperf.gate import Gate
 from lmperf.outputs import plain
 from lmperf.precision import precision
-from lmperf.transformer import accuracy
+from lmperf.transformer import model_accuracy
 from lmperf.transformer.float8 import RECIPES, with_float8
 from lmperf.transformer.flops import FLOPS_PER_FORWARD, flops, forward_flops
 from lmperf.transformer.guards import digest
@@ -196,7 +196,7 @@ class ModelProblem:
     def gate(self, model: Model, dtype: str, phases: Sequence[str]) -> Gate:
         """Compare logits, loss and the gradient of every parameter with float64.
 
-        Bounds: see `lmperf.transformer.accuracy`. Weights are the same; tokens are those of the
+        Bounds: see `model_accuracy`. Weights are the same; tokens are those of the
         problem's seed, and the current ones are restored afterwards.
 
         Raises:
@@ -214,7 +214,7 @@ class ModelProblem:
                     loss.backward()
                     got |= {name: self._gradient(name) for name in self._names}
             del loss
-            gate = accuracy.gate_of(got, self._reference, allowed, pytorch)
+            gate = model_accuracy.gate_of(got, self._reference, allowed, pytorch)
             self._clear()
         return gate
 
@@ -237,7 +237,7 @@ class ModelProblem:
             got |= {name: self._gradient(name) for name in self._names}
             self._require_steps(self._names)
             self._require_moments(before)
-            gate = accuracy.gate_of(got, self._reference, allowed, pytorch)
+            gate = model_accuracy.gate_of(got, self._reference, allowed, pytorch)
             self._clear()
         if self._check_own is None:
             return gate
@@ -283,7 +283,7 @@ class ModelProblem:
                 parameter.grad = torch.zeros_like(parameter, dtype=parameter.grad_dtype)
         pytorch, allowed = self._limits(dtype, tolerance)
         limits = {name: allowed[name] + pytorch[name] for name in pytorch}
-        return accuracy.gate_of(got, expected, limits, pytorch)
+        return model_accuracy.gate_of(got, expected, limits, pytorch)
 
     @property
     def _names(self) -> list[str]:
@@ -318,12 +318,12 @@ class ModelProblem:
             reference, exact = self._reference, self._exact(tolerance)
             with self._gate_tokens():
                 got = eager(exact, self.tokens, self.targets, dtype, self._names)
-            pytorch = accuracy.pytorch_errors(got, reference)
+            pytorch = model_accuracy.pytorch_errors(got, reference)
             if tolerance in RECIPES:
-                allowed = accuracy.coarse_bounds(pytorch)
+                allowed = model_accuracy.coarse_bounds(pytorch)
             else:
                 layers = self._size.num_layers
-                allowed = accuracy.bounds(pytorch, dtype, self.model, layers, reference)
+                allowed = model_accuracy.bounds(pytorch, dtype, self.model, layers, reference)
             self._pytorch[dtype, tolerance] = pytorch, allowed
         return self._pytorch[dtype, tolerance]
 
