@@ -26,6 +26,7 @@ from lmperf.benchmark import (
     Workload,
 )
 from lmperf.gate import Gate
+from lmperf.own.kinds import ATTENTION
 
 MARKS = Path(os.environ.get("TOY_MARKS", "/tmp"))  # where a fault leaves that it was there
 KEPT = []
@@ -188,7 +189,7 @@ class Toy(Timed):
     )
     grids = grids_of(implementations, size=[8, 16, 32])
     columns = (Column("error_out"),)
-    takes = "attention"
+    takes = ATTENTION
     limit_s = 4.0
 
     def prepare(self, case, device, seed, shared):
