@@ -68,7 +68,7 @@ def rows_of(case):
 def test_case_has_its_expected_outcome(case, monkeypatch):
     monkeypatch.setattr(rounds, "pace_of", lambda *_, **__: rounds.Pace(0.001, 5, 10))
     monkeypatch.setattr(rounds, "LOOKS", (1, 2))
-    outcome = case.expect(rows_of(case))
+    outcome = case.expect.outcome(rows_of(case))
     assert outcome.held, outcome.words
 
 

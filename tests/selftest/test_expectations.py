@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from lmperf.selftest.expectations import Hides, Passes, Withheld, said
+from lmperf.selftest.expectations import OK, Expected, in_words
 
 PHASES = ("forward", "backward", "forward_backward")
 
@@ -19,7 +19,8 @@ NONE = rows().iloc[:0]
 
 
 WRONG = "a timed call returned a wrong out"
-WITHHELD = Withheld(("a timed call", "inputs"))
+WITHHELD = Expected(("a timed call", "inputs"))
+MARKED, HIDES = Expected(mark="reused_output"), Expected(most_hidden=0.1)
 SOME = pd.concat([rows("failed_check", "inputs changed")[:1], rows()[1:]])
 
 
@@ -33,23 +34,23 @@ SOME = pd.concat([rows("failed_check", "inputs changed")[:1], rows()[1:]])
         (WITHHELD, rows(), False),
         (WITHHELD, NONE, False),
         (WITHHELD, SOME, False),
-        (Withheld(("inputs",), ("forward",)), SOME, True),
-        (Passes(), rows(marks="capped;loaded"), True),
-        (Passes(), rows(marks="reused_output"), False),
-        (Passes(), rows("crash", "it broke"), False),
-        (Passes(), NONE, False),
-        (Passes("reused_output"), rows(marks="loaded;reused_output"), True),
-        (Passes("reused_output"), rows(), False),
-        (Hides(0.1), rows(hidden_share=0.02, exposed_ms=5.0), True),
-        (Hides(0.1), rows(hidden_share=0.9, exposed_ms=5.0), False),
-        (Hides(0.1), rows(hidden_share=0.0, exposed_ms=0.0), False),
-        (Hides(0.1), rows("crash", "it broke"), False),
+        (Expected(("inputs",), ("forward",)), SOME, True),
+        (OK, rows(marks="capped;loaded"), True),
+        (OK, rows(marks="reused_output"), False),
+        (OK, rows("crash", "it broke"), False),
+        (OK, NONE, False),
+        (MARKED, rows(marks="loaded;reused_output"), True),
+        (MARKED, rows(), False),
+        (HIDES, rows(hidden_share=0.02, exposed_ms=5.0), True),
+        (HIDES, rows(hidden_share=0.9, exposed_ms=5.0), False),
+        (HIDES, rows(hidden_share=0.0, exposed_ms=0.0), False),
+        (HIDES, rows("crash", "it broke"), False),
     ],
 )
 def test_outcome_holds_for_the_expected_rows_only(expect, found, held):
-    assert expect(found).held is held
+    assert expect.outcome(found).held is held
 
 
 def test_phases_with_the_same_words_are_joined():
     found = pd.concat([rows("crash", "it broke")[:1], rows()[1:]])
-    assert said(found) == "forward: crash: it broke; backward and forward + backward: ok"
+    assert in_words(found) == "forward: crash: it broke; backward and forward + backward: ok"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from lmperf.benchmarks import load
 from lmperf.evidence.machine import Machine
-from lmperf.selftest.expectations import Hides, Passes, Withheld
+from lmperf.selftest.expectations import OK, Expected
 
 STEM, RANKED_STEM, LEDGER_STEM = "flash_attention", "distributed", "distributed_overlap"
 
@@ -30,7 +30,7 @@ class Case:
 
     name: str
     does: str
-    expect: Hides | Passes | Withheld
+    expect: Expected
     why: str
     needs: str | None = None
     module: str = "attention"
@@ -76,7 +76,7 @@ class Session:
 
 def _twin(name: str, of: str, does: str, needs: str | None = None) -> Case:
     """A case that does what another one does, without the fault."""
-    return Case(name, does, Passes(), f"It is correct: the honest twin of {of}.", needs)
+    return Case(name, does, OK, f"It is correct: the honest twin of {of}.", needs)
 
 
 _DIFFERS = "differs from the float64 reference"
@@ -95,39 +95,39 @@ _ATTENTION = (
     Case(
         "leaves_a_busy_thread",
         "leaves a thread that never ends",
-        Withheld(("outlives",)),
+        Expected(("outlives",)),
         "The process must be idle after a call. One that is not is replaced.",
     ),
     Case(
         "slows_the_clock",
         "makes each clock that the measuring code has bound 1000 times slower",
-        Withheld(("clock is wrong",)),
+        Expected(("clock is wrong",)),
         "The supervisor compares the worker's clock with its own, in another process.",
     ),
     _twin("replaces_the_clock", "slows_the_clock", "replaces each clock by a right one"),
-    Case("drops_a_mask", "drops the causal mask in one head", Withheld((_DIFFERS,)), _REFERENCE),
+    Case("drops_a_mask", "drops the causal mask in one head", Expected((_DIFFERS,)), _REFERENCE),
     Case(
         "scales_a_gradient",
         "makes dk of one head 1 % too large",
-        Withheld((f"dk {_DIFFERS}",), _BACKWARD),
+        Expected((f"dk {_DIFFERS}",), _BACKWARD),
         "Each gradient is compared, as the output is.",
     ),
     Case(
         "subtracts_no_maximum",
         "does not subtract the maximum of each row before the exponential",
-        Withheld((_LARGE,)),
+        Expected((_LARGE,)),
         _SCORES,
     ),
     Case(
         "subtracts_the_first_maximum",
         "subtracts the maximum over the first 64 keys only, whose scores may be masked",
-        Withheld((_LARGE,)),
+        Expected((_LARGE,)),
         _SCORES,
     ),
     Case(
         "caches_by_address",
         "returns the results of its first call with tensors at these addresses",
-        Withheld((_TIMED_CALL, _DIFFERS)),
+        Expected((_TIMED_CALL, _DIFFERS)),
         _FRESH,
     ),
     _twin(
@@ -138,34 +138,34 @@ _ATTENTION = (
     Case(
         "idle_at_the_start",
         "does no work in the first calls after a pause, with which every slice begins",
-        Withheld((_TIMED_CALL,), ("forward",)),
+        Expected((_TIMED_CALL,), ("forward",)),
         "Every call of a slice may be the checked one: slices end at random lengths.",
     ),
     _twin("busy_at_the_start", "idle_at_the_start", "looks for pauses, but always works"),
     Case(
         "finds_the_reference",
         "finds the gate's reference with gc.get_objects() and returns it",
-        Withheld((_TIMED_CALL, _DIFFERS)),
+        Expected((_TIMED_CALL, _DIFFERS)),
         "The reference of other inputs is computed after the call that it judges.",
     ),
     Case(
         "reuses_its_output",
         "returns every result in the same memory",
-        Passes("reused_output"),
+        Expected(mark="reused_output"),
         "Two results that are both in use must not share memory. It is no wrong result by itself.",
     ),
     _twin("copies_its_output", "reuses_its_output", "returns copies of that memory"),
     Case(
         "fills_in_a_thread",
         "returns a tensor that a thread is still filling",
-        Withheld((_TIMED_CALL, _DIFFERS, "outlives", "grows"), ("forward",)),
+        Expected((_TIMED_CALL, _DIFFERS, "outlives", "grows"), ("forward",)),
         "The result is copied when the clock stops.",
     ),
     _twin("waits_for_its_thread", "fills_in_a_thread", "waits until its thread ends"),
     Case(
         "works_on_a_stream",
         "works on another stream without a dependency of the current one",
-        Withheld((_TIMED_CALL, _DIFFERS, "outlives"), ("forward",)),
+        Expected((_TIMED_CALL, _DIFFERS, "outlives"), ("forward",)),
         "The device may not work longer in a call than its events show.",
         needs="cuda",
     ),
@@ -178,25 +178,25 @@ _ATTENTION = (
     Case(
         "changes_its_inputs",
         "changes a column of its keys",
-        Withheld(("inputs",)),
+        Expected(("inputs",)),
         "After a checked call its inputs are drawn again and must be unchanged.",
     ),
     Case(
         "changes_settings",
         "leaves float64 as the default dtype, one thread, and another function in torch",
-        Passes(),
+        OK,
         "What it changes is undone when a step of it ends, and in force again in the next one.",
     ),
     Case(
         "needs_its_settings",
         "raises an error if what changes_settings has changed is in force",
-        Passes(),
+        OK,
         "Each implementation is measured as if it were alone.",
     ),
     Case(
         "leaks",
         "keeps 4 MiB in every seventh call",
-        Withheld(("grows",)),
+        Expected(("grows",)),
         "Memory is looked at over more calls than a slice has.",
     ),
     _twin("keeps_the_last", "leaks", "keeps 4 MiB until the seventh call after"),
@@ -205,7 +205,7 @@ _TILE = (
     Case(
         "drops_a_tile",
         "drops one tile of 64 keys for 64 queries",
-        Withheld((_DIFFERS,)),
+        Expected((_DIFFERS,)),
         _REFERENCE,
     ),
 )
@@ -213,7 +213,7 @@ _REDUCTION = (
     Case(
         "leaves_out_a_gradient",
         "reduces all gradients but one",
-        Withheld(("differs from one process",)),
+        Expected(("differs from one process",)),
         "The gate compares weights and gradients of five steps with those of one process.",
         module="strategies",
     ),
@@ -222,7 +222,7 @@ _OVERLAP = (
     Case(
         "waits_in_hooks",
         "reduces each gradient asynchronously in the backward pass, and waits for it there",
-        Hides(0.1),
+        Expected(most_hidden=0.1),
         "The ledger intersects the times of collectives with those of computation.",
         module="strategies",
     ),

@@ -1,8 +1,4 @@
-"""Expected outcomes of planted implementations, and how they are judged from measured rows.
-
-An expectation has the expected outcome in words, and returns the outcome that the rows of a planted
-implementation, indexed by phase, have.
-"""
+"""Expected outcomes of planted implementations, and how they are judged from measured rows."""
 
 from __future__ import annotations
 
@@ -16,7 +12,7 @@ from lmperf.names import STATUSES, phase_words
 from lmperf.reporting.untrusted import plain
 from lmperf.reporting.words import listed, percent, sig
 
-# Marks that name something an implementation does.
+# Marks that name something an implementation does; others say something of the machine.
 _NAMING = {"reused_output"}
 
 
@@ -29,66 +25,59 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Withheld:
-    """Expects that each phase in `phases` (default: all) failed its check and has no time.
+class Expected:
+    """What is expected of the rows of a planted implementation: by default, that they are ok.
 
-    The reason of each row must contain one of `reasons`.
+    Attributes:
+        reasons: each row failed its check and has no time, and its reason contains one of these.
+        phases: the phases whose rows failed; empty: all.
+        mark: the mark that one of the rows has; None: no mark that names what it does.
+        most_hidden: the largest share of the communication that the ledger may count as hidden.
     """
 
-    reasons: tuple[str, ...]
+    reasons: tuple[str, ...] = ()
     phases: tuple[str, ...] = ()
-
-    @property
-    def words(self) -> str:
-        where = f" in {_phases(self.phases)}" if self.phases else ""
-        return f"withheld{where}: {' or '.join(self.reasons)}"
-
-    def __call__(self, rows: pd.DataFrame) -> Outcome:
-        judged = rows[rows.index.isin(self.phases)] if self.phases else rows
-        texts = [plain(str(reason)) for reason in judged["reason"]]
-        held = bool(texts) and all(any(one in text for one in self.reasons) for text in texts)
-        held = held and bool((judged["status"].isin(FAILED) & judged["median_ms"].isna()).all())
-        return Outcome(said(rows), held)
-
-
-@dataclass(frozen=True)
-class Passes:
-    """Expects that every phase is ok, and that at least one has the mark `mark`; None: no mark.
-
-    Marks that say something of the machine do not count.
-    """
-
     mark: str | None = None
+    most_hidden: float | None = None
 
     @property
     def words(self) -> str:
+        if self.reasons:
+            where = f" in {_phases(self.phases)}" if self.phases else ""
+            return f"withheld{where}: {' or '.join(self.reasons)}"
+        if self.most_hidden is not None:
+            return f"at most {percent(self.most_hidden, 0)} of its communication hidden"
         return f"ok, marked: {self.mark.replace('_', ' ')}" if self.mark else "ok"
 
-    def __call__(self, rows: pd.DataFrame) -> Outcome:
+    def outcome(self, rows: pd.DataFrame) -> Outcome:
+        """The outcome of rows, indexed by phase."""
+        if self.reasons:
+            return Outcome(in_words(rows), self._are_withheld(rows))
+        if self.most_hidden is not None:
+            return self._of_ledger(rows)
         marks = {mark for text in rows["marks"].fillna("") for mark in str(text).split(";")}
-        found = sorted(marks & _NAMING)
-        words = f", marked: {listed(found).replace('_', ' ')}" if found else ""
-        held = all_ok(rows) and (self.mark in found if self.mark else not found)
-        return Outcome(f"{said(rows)}{words}", held)
+        named = sorted(marks & _NAMING)
+        words = f", marked: {listed(named).replace('_', ' ')}" if named else ""
+        held = all_ok(rows) and (self.mark in named if self.mark else not named)
+        return Outcome(f"{in_words(rows)}{words}", held)
 
+    def _are_withheld(self, rows: pd.DataFrame) -> bool:
+        judged = rows[rows.index.isin(self.phases)] if self.phases else rows
+        texts = [plain(str(reason)) for reason in judged["reason"]]
+        named = [any(reason in text for reason in self.reasons) for text in texts]
+        failed = judged["status"].isin(FAILED) & judged["median_ms"].isna()
+        return bool(named) and all(named) and bool(failed.all())
 
-@dataclass(frozen=True)
-class Hides:
-    """Expects a ledger in which at most the share `most` of the communication is hidden."""
-
-    most: float
-
-    @property
-    def words(self) -> str:
-        return f"at most {percent(self.most, 0)} of its communication hidden"
-
-    def __call__(self, rows: pd.DataFrame) -> Outcome:
+    def _of_ledger(self, rows: pd.DataFrame) -> Outcome:
         shares = rows["hidden_share"].dropna() if "hidden_share" in rows else []
         if len(shares) == 0:
-            return Outcome(said(rows), False)
+            return Outcome(in_words(rows), False)
         exposed = rows["exposed_ms"].max()
         words = f"{percent(shares.max(), 0)} hidden, {sig(exposed)} ms exposed"
-        return Outcome(words, bool(shares.max() <= self.most and exposed > 0))
+        return Outcome(words, bool(shares.max() <= self.most_hidden and exposed > 0))
+
+
+OK = Expected()
 
 
 def all_ok(rows: pd.DataFrame) -> bool:
@@ -96,7 +85,7 @@ def all_ok(rows: pd.DataFrame) -> bool:
     return len(rows) > 0 and bool((rows["status"] == "ok").all() and rows["state"].isna().all())
 
 
-def said(rows: pd.DataFrame) -> str:
+def in_words(rows: pd.DataFrame) -> str:
     """Return the rows in words; phases with the same words are joined."""
     by_words: dict[str, list[str]] = {}
     for phase, row in rows.iterrows():

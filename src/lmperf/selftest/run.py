@@ -20,7 +20,7 @@ from lmperf.evidence.review import review
 from lmperf.reporting.evidence import Evidence, having
 from lmperf.reporting.selftest import HELD, NOT_HELD, NOT_RUN
 from lmperf.selftest.cases import SESSIONS, Case, Session
-from lmperf.selftest.expectations import all_ok, said
+from lmperf.selftest.expectations import all_ok, in_words
 
 
 def run(project: Project, sessions: Sequence[Session] = SESSIONS) -> Iterator[dict[str, str]]:
@@ -75,10 +75,10 @@ def measured(project: Project, session: Session, cases: Sequence[Case], root: Pa
 
 def _judged(case: Case, neighbour: str, rows: pd.DataFrame) -> tuple[str, str]:
     """The outcome of a case, and whether it held; the implementation beside it must be ok, too."""
-    found, beside = (
+    planted, beside = (
         having(rows, implementation=name).set_index("phase") for name in (case.name, neighbour)
     )
-    outcome = case.expect(found)
+    outcome = case.expect.outcome(planted)
     if not all_ok(beside):
-        return f"{outcome.words}; the implementation beside it: {said(beside)}", NOT_HELD
+        return f"{outcome.words}; the implementation beside it: {in_words(beside)}", NOT_HELD
     return outcome.words, HELD if outcome.held else NOT_HELD
