@@ -117,20 +117,20 @@ def unpaired(base: Rounds, candidate: Rounds) -> Ratio:
     The field `rounds` is the smaller number of rounds of the two cases; below two, the interval is
     NaN.
     """
-    one, two = (np.atleast_2d(np.asarray(side, float)) for side in (base, candidate))
-    counts = np.minimum(_counts(one), _counts(two))
-    low, high = _bootstrapped(one, two)
-    p = _p_unpaired(np.log(one), np.log(two))
-    fields = medians(one) / medians(two), low, high, p, counts
+    sides = [np.atleast_2d(np.asarray(side, float)) for side in (base, candidate)]
+    counts = np.minimum(*map(_counts, sides))
+    low, high = _bootstrapped(*sides)
+    p = _p_unpaired(*map(np.log, sides))
+    fields = np.divide(*map(medians, sides)), low, high, p, counts
     return Ratio(*(_like(base, field) for field in fields))
 
 
 def medians(matrix: np.ndarray) -> np.ndarray:
     """Return the median of each row of a matrix padded with NaN; NaN for an empty row."""
-    some = ~np.isnan(matrix).all(axis=1)
-    found = np.full(len(matrix), np.nan)
-    found[some] = np.nanmedian(matrix[some], axis=1)
-    return found
+    has_values = ~np.isnan(matrix).all(axis=1)
+    middles = np.full(len(matrix), np.nan)
+    middles[has_values] = np.nanmedian(matrix[has_values], axis=1)
+    return middles
 
 
 def noise_floor(again: np.ndarray) -> float:
@@ -153,20 +153,13 @@ def noise_floor(again: np.ndarray) -> float:
 
 def adjusted(ps: Rounds) -> np.ndarray:
     """Return p values adjusted together (Benjamini-Hochberg); NaN stays NaN."""
-    found = np.array(ps, dtype=float)
-    some = ~np.isnan(found)
-    if some.any():
-        found[some] = _adjusted(found[some])
-    return found
-
-
-def _adjusted(ps: np.ndarray) -> np.ndarray:
-    """The p values adjusted; scipy.stats, which does the same, takes 0.75 s to import."""
-    order = np.argsort(ps)[::-1]
-    scaled = ps[order] * (len(ps) / np.arange(len(ps), 0, -1))
-    found = np.empty_like(ps)
-    found[order] = np.minimum.accumulate(np.minimum(scaled, 1))
-    return found
+    # scipy.stats, which does the same, takes 0.75 s to import.
+    result = np.array(ps, dtype=float)
+    number = np.count_nonzero(~np.isnan(result))
+    greatest_first = np.argsort(result)[:number][::-1]  # NaN is last
+    scaled = result[greatest_first] * (number / np.arange(number, 0, -1))
+    result[greatest_first] = np.minimum.accumulate(np.minimum(scaled, 1))
+    return result
 
 
 def verdict(
@@ -191,9 +184,9 @@ def verdict(
     apart = apart & (_from_one(ratio.ratio) > floor) & significant & several
     same = (widest <= np.where(floor < UNKNOWN_FLOOR, floor, LEAST_FLOOR)) & several
     beyond = np.where(np.greater(ratio.ratio, 1), FASTER, SLOWER)
-    found = np.where(same, SAME, np.where(apart, beyond, UNRESOLVED))
-    found = np.where(disturbed, UNRESOLVED, found)
-    return found.astype(object) if found.ndim else str(found)
+    verdicts = np.where(same, SAME, np.where(apart, beyond, UNRESOLVED))
+    verdicts = np.where(disturbed, UNRESOLVED, verdicts)
+    return verdicts.astype(object) if verdicts.ndim else str(verdicts)
 
 
 def decided(base: Sequence[float], candidate: Sequence[float]) -> bool:
@@ -251,7 +244,7 @@ def _p_paired(logs: np.ndarray) -> np.ndarray:
 
 
 def _p_unpaired(base: np.ndarray, candidate: np.ndarray) -> np.ndarray:
-    """Welch's t test; as `_adjusted`, without scipy.stats."""
+    """Welch's t test; as `adjusted`, without scipy.stats."""
     from scipy import special
 
     (mean, deviation, n), (mean_2, deviation_2, n_2) = _moments(base), _moments(candidate)
@@ -279,18 +272,18 @@ def _bootstrapped(base: np.ndarray, candidate: np.ndarray):
     counts = np.stack([_counts(base), _counts(candidate)], axis=1)
     tail = (1 - CONFIDENCE) / 2
     ends = 100 * tail, 100 * (1 - tail)
-    for some in np.unique(counts[counts.min(axis=1) > 1], axis=0):
-        rows = np.flatnonzero((counts == some).all(axis=1))
-        places = _places_of_medians(some)
+    for pair in np.unique(counts[counts.min(axis=1) > 1], axis=0):
+        rows = np.flatnonzero((counts == pair).all(axis=1))
+        places = _places_of_medians(pair)
         for first in range(0, len(rows), _ROWS_AT_ONCE):
             part = rows[first : first + _ROWS_AT_ONCE]
             # Sorting moves the padding to the end.
-            one, two = (
+            middles, middles_2 = (
                 (ordered[:, lower] + ordered[:, upper]) / 2
                 for side, (lower, upper) in zip((base, candidate), places, strict=True)
                 for ordered in [np.sort(side[part])]
             )
-            low[part], high[part] = np.percentile(one / two, ends, axis=1)
+            low[part], high[part] = np.percentile(middles / middles_2, ends, axis=1)
     return low, high
 
 

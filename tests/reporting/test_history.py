@@ -59,13 +59,13 @@ def checkout(tmp_path):
 
 
 def causes(step):
-    return {*step.found.rows["cause"]} - {""}
+    return {*step.comparison.rows["cause"]} - {""}
 
 
 def test_slower_code_is_attributed_to_the_code(checkout):
     checkout.measure(2.0, slice(10), key="k", commit="bbbbbbbbbbbb").commit("Rewrite the kernel")
     (step,) = checkout.steps()
-    assert step.counts == {"slower": 10} and len(step.found.rows) == 10
+    assert step.counts == {"slower": 10} and len(step.comparison.rows) == 10
     assert causes(step) == {"code (aaaaaaa to bbbbbbb)"}
     assert step.summary[-1] == "Cause of 10 changes: code (aaaaaaa to bbbbbbb)."
     assert step.commit.subject == "Rewrite the kernel"
@@ -78,7 +78,7 @@ def test_noise_and_rewritten_keys_are_no_change(checkout):
     assert checkout.steps() == []
     checkout.measure(1.001).commit("Measure again")
     (step,) = checkout.steps()
-    assert len(step.found.rows) == ROWS and step.counts == {} and step.table is None
+    assert len(step.comparison.rows) == ROWS and step.counts == {} and step.table is None
     checkout.measure(2.0, slice(3)).commit("Measure some again")
     assert causes(checkout.steps()[0]) == {ANOTHER_RUN}
 
@@ -89,7 +89,7 @@ def test_damaged_evidence_of_a_commit_is_not_compared(checkout):
     path.write_text(path.read_text().replace("2027-01-01T00:00", "2027-01-01T01:00", 1))
     repository.commit(checkout.root, "Edit by hand")
     edited, slower = checkout.steps()
-    assert "line 2 is damaged" in edited.damaged["lrpe"] and edited.found.rows.empty
+    assert "line 2 is damaged" in edited.damaged["lrpe"] and edited.comparison.rows.empty
     assert "lrpe: not compared" in edited.summary[0]
     assert slower.counts == {"slower": ROWS}
 

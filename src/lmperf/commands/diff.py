@@ -87,10 +87,10 @@ def diff(
     return print_comparison(comparison, format)
 
 
-def print_comparison(found: Comparison, format: str) -> int:
+def print_comparison(comparison: Comparison, format: str) -> int:
     """Print a comparison; returns the exit code, 1 for a regression."""
     from lmperf.reporting.comparison_forms import FORMS
 
     printing = print_tables if format == "text" else partial(print, end="")
-    printing(FORMS[format](found))
-    return 1 if found.regressions else 0
+    printing(FORMS[format](comparison))
+    return 1 if comparison.regressions else 0

@@ -45,26 +45,26 @@ def compare_versions(
         UserError: a version, benchmark or cell does not exist or cannot be compared.
     """
     project.require_torch()
-    found = timed_plans(project, wanted.benchmarks)
+    plans = timed_plans(project, wanted.benchmarks)
     if len(wanted.benchmarks) == 1:
-        found = [beyond_the_grid(project, found[0], wanted)]
-    select(found, wanted)  # a wrong axis is named before versions are read
+        plans = [beyond_the_grid(project, plans[0], wanted)]
+    select(plans, wanted)  # a wrong axis is named before versions are read
     with ExitStack() as stack:
         before = stack.enter_context(version(old))
         after = stack.enter_context(version(new)) if new else working_tree()
-        was, now = before.codes(found), after.codes(found)
+        was, now = before.codes(plans), after.codes(plans)
         if not wanted.benchmarks:
-            found = [one for one in found if was[one.stem] != now[one.stem]]
-            if not found:
+            plans = [plan for plan in plans if was[plan.stem] != now[plan.stem]]
+            if not plans:
                 return None
-        chosen = select(found, wanted)
+        chosen = select(plans, wanted)
 
         def measure(chosen: Sequence[Plan]) -> list[Evidence]:
-            total = sum(len(one.cases) for one in chosen)
+            total = sum(len(plan.cases) for plan in chosen)
             progress = Progress("compare", total)
             rows = time_versions(project.machine.kind, {OLD: before, NEW: after}, chosen, progress)
             both = (OLD, before, was), (NEW, after, now)
-            return [_result(project, of, chosen, rows[side], code) for side, of, code in both]
+            return [_result(project, *version, chosen, rows[side]) for side, *version in both]
 
         return confirmed(measure, chosen, at_least)
 
@@ -78,38 +78,39 @@ def confirmed(
 
     measure: times cases in new processes, and returns the results of the old and the new version.
     """
-    found = compare(*measure(chosen), at_least, in_turn=True)
+    comparison = compare(*measure(chosen), at_least, in_turn=True)
     for _ in range(CONFIRMATIONS):
-        again = _differing(found, chosen)
+        again = _differing(comparison, chosen)
         if not again:
             break
-        found = found.confirmed_by(compare(*measure(again), at_least, in_turn=True))
-    return found
+        second = compare(*measure(again), at_least, in_turn=True)
+        comparison = comparison.confirmed_by(second)
+    return comparison
 
 
-def _differing(found: Comparison, chosen: Sequence[Plan]) -> list[Plan]:
+def _differing(comparison: Comparison, chosen: Sequence[Plan]) -> list[Plan]:
     """The chosen cases that have a row that is faster or slower."""
-    rows = found.rows[found.rows["verdict"].isin((FASTER, SLOWER))]
+    rows = comparison.rows[comparison.rows["verdict"].isin((FASTER, SLOWER))]
     named = {
         (stem, tuple(sorted(axes.items())), implementation)
         for stem, axes, implementation in rows[["benchmark", "axes", "implementation"]].to_numpy()
     }
 
-    def differs(one: Plan, case: Case) -> bool:
+    def differs(plan: Plan, case: Case) -> bool:
         texts = ((name, size_words(str(value))) for name, value in case.cell)
         axes = tuple(sorted((name, text) for name, text in texts if text))
-        return (one.stem, axes, case.implementation) in named
+        return (plan.stem, axes, case.implementation) in named
 
-    kept = [replace(one, cases=tuple(c for c in one.cases if differs(one, c))) for one in chosen]
-    return [one for one in kept if one.cases]
+    kept = [replace(p, cases=tuple(c for c in p.cases if differs(p, c))) for p in chosen]
+    return [plan for plan in kept if plan.cases]
 
 
 def _result(
     project: Project,
-    of: Version,
+    version: Version,
+    codes: Codes,
     chosen: Sequence[Plan],
     rows: Mapping[str, Sequence[Row]],
-    codes: Codes,
 ) -> Evidence:
     """The rows of a version as evidence.
 
@@ -119,10 +120,10 @@ def _result(
     machine, environment = project.machine, project.machine.environment
     facts = {"machine": machine.slug, "environments": {environment: machine.facts}}
     raw: dict[str, list[dict[str, str]]] = {}
-    for stem in (one.stem for one in chosen):
+    for stem in (plan.stem for plan in chosen):
         for row in rows.get(stem, ()):
             key = codes[stem][row["implementation"]]
-            whole = {**row, "environment": environment, "commit": of.commit, "key": key}
+            whole = {**row, "environment": environment, "commit": version.commit, "key": key}
             texts = {name: text_of(value) for name, value in whole.items()}
             raw.setdefault(stem, []).append(as_read(texts))
-    return Evidence(of.name, facts, raw)
+    return Evidence(version.name, facts, raw)

@@ -42,11 +42,11 @@ def time_versions(
     Raises:
         UserError: no worker of a version starts.
     """
-    found: dict[str, dict[str, list[Row]]] = {OLD: {}, NEW: {}}
-    number = max(ranks_of(one.benchmark, case) for one in chosen for case in one.cases)
+    rows: dict[str, dict[str, list[Row]]] = {OLD: {}, NEW: {}}
+    number = max(ranks_of(plan.benchmark, case) for plan in chosen for case in plan.cases)
     with locked(device, number, progress.note) as (locks, gpus), empty_cache() as cache:
-        for one in chosen:
-            benchmark, left = one.benchmark, list(one.cases)
+        for plan in chosen:
+            benchmark, left = plan.benchmark, list(plan.cases)
             while left:
                 job = Job(benchmark, device, [[case] for case in left], on_request=True)
                 with ExitStack() as stack:
@@ -59,11 +59,11 @@ def time_versions(
                         stack.enter_context(worker.process)
                     while left and not any(worker.lost for worker in workers.values()):
                         case = left.pop(0)
-                        rows = _rows_of(benchmark, case, workers, device)
-                        for side, of in found.items():
-                            of.setdefault(benchmark.stem, []).extend(rows[side].values())
-                        progress.done(1, f"{benchmark.stem}, {case.name}: {_in_words(rows)}")
-    return found
+                        timed = _rows_of(benchmark, case, workers, device)
+                        for side, by_phase in timed.items():
+                            rows[side].setdefault(benchmark.stem, []).extend(by_phase.values())
+                        progress.done(1, f"{benchmark.stem}, {case.name}: {_in_words(timed)}")
+    return rows
 
 
 def _rows_of(
@@ -77,12 +77,11 @@ def _rows_of(
         _time_in_turn(benchmark, phase, workers, device)
     for worker in workers.values():
         worker.process.send(next=True)
-    found: dict[str, dict[str, Row]] = {}
-    for side, worker in workers.items():
-        rows = {phase: worker.row_of(phase) for phase in phases}
-        named = {**case.axes, "implementation": case.implementation}
-        found[side] = {phase: {**named, "phase": phase, **row} for phase, row in rows.items()}
-    return found
+    identity = {**case.axes, "implementation": case.implementation}
+    return {
+        side: {phase: {**identity, "phase": phase, **worker.row_of(phase)} for phase in phases}
+        for side, worker in workers.items()
+    }
 
 
 def _time_in_turn(
@@ -90,15 +89,15 @@ def _time_in_turn(
 ) -> None:
     ready = [side for side, worker in workers.items() if phase in worker.columns]
     pace, others = pace_of(benchmark.clock, device, patient=True), Load(os.getpid())
-    found = in_turn(
+    times_of = in_turn(
         ready, lambda side, calls: workers[side].time(phase, calls), pace, time.monotonic
     )
     load = others.share()
     marks = "loaded" if load > MOST_LOAD and device != "cuda" else ""
     more = {"together": uuid.uuid4().hex[:12], "other_load": load, "marks": marks}
-    for side, times in found.items():
-        known = {"status": "ok", **workers[side].columns[phase], **more}
-        workers[side].rows[phase] = {**known, **times.columns}
+    for side, times in times_of.items():
+        columns = {"status": "ok", **workers[side].columns[phase], **more}
+        workers[side].rows[phase] = {**columns, **times.columns}
 
 
 class _Worker:

@@ -73,22 +73,22 @@ class Version:
         Raises:
             UserError: the version measures by another method than this process.
         """
-        found = self._asked(chosen)
-        if found["method"] != [METHOD_VERSION, PROTOCOL]:
-            theirs, ours = _method(*found["method"]), _method(METHOD_VERSION, PROTOCOL)
+        answer = self._answer(chosen)
+        if answer["method"] != [METHOD_VERSION, PROTOCOL]:
+            theirs, ours = _method(*answer["method"]), _method(METHOD_VERSION, PROTOCOL)
             raise UserError(
                 f"{self.name} measures by {theirs}, this lmperf by {ours}: they cannot be timed in"
                 " turn; `lmperf diff` compares results"
             )
-        return found["codes"]
+        return answer["codes"]
 
-    def _asked(self, chosen: Sequence[Plan]) -> Mapping[str, Any]:
+    def _answer(self, chosen: Sequence[Plan]) -> Mapping[str, Any]:
         asked = {
-            one.stem: {
-                "names": one.implementations,
-                "external": {name: asdict(of) for name, of in one.benchmark.external.items()},
+            plan.stem: {
+                "names": plan.implementations,
+                "external": {n: asdict(one) for n, one in plan.benchmark.external.items()},
             }
-            for one in chosen
+            for plan in chosen
         }
         done = subprocess.run(
             [sys.executable, "-c", _QUESTION],
@@ -114,7 +114,9 @@ def codes(asked: Mapping[str, Mapping[str, Any]]) -> Codes:
 def _codes_of(stem: str, names: list[str], external: dict[str, Any]) -> dict[str, str | None]:
     if stem not in stems():
         return dict.fromkeys(names)
-    benchmark = load(stem, {name: Implementation(**one) for name, one in external.items()})
+    benchmark = load(
+        stem, {name: Implementation(**declared) for name, declared in external.items()}
+    )
     return {
         name: digest(json.dumps(code_of(benchmark, name), sort_keys=True))
         if name in benchmark.known

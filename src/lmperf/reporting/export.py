@@ -58,8 +58,9 @@ def within(page: Page, inside: Mapping[str, str]) -> str:
         path, _, place = unescape(found[1]).partition("#")
         if re.match(r"https?:", path):
             return found[0]
-        of = inside.get(path) if path else page.name
-        return f'<a href="#{of}{"-" * bool(place)}{place}">{found[2]}</a>' if of else found[2]
+        name = inside.get(path) if path else page.name
+        anchor = f"#{name}{'-' * bool(place)}{place}"
+        return f'<a href="{anchor}">{found[2]}</a>' if name else found[2]
 
     text = re.sub(r'<a href="([^"]*)">(.*?)</a>', link, page.text, flags=re.DOTALL)
     text = re.sub(r' id="([^"]*)"', rf' id="{page.name}-\1"', text)

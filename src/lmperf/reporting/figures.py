@@ -12,6 +12,7 @@ import math
 import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 import pandas as pd
@@ -74,8 +75,8 @@ def line_chart(
             "name": implementation_words(row["implementation"]),
             "x": row[x],
             "y": row[y],
-            "low": _known(row.get(f"{y}_low"), row[y]),
-            "high": _known(row.get(f"{y}_high"), row[y]),
+            "low": _value_or(row.get(f"{y}_low"), row[y]),
+            "high": _value_or(row.get(f"{y}_high"), row[y]),
             "value": f"{sig(row[y])} {axes[1]}",
             "signs": ", ".join(row.get("signs") or ()) or "none",
             "end": sig(row[y]) if row[x] == last else "",
@@ -85,17 +86,17 @@ def line_chart(
     ticks = sorted({record["x"] for record in records})
     if len(ticks) < 2:
         raise NotMeasured(f"a line needs two values of {axes[0]}")
-    known = {f"{name}: {sig(of)}": of for name, of in (levels or {}).items() if not absent(of)}
+    lines = {f"{name}: {sig(y)}": y for name, y in (levels or {}).items() if not absent(y)}
     records += [
-        {"panel": of, "name": name, "x": at, "level": value}
-        for of in dict.fromkeys(record["panel"] for record in records)
-        for name, value in known.items()
-        for at in (ticks[0], ticks[-1])
+        {"panel": panel_name, "name": name, "x": tick, "level": y}
+        for panel_name in dict.fromkeys(record["panel"] for record in records)
+        for name, y in lines.items()
+        for tick in (ticks[0], ticks[-1])
     ]
     _space_labels(records)
-    colours = {name: colour for name, (colour, _) in looks.items()} | dict.fromkeys(known, "grey")
+    colours = {name: colour for name, (colour, _) in looks.items()} | dict.fromkeys(lines, "grey")
     shapes = [shape for _, shape in looks.values()]
-    ranges = [*shapes, *["stroke"] * len(known)]
+    ranges = [*shapes, *["stroke"] * len(lines)]
     shape = {"field": "name", "scale": {"domain": [*colours], "range": ranges}, "legend": LEGEND}
     base = {"x": _lengths(ticks, axes[0]), "color": _colour(colours), "opacity": _chosen()}
     axis = {"type": "quantitative", "title": axes[1], "scale": {"zero": True}}
@@ -108,7 +109,7 @@ def line_chart(
     layers = [
         {"params": [_legend(), zoom], **layer({"type": "line", "strokeWidth": 1.8}, "y")},
         layer({"type": "rule", "strokeWidth": 1.4}, "low", y2={"field": "high"}),
-        *([layer(DASHED, "level")] if known else []),
+        *([layer(DASHED, "level")] if lines else []),
         layer(
             {"type": "point", "filled": True, "size": 45},
             "y",
@@ -144,12 +145,12 @@ def bar_chart(
     drawn = {record["name"] for record in records}
     colours = {name: colour for name, colour in colours.items() if name in drawn}
     totals: dict[tuple, float] = {}
-    made = []
+    parts = []
     for record in records:
         key = record["panel"], record["line"]
         totals[key] = totals.get(key, 0.0) + record["y"]
         order = [*colours].index(record["name"])
-        made.append({"end": "", **record, "place": order, "total": totals[key]})
+        parts.append({"end": "", **record, "place": order, "total": totals[key]})
     lines = list(dict.fromkeys(record["line"] for record in records))
     line = {"field": "line", "type": "nominal", "sort": lines, "title": None}
     line["axis"] = {"labelLimit": 260}
@@ -181,7 +182,7 @@ def bar_chart(
         },
     }
     size = (width, {"step": step})
-    return _in_panels(title, made, {"layer": [bars, ends]}, columns, size, shared, "x")
+    return _in_panels(title, parts, {"layer": [bars, ends]}, columns, size, shared, "x")
 
 
 def area_chart(
@@ -204,7 +205,7 @@ def area_chart(
     """
     drawn = {record["name"] for record in records}
     colours = {name: colour for name, colour in colours.items() if name in drawn}
-    made = [{**record, "place": [*colours].index(record["name"])} for record in records]
+    heights = [{**record, "place": [*colours].index(record["name"])} for record in records]
     x = {"type": "quantitative", "title": axes[0], "axis": {"grid": False}}
     areas = {
         "params": [_legend()],
@@ -224,9 +225,9 @@ def area_chart(
         {"mark": {"type": "rule", "strokeDash": [3, 3], "color": "colour:grey"}, "encoding": at},
         {"mark": names, "encoding": {**at, "y": {"value": 0}, "text": {"field": "end"}}},
     ]
-    made += [{"panel": r["panel"], "at": r["x"], "end": r["end"]} for r in rules]
+    ends = [{"panel": rule["panel"], "at": rule["x"], "end": rule["end"]} for rule in rules]
     layers = [areas, *(marks if rules else [])]
-    return _in_panels(title, made, {"layer": layers}, columns, size, shared)
+    return _in_panels(title, [*heights, *ends], {"layer": layers}, columns, size, shared)
 
 
 def svgs(spec: Spec) -> dict[str, str]:
@@ -238,12 +239,14 @@ def svgs(spec: Spec) -> dict[str, str]:
     text = json.dumps(spec, default=float)
     for name, colour in light.items():
         text = text.replace(f'"colour:{name}"', f'"{colour}"')
-    made = {first: _numbered(vl_convert.vegalite_to_svg(text, config=config(light)))}
-    for theme, colours in THEMES.items():
-        of = {light[name]: colour for name, colour in colours.items()}
-        pattern = re.compile("|".join(of))
-        made[theme] = pattern.sub(lambda found, of=of: of[found[0]], made[first])
-    return made
+    svg = _numbered(vl_convert.vegalite_to_svg(text, config=config(light)))
+    return {first: svg} | {theme: _recoloured(svg, light, THEMES[theme]) for theme in THEMES}
+
+
+def _recoloured(svg: str, old: Mapping[str, str], new: Mapping[str, str]) -> str:
+    """The SVG with the colours of another theme."""
+    colours = {old[name]: colour for name, colour in new.items()}
+    return re.sub("|".join(colours), lambda match: colours[match[0]], svg)
 
 
 def _numbered(svg: str) -> str:
@@ -251,7 +254,7 @@ def _numbered(svg: str) -> str:
     numbers: dict[str, str] = {}
     return re.sub(
         r'(?<=[#"])clip\d+(?=[)"])',
-        lambda found: numbers.setdefault(found[0], f"clip{len(numbers)}"),
+        lambda match: numbers.setdefault(match[0], f"clip{len(numbers)}"),
         svg,
     )
 
@@ -285,20 +288,20 @@ def _in_panels(
 ) -> Spec:
     width, height = size
     panels = list(dict.fromkeys(record["panel"] for record in records))
-    made = {"title": _title(title), "data": {"values": deep(plain, list(map(dict, records)))}}
+    whole = {"title": _title(title), "data": {"values": deep(plain, list(map(dict, records)))}}
     spec = {"width": width, "height": height, **spec}
     if len(panels) < 2:
-        return {**made, **spec}
+        return {**whole, **spec}
     facet = {"field": "panel", "type": "nominal", "sort": deep(plain, panels), "title": None}
     resolve = {} if shared else {"resolve": {"scale": {side: "independent", "y": "independent"}}}
-    return {**made, "facet": facet, "columns": columns, "spec": spec, **resolve}
+    return {**whole, "facet": facet, "columns": columns, "spec": spec, **resolve}
 
 
 def _space_labels(records: Sequence[dict]) -> None:
     """Set `label`, the height of the text behind the last point of a line, so that none overlap."""
     top = max((record.get("level", record.get("y", 0)) for record in records), default=0)
     last: dict[str, float] = {}
-    for record in sorted((of for of in records if of.get("end")), key=lambda of: of["y"]):
+    for record in sorted(filter(lambda record: record.get("end"), records), key=itemgetter("y")):
         lowest = last.get(record["panel"], -math.inf) + LABEL * top
         record["label"] = last[record["panel"]] = max(record["y"], lowest)
 
@@ -307,7 +310,7 @@ def _title(title: str) -> Spec:
     return {"text": textwrap.wrap(plain(title), TITLE_LENGTH), "anchor": "start"}
 
 
-def _known(value, other) -> float:
+def _value_or(value, other) -> float:
     return other if absent(value) else value
 
 

@@ -34,10 +34,10 @@ COMPANIONS = ("low", "high", "n", "second", "verdict", "state", "marks", "waits"
 def legend(table: Table) -> str:
     """The notes of a table and the meaning of the signs in its cells."""
     counts = {mark: sum(mark in cell.marks for cell in table.cells) for mark in SIGNS}
-    said = [f"{SIGNS[m][0]} {SIGNS[m][1]} ({count(n, 'cell')})." for m, n in counts.items() if n]
+    signs = [f"{SIGNS[m][0]} {SIGNS[m][1]} ({count(n, 'cell')})." for m, n in counts.items() if n]
     if any(cell.waits for cell in table.cells):
-        said.append(table.italic)
-    return " ".join(filter(None, (table.notes, *said)))
+        signs.append(table.italic)
+    return " ".join(filter(None, (table.notes, *signs)))
 
 
 def again(table: Table) -> str:
@@ -54,13 +54,13 @@ def aligns(table: Table) -> list[str]:
 def _is_numeric(column: TableColumn) -> bool:
     """Whether most cells with a value begin with a number; of none, whether it has a unit."""
     number = re.compile(r"[-+]?\d")
-    known = [number.match(cell.words) for cell in column.cells if cell.value is not None]
-    return 2 * sum(map(bool, known)) > len(known) if known else bool(column.unit)
+    matches = [number.match(cell.words) for cell in column.cells if cell.value is not None]
+    return 2 * sum(map(bool, matches)) > len(matches) if matches else bool(column.unit)
 
 
 def markdown(table: Table) -> str:
     """The table with its caption, in ``<details>`` if it is long."""
-    body = _tabulated(table, "pipe", lambda c: _barred(_italic(c)), _barred)
+    body = _tabulated(table, "pipe", lambda cell: _barred(_italic(cell)), _barred)
     head, rule, *rest = body.splitlines()
     squeezed = [re.sub(r" {2,}", " ", line) for line in (head, re.sub("-{3,}", "---", rule), *rest)]
     text = "\n\n".join(filter(None, ("\n".join(squeezed), legend(table))))
@@ -83,17 +83,19 @@ def terminal(table: Table, most: int | None = None) -> str:
 def _tabulated(
     table: Table,
     form: str,
-    cell: Callable[[Cell], str],
-    head: Callable,
+    form_cell: Callable[[Cell], str],
+    form_header: Callable[[str], str],
     most: int | None = None,
 ) -> str:
     return tabulate(
-        [[cell(one) for one in line] for line in table.lines],
-        headers=[head(column.header) for column in table.columns],
+        [[form_cell(cell) for cell in line] for line in table.lines],
+        headers=[form_header(column.header) for column in table.columns],
         tablefmt=form,
         colalign=aligns(table) if table.length else None,
         disable_numparse=True,
-        maxcolwidths=[most if one.is_axis else None for one in table.columns] if most else None,
+        maxcolwidths=[most if column.is_axis else None for column in table.columns]
+        if most
+        else None,
     )
 
 
@@ -115,11 +117,11 @@ def html(table: Table) -> str:
     heads = "".join(map(_th, table.columns, sides))
     rows = "\n".join(f"<tr>{''.join(map(_td, line, sides))}</tr>" for line in table.lines)
     caption, note = _shown(table.caption), inline(legend(table))
-    said = f"<caption><span>{caption}</span></caption>\n" if caption else ""
+    title = f"<caption><span>{caption}</span></caption>\n" if caption else ""
     return (
         '<div class="table">\n'
         f'<div class="scroll" tabindex="0" role="region" aria-label="{caption or "Table"}">\n'
-        f'<table class="data">\n{said}<thead><tr>{heads}</tr></thead>\n'
+        f'<table class="data">\n{title}<thead><tr>{heads}</tr></thead>\n'
         f"<tbody>\n{rows}\n</tbody>\n</table>\n</div>\n"
         + (f'<p class="note">{note}</p>\n' if note else "")
         + "</div>"
@@ -137,8 +139,8 @@ def _th(column: TableColumn, side: str) -> str:
 def _td(cell: Cell, side: str) -> str:
     number = cell.value if isinstance(cell.value, int | float | np.number) else None
     fields = {"value": number, "low": cell.low, "high": cell.high, "row": cell.row}
-    known = [f'data-{name}="{escape(str(of))}"' for name, of in fields.items() if of is not None]
-    attributes = "".join(f" {one}" for one in (side, *known) if one)
+    data = [f'data-{n}="{escape(str(v))}"' for n, v in fields.items() if v is not None]
+    attributes = "".join(f" {attribute}" for attribute in (side, *data) if attribute)
     return f"<td{attributes}>{inline(_italic(cell))}</td>"
 
 
@@ -158,7 +160,7 @@ def to_csv(table: Table) -> str:
             values = [getattr(cell, companion) or None for cell in column.cells]
             if any(value is not None for value in values):
                 columns[f"{column.name}.{companion}"] = values
-    columns = {plain(name): [*map(_in_csv, of)] for name, of in columns.items()}
+    columns = {plain(name): [*map(_in_csv, values)] for name, values in columns.items()}
     frame = pd.DataFrame(columns, dtype=object)
     return frame.to_csv(index=False, lineterminator="\n").rstrip("\n")
 
@@ -175,9 +177,9 @@ def document(table: Table) -> dict[str, Any]:
 
 def _bare(value):
     if isinstance(value, dict):
-        return {name: _bare(of) for name, of in value.items() if not _is_empty(of)}
+        return {name: _bare(field) for name, field in value.items() if not _is_empty(field)}
     if isinstance(value, list | tuple):
-        return [_bare(one) for one in value]
+        return [_bare(item) for item in value]
     value = value.item() if isinstance(value, np.generic) else value
     is_number = not isinstance(value, float) or math.isfinite(value)
     return value if is_number else str(value)  # JSON has no inf and no nan

@@ -102,8 +102,8 @@ class Gain:
     @property
     def verdict(self) -> str:
         """That of all rows; else whether the mean exceeds the mean of their noise floors."""
-        if len(said := {*self.rows["verdict"]}) == 1:
-            return said.pop()
+        if self.rows["verdict"].nunique() == 1:
+            return self.rows["verdict"].iloc[0]
         floor = np.exp(np.log1p(self.rows["floor"].clip(lower=LEAST_FLOOR)).mean()) - 1
         return verdict(Ratio(*[self.mean] * 3, np.nan, len(self.rows)), floor)
 
@@ -122,8 +122,8 @@ class Gain:
     def counted(self, verdict: str) -> Count:
         """How many of the resolved comparisons have a verdict."""
         resolved = self.rows[self.rows["verdict"] != UNRESOLVED]
-        found = Count(int((resolved["verdict"] == verdict).sum()), len(resolved))
-        return known(found, keys_of(resolved))
+        count = Count(int((resolved["verdict"] == verdict).sum()), len(resolved))
+        return known(count, keys_of(resolved))
 
     @property
     def faster(self) -> Count:

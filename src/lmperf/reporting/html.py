@@ -45,11 +45,11 @@ def target(link: str) -> str:
 
 @cache
 def _parser(tags: bool) -> MarkdownIt:
-    made = MarkdownIt("commonmark", {"html": tags}).enable(["table", "strikethrough"])
-    made.add_render_rule("link_open", _link)
-    made.add_render_rule("table_open", lambda *_: '<div class="scroll" tabindex="0"><table>\n')
-    made.add_render_rule("table_close", lambda *_: "</table></div>\n")
-    return made
+    parser = MarkdownIt("commonmark", {"html": tags}).enable(["table", "strikethrough"])
+    parser.add_render_rule("link_open", _link)
+    parser.add_render_rule("table_open", lambda *_: '<div class="scroll" tabindex="0"><table>\n')
+    parser.add_render_rule("table_close", lambda *_: "</table></div>\n")
+    return parser
 
 
 def _link(renderer, tokens, place, options, env) -> str:
@@ -63,7 +63,9 @@ def _with_anchors(tokens: list[Token]) -> list[Token]:
     seen = Counter[str]()
     for opening, content in pairwise(tokens):
         if opening.type == "heading_open":
-            words = (one.content for one in content.children if one.type in ("text", "code_inline"))
+            words = (
+                child.content for child in content.children if child.type in ("text", "code_inline")
+            )
             name = anchor(bare("".join(words)))
             opening.attrSet("id", f"{name}-{seen[name]}" if seen[name] else name)
             seen[name] += 1

@@ -102,8 +102,7 @@ def _over(base: str) -> Quantity:
 
 
 def _with_verdicts(shown: Quantity) -> Quantity:
-    make = lambda evidence, rows: shown.make(evidence, rows).map(_with_verdict)  # noqa: E731
-    return replace(shown, make=make, note="")
+    return replace(shown.mapped(_with_verdict), note="")
 
 
 def _with_verdict(cell: Cell) -> Cell:

@@ -35,7 +35,10 @@ def read_result(name: str, report: Path = Path("report")) -> Evidence:
     """
     with folder_of(name, report) as folder:
         evidence = evidence_in(folder, name)
-        damage = [*evidence.damaged.values(), *(unreadable(evidence, of) for of in evidence.raw)]
+        damage = [
+            *evidence.damaged.values(),
+            *(unreadable(evidence, stem) for stem in evidence.raw),
+        ]
         for why in filter(None, damage):
             raise UserError(f"{name}: {untrusted.plain(why)}")
         if not evidence.raw:
@@ -51,10 +54,10 @@ def numbers_of(name: str, report: Path = Path("report")) -> list[numbers.Entry]:
     """
     with folder_of(name, report, numbers.FILE) as folder:
         path = folder / numbers.FILE
-        found = numbers.read_csv(path.read_text(encoding="utf-8")) if path.is_file() else []
-    if not found:
+        entries = numbers.read_csv(path.read_text(encoding="utf-8")) if path.is_file() else []
+    if not entries:
         raise UserError(f"{name} has no {numbers.FILE} that can be read; run lmperf report there")
-    return found
+    return entries
 
 
 def evidence_in(folder: Path, name: str) -> Evidence:
@@ -71,14 +74,14 @@ def evidence_in(folder: Path, name: str) -> Evidence:
     for row in raw.pop(repeatability.STEM, ()):
         if row.get(repeatability.BENCHMARK) in raw:
             again[row[repeatability.BENCHMARK]].append(row)
-    found = Evidence(name, facts, raw, damaged=damaged, again=again)
+    evidence = Evidence(name, facts, raw, damaged=damaged, again=again)
     try:
         for stem in again:
-            found.rows_again(stem)
+            evidence.rows_again(stem)
     except ValueError as error:
         why = untrusted.neutral(f"{repeatability.STEM}.csv: {error}")
-        found = replace(found, damaged=damaged | {repeatability.STEM: why}, again={})
-    return found
+        evidence = replace(evidence, damaged=damaged | {repeatability.STEM: why}, again={})
+    return evidence
 
 
 def unreadable(evidence: Evidence, stem: str) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
+from itertools import chain
 
 import pandas as pd
 from pandas.errors import UndefinedVariableError
@@ -42,7 +43,11 @@ class Rows:
             UserError: the benchmark has no such axis or value, such a slip would drop a sentence.
         """
         for axis, value in axes.items():
-            self._check(axis, value)
+            if axis not in self.frame and self.frame.columns.size:
+                raise no_column(self._name, axis, self.frame.columns)
+            values = {*value} if isinstance(value, list | tuple) else {value}
+            if self.stem and axis in load(self.stem).identity:
+                self._require_known(axis, values - {*self.frame[axis]})
         return self.kept(having(self.frame, **axes))
 
     def query(self, condition: str) -> Rows:
@@ -72,27 +77,16 @@ class Rows:
     def worded(self, **macros: Callable[[pd.Series], str]) -> Rows:
         """The rows with columns of text: what macros of a template say of each row."""
         rows = [row for _, row in self.frame.iterrows()]
-        made = {name: [_said(macro, row) for row in rows] for name, macro in macros.items()}
-        return self.kept(self.frame.assign(**made))
+        texts = {name: [_said(macro, row) for row in rows] for name, macro in macros.items()}
+        return self.kept(self.frame.assign(**texts))
 
-    def _check(self, axis: str, value) -> None:
-        if axis not in self.frame and self.frame.columns.size:
-            raise no_column(self._name, axis, self.frame.columns)
-        benchmark = load(self.stem) if self.stem else None
-        if benchmark is None or axis not in benchmark.identity:
-            return
-        grids = [grid for of in benchmark.grids.values() for grid in of]
-        known = {v for grid in grids for v in grid.get(axis, ())} | {*self.frame[axis]}
-        known |= {*self.evidence.rows(self.stem)[axis]}
-        known |= {*benchmark.phases} if axis == "phase" else set()
-        known |= {c for one in benchmark.axes if one.name == axis for c in one.choices}
-        known |= {one.name for one in benchmark.implementations}
-        if axis == "size":
-            known |= {size_words(one) for one in known}
-        values = value if isinstance(value, list | tuple) else [value]
-        if not known.issuperset(values):
-            there = in_order(axis, self.evidence.rows(self.stem)[axis])
-            words = meant(value, there, "it has") if there else "it has no rows"
+    def _require_known(self, axis: str, values: set) -> None:
+        """Raise UserError for a value that neither the benchmark nor its rows have."""
+        there = self.evidence.rows(self.stem)[axis]
+        for value in values - {*there} - declared_values(self.stem, axis):
+            words = (
+                meant(value, in_order(axis, there), "it has") if len(there) else "it has no rows"
+            )
             raise UserError(f"{self.stem} has no rows with {axis}={value}; {words}")
 
     @cached_property
@@ -134,8 +128,8 @@ class Rows:
         """Of the rows that hold the one with the least value of a column."""
         if column not in self.sound:
             raise no_column(self._name, column, self.sound.columns)
-        known = required(self.sound[column].dropna(), f"no {column} of {self.stem} is known")
-        return self.sound.loc[known.idxmin()]
+        values = required(self.sound[column].dropna(), f"no {column} of {self.stem} is known")
+        return self.sound.loc[values.idxmin()]
 
     def by(self, *axes: str) -> list[tuple]:
         """(value, ..., rows) for each combination of values, in reading order."""
@@ -159,8 +153,8 @@ class Rows:
         """These rows with the columns of `gains.rows_over`; see `over`."""
         other = ({"implementation": base} if base else {}) | axes
         ours = {axis: self.only(axis) for axis in other}
-        found = rows_over(self.evidence, self.stem, ours, other)
-        return found[found.index.isin(self.frame.index)]
+        pairs = rows_over(self.evidence, self.stem, ours, other)
+        return pairs[pairs.index.isin(self.frame.index)]
 
     def range(self, expression: str) -> Range:
         """The range of an expression over columns, such as ``flops / bytes``."""
@@ -182,8 +176,19 @@ class Rows:
 
     def count(self, condition: str) -> Count:
         """In how many rows a condition over columns holds."""
-        found = Count(int(self._eval(self.frame, condition).sum()), len(self.frame))
-        return known(found, keys_of(self.frame))
+        count = Count(int(self._eval(self.frame, condition).sum()), len(self.frame))
+        return known(count, keys_of(self.frame))
+
+
+@cache
+def declared_values(stem: str, axis: str) -> frozenset:
+    """The values of an axis in the grids, choices and names that a benchmark declares."""
+    benchmark = load(stem)
+    values = {one.name for one in benchmark.implementations} | {*benchmark.phases}
+    values |= {choice for one in benchmark.axes if one.name == axis for choice in one.choices}
+    grids = chain.from_iterable(benchmark.grids.values())
+    values |= set(chain.from_iterable(grid.get(axis, ()) for grid in grids))
+    return frozenset(values | ({*map(size_words, values)} if axis == "size" else set()))
 
 
 def no_column(of: str, name: str, columns: Iterable[str]) -> UserError:

@@ -80,13 +80,13 @@ def files(site: Site) -> Files:
     """File name below the folder of the site -> content; each machine is a process."""
     tasks = [partial(files_of_machine, site, number) for number in range(len(site.machines))]
     tasks += [partial(files_of_machines, site)] if len(site.machines) > 1 else []
-    found = files_of_assets()
+    written = files_of_assets()
     # A fork of this process would hang where threads that draw figures run in it; a server of forks
     # needs a socket below TMPDIR, whose path may be too long for one.
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
         for waiting in [pool.submit(task) for task in tasks]:
-            found |= waiting.result()
-    return found
+            written |= waiting.result()
+    return written
 
 
 def files_of_machine(site: Site, number: int) -> Files:
@@ -98,18 +98,18 @@ def files_of_machine(site: Site, number: int) -> Files:
     names = {REPORT: "Report", **titles}.items()
     links = [(f"{evidence.link}/{target(f'{name}.md')}", words) for name, words in names]
     links += [(f"{MACHINES}.html", "Machines")] if len(site.machines) > 1 else []
-    found = _copied(site.report / folder, folder)
+    written = _copied(site.report / folder, folder)
     for name, page in pages.items():
         path = target(f"{name}.md")
         sources = [f"{EVIDENCE}/{stem}.csv" for stem in keys_by_stem(evidence, page)]
-        known = [source for source in sources if f"{folder}/{source}" in found]
-        found[f"{folder}/{path}"] = framed(site, page, f"{evidence.link}/{path}", links, known)
-        found |= {f"{folder}/{name}": svg for name, svg in page.svgs.items()}
+        sources = [source for source in sources if f"{folder}/{source}" in written]
+        written[f"{folder}/{path}"] = framed(site, page, f"{evidence.link}/{path}", links, sources)
+        written |= {f"{folder}/{name}": svg for name, svg in page.svgs.items()}
     if number == 0:
         first = Page(REPORT, evidence, "html", site.own, f"{evidence.link}/")
         first.render(pages=titles, overview=True)
-        found[INDEX] = framed(site, first, INDEX, [(INDEX, "Report"), *links[1:]], [])
-    return found
+        written[INDEX] = framed(site, first, INDEX, [(INDEX, "Report"), *links[1:]], [])
+    return written
 
 
 def files_of_machines(site: Site) -> Files:
@@ -118,21 +118,21 @@ def files_of_machines(site: Site) -> Files:
     page = Page(MACHINES, first, "html", site.own)
     page.render()
     links = [(INDEX, "Report"), (path, "Machines")]
-    links += [(f"{one.link}/{INDEX}", one.machine) for one in site.machines]
+    links += [(f"{machine.link}/{INDEX}", machine.machine) for machine in site.machines]
     return {path: framed(site, page, path, links, [])}
 
 
 def files_of_assets() -> Files:
     """Style and scripts."""
     folder = TEMPLATES / "site" / ASSETS
-    found: Files = {f"{ASSETS}/{path.name}": path.read_bytes() for path in folder.iterdir()}
+    assets: Files = {f"{ASSETS}/{path.name}": path.read_bytes() for path in folder.iterdir()}
     themes = {
         theme: {"colours": colours, "config": figures.config(colours)}
         for theme, colours in figures.THEMES.items()
     }
-    found[f"{ASSETS}/themes.js"] = f"const THEMES = {json.dumps(themes)};\n"
-    found[f"{ASSETS}/vega.js"] = vl_convert.javascript_bundle()
-    return found
+    assets[f"{ASSETS}/themes.js"] = f"const THEMES = {json.dumps(themes)};\n"
+    assets[f"{ASSETS}/vega.js"] = vl_convert.javascript_bundle()
+    return assets
 
 
 def _copied(directory: Path, folder: str) -> Files:
@@ -168,7 +168,7 @@ def framed(
         machine=page.evidence.machine,
         sources=sources,
         rows=in_script(behind(shown, page)),
-        charts={name: in_script(of) for name, of in page.figures.items()},
+        charts={name: in_script(spec) for name, spec in page.figures.items()},
         version=version("lmperf"),
     )
 
@@ -195,26 +195,26 @@ def keys_by_stem(evidence: Evidence, page: Page) -> dict[str, set[str]]:
     keys = {cell.row for table in page.tables for cell in table.cells if cell.row}
     keys |= {key for number in page.numbers for key in number.linked}
     there = {stem: keys & {row["key"] for row in rows} for stem, rows in evidence.raw.items()}
-    return {stem: of for stem, of in there.items() if of}
+    return {stem: shown for stem, shown in there.items() if shown}
 
 
 def described(evidence: Evidence, stem: str, keys: set[str]) -> dict[str, dict[str, str]]:
     """Key of a row -> label -> text, for rows of a benchmark."""
     benchmark, rows = load(stem), evidence.rows(stem)
     wanted = [*benchmark.identity, "ms", "low_ms", "high_ms", *SHOWN]
-    found = {}
+    records = {}
     for row in rows.loc[rows["key"].isin(keys), wanted].to_dict("records"):
-        known = {name: value for name, value in row.items() if not absent(value) and value != ""}
+        values = {name: value for name, value in row.items() if not absent(value) and value != ""}
         texts = {"benchmark": benchmark.title, "machine": evidence.machine}
         for name in benchmark.identity:
-            if name in known:
-                texts[axis_words(name)] = str(value_words(name, known[name], benchmark.identity))
-        if "low_ms" in known:
-            low, ms, high = (sig(known[name], 5) for name in ("low_ms", "ms", "high_ms"))
+            if name in values:
+                texts[axis_words(name)] = str(value_words(name, values[name], benchmark.identity))
+        if "low_ms" in values:
+            low, ms, high = (sig(values[name], 5) for name in ("low_ms", "ms", "high_ms"))
             texts["time"] = f"{ms} ms ({low} to {high})"
         for name, (label, unit) in SHOWN.items():
-            if name in known:
-                texts[label] = f"{known[name]:,.12g}{unit}" if unit else str(known[name])
+            if name in values:
+                texts[label] = f"{values[name]:,.12g}{unit}" if unit else str(values[name])
         texts["measure it again"] = f"lmperf run --row {row['key']} --against {evidence.link}"
-        found[row["key"]] = texts
-    return found
+        records[row["key"]] = texts
+    return records

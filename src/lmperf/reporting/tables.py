@@ -115,6 +115,14 @@ class Quantity:
         found = tuple(by_line.get(line, empty) for line in dict.fromkeys(lines.values()))
         return TableColumn(self.name, header or self.unit, found, self.unit)
 
+    def mapped(self, form: Callable[[Cell], Cell]) -> Quantity:
+        """The column with each cell in another form."""
+
+        def make(evidence: Evidence, rows: pd.DataFrame) -> pd.Series:
+            return self.make(evidence, rows).map(form)
+
+        return replace(self, make=make)
+
 
 # The words of a cell that has a further number, by its name.
 WORDS = {"low": "{value} ({low}-{high})", "second": "{value} / {second}", "": "{value}"}

@@ -48,7 +48,7 @@ def neutral(text: str, longest: int = LONGEST) -> str:
         text = "".join(map(_visible, text))
     if len(text) > longest:
         text = text[: longest - 1] + "…"
-    return _SPECIAL.sub(lambda found: "".join(f"&#{ord(c)};" for c in found[0]), text)
+    return _SPECIAL.sub(lambda match: "".join(f"&#{ord(c)};" for c in match[0]), text)
 
 
 plain = html.unescape
@@ -76,8 +76,8 @@ def deep(form: Callable[[str], str], value: Any) -> Any:
     if isinstance(value, str):
         return form(value)
     if isinstance(value, Mapping):
-        return {deep(form, key): deep(form, one) for key, one in value.items()}
-    return [deep(form, one) for one in value] if isinstance(value, list) else value
+        return {deep(form, key): deep(form, item) for key, item in value.items()}
+    return [deep(form, item) for item in value] if isinstance(value, list) else value
 
 
 def _neutral_column(column: pd.Series) -> pd.Series | None:

@@ -101,20 +101,20 @@ class Accumulation:
         """The additions between powers of two, from small to large sums, from the second on."""
         before, increments = self.sums[1:-1], np.diff(self.sums[1:])
         powers = np.floor(np.log2(before))
-        made = []
+        binades = []
         for power in np.unique(powers):
-            of = increments[powers == power]
-            error = float((of - self.addend).sum())
-            made.append(Binade(2.0**power, 2.0 ** (power + 1), float(np.median(of)), error))
-        return made
+            within = increments[powers == power]
+            error = float((within - self.addend).sum())
+            binades.append(Binade(2.0**power, 2.0 ** (power + 1), float(np.median(within)), error))
+        return binades
 
     @property
     def worst(self) -> list[Binade]:
         """The two binades with the largest errors, in order."""
-        return sorted(sorted(self.binades, key=lambda one: -abs(one.error))[:2])
+        return sorted(sorted(self.binades, key=lambda binade: -abs(binade.error))[:2])
 
     @property
     def rest(self) -> float:
         """The error of all additions outside the two worst binades."""
         exact = (len(self.sums) - 1) * self.addend
-        return self.result - exact - sum(one.error for one in self.worst)
+        return self.result - exact - sum(binade.error for binade in self.worst)

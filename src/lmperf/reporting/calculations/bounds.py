@@ -21,5 +21,5 @@ def bounds(evidence: Evidence, rows: pd.DataFrame, moved: pd.Series) -> pd.DataF
     compute, memory = rows["flops"] / peaks / 1e9, moved / evidence.copy_gbps() / 1e6
     longest = np.where(compute.fillna(0) > memory.fillna(0), COMPUTE, MEMORY)
     explained = compute.fillna(0) + memory.fillna(0) >= EXPLAINED * rows["ms"]
-    found = {"compute_ms": compute, "memory_ms": memory}
-    return pd.DataFrame(found | {"bound": np.where(explained, longest, NEITHER)}, rows.index)
+    columns = {"compute_ms": compute, "memory_ms": memory}
+    return pd.DataFrame(columns | {"bound": np.where(explained, longest, NEITHER)}, rows.index)

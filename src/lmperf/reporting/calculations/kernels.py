@@ -76,7 +76,7 @@ def class_of(name: str) -> str:
     """The class, a key of CLASSES, of a kernel or operator with this full name."""
     if fused := FUSED.match(name):
         return _class_of_fused(fused["kind"], fused["operators"].lower().split("_"))
-    return next((found for found, pattern in _COMPILED if pattern.search(name)), OTHER)
+    return next((kind for kind, pattern in _COMPILED if pattern.search(name)), OTHER)
 
 
 def _class_of_fused(kind: str, words: list[str]) -> str:

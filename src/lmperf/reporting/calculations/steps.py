@@ -98,8 +98,8 @@ def compared(evidence: Evidence, ours: Way, base: Way) -> pd.DataFrame:
 
 def beside(evidence: Evidence, ours: Way, base: Way) -> pd.DataFrame:
     """`compared` in the cells of `usual`, the smallest size first."""
-    found = compared(evidence, ours, base)
-    return sorted_for_reading(found[found.index.isin(usual(evidence).index)], ["size"])
+    pairs = compared(evidence, ours, base)
+    return sorted_for_reading(pairs[pairs.index.isin(usual(evidence).index)], ["size"])
 
 
 def of_steps(columns: Iterable[Quantity], italic: bool = False) -> list[Quantity]:
@@ -108,13 +108,11 @@ def of_steps(columns: Iterable[Quantity], italic: bool = False) -> list[Quantity
     italic: whether they depend on the time, and are in italic where it is.
     """
 
-    def cell(one: Cell) -> Cell:
-        if one.value is None:
+    def in_step(cell: Cell) -> Cell:
+        if cell.value is None:
             return Cell(EMPTY, state=NOT_RECORDED)
-        return one if italic else replace(one, waits=False)
+        return cell if italic else replace(cell, waits=False)
 
-    def made(column: Quantity) -> Quantity:
-        make = lambda evidence, rows: column.make(evidence, rows).map(cell)  # noqa: E731
-        return replace(column, make=make, where={**column.where, "phase": STEP})
-
-    return [*map(made, columns)]
+    return [
+        replace(column.mapped(in_step), where={**column.where, "phase": STEP}) for column in columns
+    ]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 
 from lmperf.errors import UserError
@@ -63,23 +63,23 @@ class Step:
     """What a commit changed in the evidence.
 
     Attributes:
-        found: the comparison with the commit before.
+        comparison: the comparison with the commit before.
         damaged: stem -> why its evidence at one of the two commits cannot be read.
     """
 
     commit: Commit
-    found: Comparison
+    comparison: Comparison
     damaged: Mapping[str, str]
 
     @property
     def counts(self) -> dict[str, int]:
         """Verdict -> number of changed rows, worst first."""
-        return {name: n for name, n in self.found.counts.items() if n and name in CHANGED}
+        return {name: n for name, n in self.comparison.counts.items() if n and name in CHANGED}
 
     @property
     def summary(self) -> list[str]:
         """Sentences: what was measured again, what changed, what is new or missing, and causes."""
-        rows, left, lines = self.found.rows, self.found.not_compared, []
+        rows, left, lines = self.comparison.rows, self.comparison.not_compared, []
         if len(rows):
             changed = listed([f"{number:,} {verdict}" for verdict, number in self.counts.items()])
             again = f"{count(len(rows), 'row')} measured again"
@@ -95,10 +95,10 @@ class Step:
     @property
     def table(self) -> Table | None:
         """The changed rows, worst first, each with its cause; None without a change."""
-        rows = self.found.rows[self.found.rows["verdict"].isin(CHANGED)]
+        rows = self.comparison.rows[self.comparison.rows["verdict"].isin(CHANGED)]
         if rows.empty:
             return None
-        return comparison_forms.table(self.found, rows, str(self.commit))
+        return comparison_forms.table(self.comparison, rows, str(self.commit))
 
 
 def steps(machine: str, report: Path) -> list[Step]:
@@ -111,8 +111,8 @@ def steps(machine: str, report: Path) -> list[Step]:
     """
     commits = [*commits_of(machine, report)][-(NEWEST + 1) :]
     states = ((commit, _at(commit, machine, report)) for commit in commits)
-    made = (_step(old, *new) for (_, old), new in pairwise(states))
-    return [step for step in made if step.summary][::-1]
+    every = [_step(old, *new) for (_, old), new in pairwise(states)]
+    return [step for step in every if step.summary][::-1]
 
 
 def commits_of(machine: str, report: Path) -> Iterator[Commit]:
@@ -141,7 +141,8 @@ def _step(old: Evidence, commit: Commit, new: Evidence) -> Step:
         stem for stem in {**old.raw, **new.raw} if _measured(old, stem) != _measured(new, stem)
     ]
     broken = {**old.damaged, **new.damaged}
-    broken |= {stem: why for stem in stems for of in (old, new) if (why := unreadable(of, stem))}
+    sides = product(stems, (old, new))
+    broken |= {stem: why for stem, side in sides if (why := unreadable(side, stem))}
     sound = [stem for stem in stems if stem not in broken]
     newly = {stem: why for stem, why in broken.items() if stem not in old.damaged}
     return Step(commit, compare(old, new, benchmarks=sound), newly)
