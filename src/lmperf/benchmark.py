@@ -245,6 +245,11 @@ class Implementation:
         """The module part of the entry."""
         return self.entry.partition(":")[0]
 
+    @property
+    def function(self) -> str:
+        """The function or class of the entry."""
+        return self.entry.rpartition(":")[2]
+
     def joins(self, preset: str, axes: Mapping[str, Value]) -> bool:
         """Whether a peer or custom implementation is measured in a cell of a preset's grid."""
         here = preset != "cpu" or not self.needs_cuda

@@ -57,9 +57,9 @@ def test_init_writes_its_files_and_nothing_else(repository, lmperf):
 )
 def test_each_kind_is_in_every_benchmark_that_takes_it(repository, lmperf, option, stems):
     assert lmperf("init", option, ENTRY)[0] == 0
-    entries = load_config(Path("config/config.yaml")).custom_entries()
+    entries = load_config(Path("config/config.yaml")).declarations()
     assert {key.partition(".")[0] for key in entries} == stems
-    assert set(entries.values()) == {ENTRY}
+    assert all(one == {"entry": ENTRY} for one in entries.values())
 
 
 def test_init_overwrites_nothing(repository, lmperf):

@@ -11,6 +11,7 @@ from lmperf.config.machine_names import slug
 from lmperf.config.read import config_of, load_config, overrides_of
 from lmperf.config.schema import json_schema
 from lmperf.errors import UserError
+from lmperf.own.recorded import declared
 
 ROOT = Path(__file__).parents[2]
 CUSTOM = "implementations: {{attention: {{{}}}}}"
@@ -278,6 +279,5 @@ def test_values_in_brackets_make_an_implementation_each():
         f"buckets_{name}": {"bucket_size_mb": size, "overlaps": True}
         for name, size in (("1", 1), ("10", 10), ("0_5", 0.5))
     }
-    assert config.custom_entries() == dict.fromkeys(
-        (f"distributed.{name}" for name in made), "a.b:get_ddp"
-    )
+    facts = [{"implementations": json.loads(json.dumps(config.declarations()))}]
+    assert declared(facts, "distributed") == made and not declared(facts, "end_to_end")

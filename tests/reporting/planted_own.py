@@ -114,7 +114,9 @@ def strategies() -> Iterator[dict[str, str]]:
 
 def evidence(*rows: dict[str, str], facts: dict = ranks.TWO_H200, **more) -> Evidence:
     """Evidence of an environment in which the custom implementations were configured."""
-    entries = {f"{stem}.{name}": f"student:{name}" for name, of in STEMS.items() for stem in of}
+    entries = {
+        f"{stem}.{name}": {"entry": f"student:{name}"} for name, of in STEMS.items() for stem in of
+    }
     return planted.evidence(*rows, facts=facts | {"implementations": entries}, **more)
 
 

@@ -25,7 +25,8 @@ def test_benchmark_that_was_not_measured_has_no_rows():
 
 def test_page_is_about_the_custom_implementations_that_were_measured():
     rows = [row("lrpe", 1.0, implementation=name) for name in ("b", "triton", "a")]
-    facts = H200 | {"implementations": {f"lrpe.{name}": "x:y" for name in ("b", "c", "a")}}
+    recorded = {f"lrpe.{name}": {"entry": "x:y"} for name in ("b", "c", "a")}
+    facts = H200 | {"implementations": recorded}
     assert evidence(*rows).subjects("lrpe") == [] and not evidence(*rows).is_own
     own = evidence(*rows, facts=facts)
     assert own.is_own and own.subjects("lrpe") == ["b", "a"] and own.subjects("memory") == []

@@ -25,6 +25,7 @@ from lmperf.config.faults import Fault
 from lmperf.config.machine_names import LONGEST, PATTERN, check_slug
 from lmperf.errors import meant, shown
 from lmperf.own.kinds import STRATEGY
+from lmperf.own.recorded import declaration
 from lmperf.peers.table import PEERS, installed, peers_of
 
 _FOLDER = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$"
@@ -185,12 +186,12 @@ class Config(BaseModel):
         subjects = (variant for variant in self.variants(stem) if variant.key in keys)
         return [one.name for one in sorted(subjects, key=lambda one: keys.index(one.key))]
 
-    def custom_entries(self) -> dict[str, str]:
-        """The configured custom implementations: "stem.name" -> "package.module:function"."""
+    def declarations(self) -> dict[str, dict[str, Any]]:
+        """The configured custom implementations: "stem.name" -> what `machine.json` records."""
         return {
-            f"{stem}.{variant.name}": variant.custom.use
+            f"{stem}.{name}": declaration(one)
             for stem in sorted(self.implementations)
-            for variant in self.variants(stem)
+            for name, one in self.external(stem, {}).items()
         }
 
     def external(

@@ -178,7 +178,7 @@ class _Job:
         return {
             **self._project.machine.facts,
             "peers": self._project.config.peer_versions(),
-            "implementations": self._project.config.custom_entries(),
+            "implementations": self._project.config.declarations(),
             "lmperf": self._version,
             "measured_at": now(),
             **self._commit,

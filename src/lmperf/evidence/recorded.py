@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from lmperf.benchmark import CPU_DEVICES, Benchmark, Implementation
+from lmperf.benchmark import CPU_DEVICES, Benchmark
 from lmperf.benchmarks import load
 from lmperf.config.model import Config
 from lmperf.evidence.facts import Facts, devices_of
 from lmperf.evidence.plan import evidence_of
 from lmperf.machine import bf16
+from lmperf.own.recorded import declared
 
 
 @dataclass(frozen=True)
@@ -61,17 +61,4 @@ class RecordedMachine:
         peers = {
             name: version for facts in records for name, version in facts.get("peers", {}).items()
         }
-        external = config.external(stem, peers)
-        for name, entry in _custom_entries(records, stem).items():
-            if name not in external or external[name].entry != entry:
-                external[name] = Implementation(name, entry, origin="custom")
-        return load(stem, external)
-
-
-def _custom_entries(environments: Iterable[Facts], stem: str) -> dict[str, str]:
-    """Name -> entry of the custom implementations that environments recorded of a benchmark."""
-    recorded = (facts.get("implementations", {}).items() for facts in environments)
-    entries = {key.partition(".")[::2]: entry for items in recorded for key, entry in items}
-    return {
-        name: entry for (benchmark, name), entry in entries.items() if benchmark == stem and name
-    }
+        return load(stem, config.external(stem, peers) | declared(records, stem))

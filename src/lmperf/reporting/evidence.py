@@ -28,7 +28,7 @@ from typing import TypeVar
 import numpy as np
 import pandas as pd
 
-from lmperf.benchmark import COMMON_COLUMNS, Benchmark, Timed
+from lmperf.benchmark import COMMON_COLUMNS, Benchmark, Implementation, Timed
 from lmperf.benchmarks import load
 from lmperf.dtypes import DTYPES, dtype_of
 from lmperf.evidence import plausible
@@ -38,6 +38,7 @@ from lmperf.evidence.store import Row
 from lmperf.gate import FAILED
 from lmperf.machine.data_sheets import DataSheet, sheet_of
 from lmperf.names import STATUSES, in_order, size_words
+from lmperf.own.recorded import declared
 from lmperf.reporting import untrusted
 from lmperf.reporting.cells import SIGNS
 from lmperf.reporting.words import GIB, MIB, NotMeasured
@@ -151,15 +152,15 @@ class Evidence:
         )
 
     @cached_by_evidence
+    def declared(self, stem: str) -> dict[str, Implementation]:
+        """Name -> the custom implementation of a benchmark that the machine's file records."""
+        return declared(self.environments.values(), stem)
+
+    @cached_by_evidence
     def subjects(self, stem: str) -> list[str]:
         """The custom implementations that the page of a benchmark is about; none: lmperf's own."""
-        recorded = [
-            name
-            for facts in self.environments.values()
-            for of, _, name in [key.partition(".") for key in facts.get("implementations") or {}]
-            if of == stem
-        ]
-        names = self.chosen.get(stem, dict.fromkeys(recorded))
+        recorded = self.declared(stem)
+        names = self.chosen.get(stem, recorded)
         measured = {row["implementation"] for row in self.raw.get(stem, ())} & {*recorded}
         return [name for name in names if name in measured]
 

@@ -27,7 +27,7 @@ def of(*rows):
 
 def own(*rows, **more):
     """Evidence of a report on custom implementations: those of OWN."""
-    entries = {f"{stem}.{name}": f"student:{name}" for stem, name in OWN.items()}
+    entries = {f"{stem}.{name}": {"entry": f"student:{name}"} for stem, name in OWN.items()}
     facts = ranks.TWO_H200 | {"implementations": entries}
     return planted.evidence(*rows, facts=facts, **more)
 

@@ -1,9 +1,11 @@
 """The first page of a report about custom implementations, and what is wrong with them."""
 
+import json
 import re
 
 import planted
 import planted_own
+import planted_ranks as ranks
 import pytest
 from planted_own import AUTOCAST, MODEL
 from planted_steps import rung, step
@@ -46,7 +48,7 @@ def test_title_has_the_names_that_authors_give():
 
 def test_many_names_are_counted():
     rows = [step("0.13B", "float32", f"step_{n}", 10.0) for n in range(9)]
-    entries = {f"end_to_end.step_{n}": "student:step" for n in range(9)}
+    entries = {f"end_to_end.step_{n}": {"entry": "student:step"} for n in range(9)}
     evidence = planted.evidence(*rows, facts=planted.H200 | {"implementations": entries})
     assert section(evidence, "own").title == "step_0, step_1, step_2, step_3 and 5 others"
 
@@ -173,6 +175,50 @@ def test_page_of_strategies_is_about_the_one_brought():
     assert findings("distributed", *rows) == [
         "my_ddp hides 40 % of the communication at batch 4 (40 to 40 %)."
     ]
+
+
+@pytest.fixture
+def buckets():
+    """A strategy with three sizes of buckets, which trains a model of its author's."""
+    names = {f"buckets_{size}": size for size in (1, 10, 100)}
+    declared = {
+        f"distributed.{name}": {"entry": "tests.adapters:get_ddp", "options": {"size_mb": size}}
+        for name, size in names.items()
+    }
+    rows = [ranks.step("one_rank", 100)]
+    for name, hidden in zip(names, (0.2, 0.6, 0.5), strict=True):
+        rows += [
+            ranks.step(name, 90 - 10 * hidden, model="own"),
+            ranks.profiled(name, 92, hidden=hidden),
+        ]
+    return planted.evidence(*rows, facts=ranks.TWO_H200 | {"implementations": declared})
+
+
+def test_figure_is_over_a_parameter_of_a_strategy(buckets):
+    page = planted.page("distributed", buckets)
+    [ms] = [of for name, of in page.figures.items() if name.endswith("by_parameter")][:1]
+    assert 'A step takes least, 84.0 ms, with size_mb 10"' in page.text and ms
+    assert "get_ddp" in json.dumps(ms), "a line for the function"
+
+
+def test_model_of_a_strategy_is_a_column_where_several_values_stand(buckets):
+    d2 = planted.page("distributed", buckets).tables
+    models = [
+        [cell.words for cell in column.cells]
+        for one in d2
+        for column in one.columns
+        if column.header == "model"
+    ]
+    assert models and {*models[0]} == {"own", "–"}
+    page = planted.page("distributed", planted_own.evidence(*planted_own.strategies()))
+    assert "model" not in {column.header for one in page.tables for column in one.columns}
+
+
+@pytest.mark.parametrize("how", ["by block", None])
+def test_page_says_how_a_model_was_compiled(how):
+    rows = [*planted_own.steps(), step("0.13B", "float32", f"{MODEL}_compiled", 9.0, compiled=how)]
+    page = planted.page("end_to_end", planted_own.evidence(*rows))
+    assert ("| by block |" in page.text) == bool(how)
 
 
 @pytest.mark.parametrize("reference", [False, True])

@@ -516,13 +516,10 @@ class Course(Section):
         if not own:
             lmperf = {} if self._is_left_out(RANKS) else STRATEGIES
             return {kind: names for kind, (names, _) in lmperf.items()}
-        entries = {}
-        for facts in self.evidence.environments.values():
-            entries |= facts.get("implementations") or {}
+        declared = self.evidence.declared(RANKS)
         found = {kind: [] for kind in STRATEGIES}
         for name in own:
-            _, _, function = str(entries.get(f"{RANKS}.{name}")).rpartition(":")
-            found[kind_of(name, function)].append(name)
+            found[kind_of(name, declared[name].function)].append(name)
         return found
 
     @cached_property

@@ -12,6 +12,7 @@ from lmperf.reporting.evidence import WIDE, Evidence, having, required
 from lmperf.reporting.gains import Gain, rows_over
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
+from lmperf.reporting.sections.external import told_apart
 from lmperf.reporting.sections.ranks_memory import matched, peaks_gib
 from lmperf.reporting.tables import Quantity, number
 from lmperf.reporting.words import NotMeasured, sig
@@ -70,6 +71,45 @@ class Distributed(Section):
             for name in steps.frame["implementation"]
         ]
         return steps.kept(steps.frame.assign(peak=peak, at=at, base=base, late=late, **beside))
+
+    @property
+    def models(self) -> list[Quantity]:
+        """A column with the model that a strategy trains, if there are several."""
+        return told_apart(self.steps.frame, model="model")
+
+    @property
+    def parameter(self) -> str:
+        """The numeric parameter of which a custom strategy was measured with several values."""
+        return required(list(self._parameters), "no strategy has several values of a parameter")[0]
+
+    @property
+    def by_parameter(self) -> Rows:
+        """The steps of such strategies on several ranks in the cell of the first table.
+
+        A column has the parameter's value, `implementation` the strategy's function without it.
+        """
+        values = self._parameters[self.parameter]
+        rows = self.within(self.steps, implementation=[*values], batch=self.few)
+        names = {name: one.function for name, one in self.evidence.declared(STEM).items()}
+        given = rows.frame["implementation"]
+        return rows.kept(
+            rows.frame.assign(
+                **{self.parameter: given.map(values), "implementation": given.map(names)},
+                hidden=100 * rows.frame["hidden_share"],
+                hidden_low=100 * rows.frame["hidden_share_low"],
+                hidden_high=100 * rows.frame["hidden_share_high"],
+            ).sort_values(self.parameter)
+        )
+
+    @property
+    def _parameters(self) -> dict[str, dict[str, float]]:
+        """Parameter -> strategy -> value, of numeric ones that differ between strategies."""
+        found: dict[str, dict[str, float]] = {}
+        for name in self.subjects:
+            for key, value in self.evidence.declared(STEM)[name].options.items():
+                if isinstance(value, int | float) and not isinstance(value, bool):
+                    found.setdefault(key, {})[name] = value
+        return {key: of for key, of in found.items() if len({*of.values()}) > 1}
 
     @cached_property
     def ledger(self) -> Rows:

@@ -26,7 +26,8 @@ from lmperf.reporting.evidence import having, required
 from lmperf.reporting.gains import Gain
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
-from lmperf.reporting.sections.external import another_model
+from lmperf.reporting.sections.external import another_model, told_apart
+from lmperf.reporting.tables import Quantity
 from lmperf.reporting.words import NotMeasured, Range
 from lmperf.statistics import FASTER
 
@@ -56,6 +57,11 @@ class EndToEnd(Section):
         is_graph = (rows["dtype"] == NARROW) & (rows["implementation"] == "graph")
         names = rows["implementation"].mask(is_graph, "bf16_graph")
         return self.every.kept(rows.assign(implementation=names))
+
+    @property
+    def compiled_how(self) -> list[Quantity]:
+        """A column that says how lmperf compiled a custom model, if it did."""
+        return told_apart(self.every.frame, compiled="compiled")
 
     @cached_property
     def ours(self) -> pd.DataFrame:

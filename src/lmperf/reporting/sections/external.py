@@ -18,7 +18,7 @@ from lmperf.reporting.evidence import Evidence, having, matching, required
 from lmperf.reporting.gains import Gain, rows_over
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
-from lmperf.reporting.tables import Quantity, largest_error, over, time
+from lmperf.reporting.tables import Quantity, largest_error, over, text, time
 from lmperf.reporting.words import Count, NotMeasured, Range
 
 # Phases that contain all others: a sentence is about the first one that was timed.
@@ -56,6 +56,12 @@ def external_names(evidence: Evidence, stem: str) -> list[str]:
     known = {*(one.name for one in benchmark.implementations), *IMPLEMENTATIONS}
     known |= {name for grid in grids for name in grid["implementation"]}
     return sorted(set(evidence.rows(stem)["implementation"]) - known)
+
+
+def told_apart(rows: pd.DataFrame, **headers: str) -> list[Quantity]:
+    """Columns of text, name -> header, of those in which several values stand."""
+    several = [name for name in headers if name in rows and rows[name].nunique(dropna=False) > 1]
+    return [text(name, headers[name]) for name in several]
 
 
 def another_model(rows: pd.DataFrame) -> pd.Series:
@@ -164,8 +170,5 @@ class Compared:
     @property
     def entry(self) -> str:
         """The module and function that the machine's file names for it; empty if unknown."""
-        found = [
-            (facts.get("implementations") or {}).get(f"{self.stem}.{self.name}")
-            for facts in self.evidence.environments.values()
-        ]
-        return next((one for one in reversed(found) if one), "")
+        found = self.evidence.declared(self.stem).get(self.name)
+        return found.entry if found else ""
