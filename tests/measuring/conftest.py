@@ -1,12 +1,16 @@
-"""Measures toy benchmarks with the real processes, without the evidence around them."""
+"""Measures toy benchmarks in workers or in this process, without the evidence around them."""
 
+import gc
 from collections import defaultdict
 
 import pytest
 
 from lmperf.measuring.gpus import all_gpus
+from lmperf.measuring.group import Group
+from lmperf.measuring.isolation import Worlds
 from lmperf.measuring.progress import Progress
-from lmperf.measuring.supervisor import Supervisor
+from lmperf.measuring.ranks import Alone
+from lmperf.measuring.supervisor import Supervisor, seed_of
 
 
 @pytest.fixture(autouse=True)
@@ -29,12 +33,7 @@ def measured(said):
 
     def run(names, benchmark=toys.Toy, external=None, device="cpu", checks_first=False, **only):
         made = benchmark("toy", external)
-        cases = [
-            case
-            for case in made.cases("cpu")
-            if case.implementation in names
-            and all(case.axes[axis] in values for axis, values in only.items())
-        ]
+        cases = cases_of(made, names, only)
         found = defaultdict(list)
 
         def save(_, rows):
@@ -47,3 +46,32 @@ def measured(said):
         return found
 
     return run
+
+
+@pytest.fixture
+def measured_here():
+    """Return a function that measures one group in this process: implementation -> its rows."""
+
+    def run(names, benchmark, external=None, **only):
+        made = benchmark("toy", external)
+        cases, found = cases_of(made, names, only), defaultdict(list)
+
+        def tell(rows=(), case=None, **_):
+            for row in rows:
+                found[cases[case].implementation].append(row)
+
+        Group(made, cases, (), (), "cpu", seed_of(made, cases), Alone(), tell, Worlds()).run()
+        gc.unfreeze()
+        return found
+
+    return run
+
+
+def cases_of(benchmark, names, only):
+    """The cases of some implementations whose axes have the values of `only`."""
+    return [
+        case
+        for case in benchmark.cases("cpu")
+        if case.implementation in names
+        and all(case.axes[axis] in values for axis, values in only.items())
+    ]

@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 import toys
+from triton.runtime.interpreter import InterpretedFunction
 
 from lmperf.gate import UNCHECKED
+from lmperf.measuring import interpreter
 from lmperf.measuring.interpreter import CHECKED, NEEDS_GPU
 from lmperf.measuring.sensors import MOST_LOAD
 
@@ -91,14 +93,20 @@ def test_implementation_that_hangs_twice_is_skipped(measured, tmp_path, monkeypa
     assert ended not in processes, "a worker that is ended begins no other case"
 
 
-def test_each_implementation_is_measured_as_if_it_were_alone(measured, said):
+def test_each_implementation_is_measured_as_if_it_were_alone(measured, said, monkeypatch):
+    monkeypatch.setenv("TRITON_INTERPRET", "0")
     external = {
         "patches": "patches_on_import:doubles",
         "overrides": "toys:overrides_an_operator",
         "sees": "toys:sees_torch",
+        "needs_gpu": "toys:runs_a_kernel",
     }
+    if torch.cuda.is_available():
+        external.pop("needs_gpu")  # Triton compiles for the GPU
     rows = measured(["doubles", *external], external=external, **SIZE)
-    assert statuses(rows) == {name: {"ok"} for name in ("doubles", *external)}
+    needs_gpu = rows.pop("needs_gpu", [{"reason": NEEDS_GPU}])
+    assert {row["reason"] for row in needs_gpu} == {NEEDS_GPU}
+    assert {status for of in statuses(rows).values() for status in of} == {"ok"}
     marked = {name for name, of in rows.items() for row in of if "process" in row["marks"]}
     assert marked == {"overrides"} and {len(of) for of in rows.values()} == {2}
     assert len({row["together"] for name in ("patches", "sees") for row in rows[name]}) == 2
@@ -107,31 +115,33 @@ def test_each_implementation_is_measured_as_if_it_were_alone(measured, said):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="Triton compiles for the GPU")
-@pytest.mark.parametrize("interpreted", ["0", "1"])
-def test_triton_kernel_without_a_gpu_is_checked_and_not_timed(measured, monkeypatch, interpreted):
-    monkeypatch.setenv("TRITON_INTERPRET", interpreted)
+def test_interpreted_kernel_is_checked_and_not_timed(measured_here, monkeypatch):
+    run = InterpretedFunction.run
+    monkeypatch.setattr(InterpretedFunction, "run", run)  # restored afterwards
+    interpreter.watch()
     names = ["runs_a_kernel", "runs_a_wrong_kernel", "doubles"]
     external = {name: f"toys:{name}" for name in names[:2]}
-    rows = measured(names, external=external, **SIZE)
-    is_interpreted = interpreted == "1"
-    wrong = "failed_check" if is_interpreted else "unsupported"
-    expected = {"runs_a_kernel": {"unsupported"}, "runs_a_wrong_kernel": {wrong}, "doubles": {"ok"}}
-    assert statuses(rows) == expected
+    rows = measured_here(names, toys.Toy, external, **SIZE)
+    assert statuses(rows) == {
+        "runs_a_kernel": {"unsupported"},
+        "runs_a_wrong_kernel": {"failed_check"},
+        "doubles": {"ok"},
+    }
     row = rows["runs_a_kernel"][0]
-    assert row["reason"] == (CHECKED if is_interpreted else NEEDS_GPU)
-    assert ("max_error" in row) == is_interpreted and "median_ms" not in row
+    assert row["reason"] == CHECKED and "max_error" in row and "median_ms" not in row
 
 
-def test_observed_times_have_the_load_of_others(measured):
-    rows = measured(["right"], toys.Seen)["right"]
+def test_observed_times_have_the_load_of_others(measured_here):
+    rows = measured_here(["right"], toys.Seen)["right"]
     assert [row["took_ms"] for row in rows] == [1.0, 2.0]
     for row in rows:
         assert 0 <= row["other_load"] <= 1
         assert (row.get("marks") == "loaded") == (row["other_load"] > MOST_LOAD)
 
 
-def test_weights_that_one_implementation_poisons_are_put_back(measured):
-    rows = measured(["first", "poisons", "poisons_later", "spoils", "last"], toys.FewSteps)
+def test_weights_that_one_implementation_poisons_are_put_back(measured_here):
+    names = ["first", "poisons", "poisons_later", "spoils", "last"]
+    rows = measured_here(names, toys.FewSteps)
     assert statuses(rows) == {
         "first": {"ok"},
         "poisons": {"nan"},
