@@ -1,31 +1,10 @@
 """`lmperf report`: which pages it renders."""
 
 import pytest
-from made_up import OK, pretend, rounds
+from made_up import MINE, NOTES
 
 from lmperf.reporting.numbers import read_csv
-from lmperf.reporting.render import Page, load_templates
-
-MINE = '{% extends "page.md.j2" %}{% block question %}Mine{% endblock %}'
-NOTES = (
-    "{% block notes %}\nIt has {{ rows('flash_attention') | length | whole }} rows.\n{% endblock %}"
-)
-
-
-@pytest.fixture
-def here(folder, lmperf, monkeypatch):
-    """A repository with a page of its own, measured and rendered."""
-    load_templates.cache_clear()
-    monkeypatch.setattr(
-        "lmperf.reporting.figures.svgs", lambda spec: dict.fromkeys(("light", "dark"), "<svg/>")
-    )
-    pretend(monkeypatch, lambda case, phase: OK | rounds(1.0))
-    (folder / "templates").mkdir()
-    (folder / "templates/mine.md.j2").write_text(MINE + NOTES)
-    for stem in ("flash_attention_check", "flash_attention"):
-        assert lmperf("measure", stem)[0] == 0
-    assert lmperf("report")[0] == 0
-    return folder
+from lmperf.reporting.render import Page
 
 
 @pytest.fixture

@@ -12,6 +12,12 @@ from lmperf.measuring.supervisor import Supervisor
 UNSUPPORTED = {"status": "unsupported", "reason": "not here"}
 OK = {"status": "ok", "median_ms": 1.0, "max_error": 0.0, "error_bound": 1e-5}
 
+# The template of a user's page.
+MINE = '{% extends "page.md.j2" %}{% block question %}Mine{% endblock %}'
+NOTES = (
+    "{% block notes %}\nIt has {{ rows('flash_attention') | length | whole }} rows.\n{% endblock %}"
+)
+
 ROUNDS_MS = (1.0, 1.004, 0.998, 1.002, 0.997, 1.003)
 
 
