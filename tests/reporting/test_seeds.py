@@ -1,4 +1,4 @@
-"""Pages of thirty random machines: each seed changes the rows of `synthetic` in its own way.
+"""Pages of random machines, one for each page: a seed changes the rows of `synthetic` in its way.
 
 A machine is slower, noisy, loaded or without a GPU; rows and columns are missing, out of memory or
 withheld. What its pages say is not looked at: they read as sentences, and tell nothing withheld.
@@ -17,7 +17,7 @@ from lmperf.benchmarks import load
 from lmperf.reporting.pages import page_names
 from lmperf.reporting.render import stems_of
 
-SEEDS = range(30)
+SEEDS = range(12)
 FAULTS = [  # of a row with a time
     *({"status": status} for status in ("oom", "unchecked", "timeout", "unsupported")),
     *({"marks": mark} for mark in ("loaded", "capped", "loaded;capped")),
