@@ -5,6 +5,7 @@ from collections import defaultdict
 
 import pytest
 
+from lmperf.measuring.case_steps import CaseSteps
 from lmperf.measuring.gpus import all_gpus
 from lmperf.measuring.group import Group
 from lmperf.measuring.isolation import Worlds
@@ -60,7 +61,8 @@ def measured_here():
             for row in rows:
                 found[cases[case].implementation].append(row)
 
-        Group(made, cases, (), (), "cpu", seed_of(made, cases), Alone(), tell, Worlds()).run()
+        steps = CaseSteps(made, cases, "cpu", Alone(), tell, Worlds())
+        Group(steps, cases, (), (), seed_of(made, cases)).run()
         gc.unfreeze()
         return found
 
