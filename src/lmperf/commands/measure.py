@@ -76,9 +76,10 @@ def plan_of(project: Project, stem: str) -> Plan:
         UserError: torch is missing, or the configuration or the preset leaves the benchmark out.
     """
     project.require_torch()
-    if stem not in project.plans:
+    plan = project.plan(stem) if stem in project.stems else None
+    if plan is None or not plan.chosen:
         raise UserError(
             f"{stem} is not measured on this machine: the configuration's benchmarks or the preset"
             f" {project.preset} exclude it; choose one of: {', '.join(project.plans)}"
         )
-    return project.plans[stem]
+    return plan

@@ -105,7 +105,7 @@ def _render_pages(
 
     def render_due(due: set[str] | None) -> None:
         began, evidence.cached = time.monotonic(), _without_pages(evidence.cached)
-        read = lambda *_: evidence  # noqa: E731
+        read = {machine: evidence}
         _say_rendered(lambda: report.render(project, [machine], force, {machine: due}, read))
         written.record(project, machine, page)
         rendered = names if due is None else [name for name in names if name in due]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
@@ -141,19 +141,20 @@ def render(
     machines: Sequence[str | None],
     force: bool = False,
     due: Mapping[str | None, Collection[str] | None] = MappingProxyType({}),
-    read: Callable[[Project, str], Evidence] = evidence_of,
+    read: Mapping[str, Evidence] = MappingProxyType({}),
 ) -> list[Path]:
     """Write the write-ups of machines, with their pages and figures; None: the overview.
 
-    due: machine -> the pages to render; by default all. read: what has the evidence of a machine.
-    Further arguments and errors as for `replace_files`.
+    due: machine -> the pages to render; by default all. read: evidence that was read before, by
+        machine. Further arguments and errors as for `replace_files`.
     """
     folders = {}
     for machine in machines:
         if machine is None:
             folders[project.report_directory] = files_of_overview(project)
             continue
-        evidence, folder = read(project, machine), project.report_directory / machine
+        folder = project.report_directory / machine
+        evidence = read.get(machine) or evidence_of(project, machine)
         _require_whole(project, evidence)
         pages = due.get(machine)
         folders[folder] = files_of_machine(evidence, project.own_templates, pages, folder)
