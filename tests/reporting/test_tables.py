@@ -8,6 +8,7 @@ import pytest
 from planted import evidence, row
 
 from lmperf.reporting import formats
+from lmperf.reporting.rows import Rows
 from lmperf.reporting.tables import (
     across,
     beside,
@@ -34,9 +35,8 @@ def here():
 
 
 def tables(here, lines, columns, **options):
-    rows = here.rows("flash_attention")
-    rows.attrs["stem"] = "flash_attention"
-    return list(made(here, rows, lines.split(), columns, **options))
+    rows = Rows(here, "flash_attention", here.rows("flash_attention"))
+    return list(made(rows, lines.split(), columns, **options))
 
 
 def shown(table):
@@ -60,7 +60,7 @@ def test_values_that_lines_share_go_to_the_caption(here):
 
 def test_table_without_an_axis_and_a_key_is_json(here):
     rows = pd.DataFrame([{"seq_len": n, "cuda_graph": nan, "ms": 1.0, "key": nan} for n in (1, 2)])
-    (table,) = made(here, rows, ["seq_len", "cuda_graph"], [number("ms")])
+    (table,) = made(Rows(here, "", rows), ["seq_len", "cuda_graph"], [number("ms")])
     assert (
         json.loads(formats.to_json(table))["columns"][1]["cells"]
         == [{"words": "1.00", "value": 1.0}] * 2
@@ -107,10 +107,9 @@ def table():
         row("end_to_end", size="0.97B", status="oom", phase="train_step"),
     ]
     here = evidence(*rows)
-    frame = here.rows("end_to_end")
-    frame.attrs["stem"] = "end_to_end"
+    rows = Rows(here, "end_to_end", here.rows("end_to_end"))
     more = {"what": "Steps | of <us>", "id": "E1", "again": True}
-    (found,) = made(here, frame, ["size"], [time("", "a|b")], **more)
+    (found,) = made(rows, ["size"], [time("", "a|b")], **more)
     return found
 
 
@@ -138,7 +137,7 @@ def test_csv_and_json_have_unrounded_numbers(table):
 
 def test_numbers_that_json_lacks_are_texts(here):
     rows = pd.DataFrame([{"seq_len": 1, "error": float("inf"), "key": "k"}])
-    (table,) = made(here, rows, ["seq_len"], [number("error")])
+    (table,) = made(Rows(here, "", rows), ["seq_len"], [number("error")])
     (cell,) = json.loads(formats.to_json(table))["columns"][1]["cells"]
     assert cell["value"] == "inf"
 

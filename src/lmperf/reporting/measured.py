@@ -14,6 +14,7 @@ from lmperf.names import STATUSES, axis_words, implementation_words, in_order, v
 from lmperf.reporting.cells import Cell, Table
 from lmperf.reporting.evidence import Evidence
 from lmperf.reporting.reproduced import RESULTS
+from lmperf.reporting.rows import Rows
 from lmperf.reporting.tables import (
     Quantity,
     known,
@@ -44,7 +45,6 @@ def tables(evidence: Evidence, benchmark: Benchmark, over: str | None = None) ->
         first one.
     """
     stem, rows = benchmark.stem, evidence.rows(benchmark.stem)
-    rows.attrs["stem"] = stem
     cell = [*(axis.name for axis in benchmark.axes), "implementation"]
     # Of a single case the implementation stands in the line, the axes in the caption.
     cell = cell if len(rows[cell].drop_duplicates()) > 1 else cell[::-1]
@@ -61,7 +61,7 @@ def tables(evidence: Evidence, benchmark: Benchmark, over: str | None = None) ->
         *(_over(base) for base in ([over] if over else bases)),
         *_errors(rows),
     ]
-    return [*made(evidence, rows, cell, columns, ["phase"])]
+    return [*made(Rows(evidence, stem, rows), cell, columns, ["phase"])]
 
 
 def short_tables(evidence: Evidence, benchmark: Benchmark, over: str | None = None) -> list[Table]:
@@ -71,7 +71,6 @@ def short_tables(evidence: Evidence, benchmark: Benchmark, over: str | None = No
     """
     rows = evidence.rows(benchmark.stem)
     rows = rows.assign(base=_best_peers(benchmark, rows))
-    rows.attrs["stem"] = benchmark.stem
     best = _with_verdicts(over_base("over the best peer", "over.best"))
     columns = [
         time(),
@@ -79,7 +78,8 @@ def short_tables(evidence: Evidence, benchmark: Benchmark, over: str | None = No
         replace(largest_error(), header="error / bound"),
     ]
     split = ["phase", *(axis.name for axis in benchmark.axes)]
-    return [*made(evidence, rows, ["implementation"], columns, split)]
+    whole = Rows(evidence, benchmark.stem, rows)
+    return [*made(whole, ["implementation"], columns, split)]
 
 
 def _best_peers(benchmark: Benchmark, rows: pd.DataFrame) -> pd.Series:
@@ -121,16 +121,15 @@ def _errors(rows: pd.DataFrame) -> list[Quantity]:
 
 def _observed(evidence: Evidence, benchmark: Benchmark, rows: pd.DataFrame, case: list[str]):
     if len(rows) > MOST_LINES:
-        cases = rows.drop_duplicates(case)
-        cases.attrs = rows.attrs
-        return made(evidence, cases, case, [status()])
+        cases = Rows(evidence, benchmark.stem, rows.drop_duplicates(case))
+        return made(cases, case, [status()])
     names = RESULTS.get(benchmark.stem, [column.name for column in benchmark.columns])
     results = [
         text(name) if benchmark.kinds[name] is str else number(name, axis_words(name))
         for name in names
     ]
     columns = [status(), *results, *_errors(rows)]
-    return made(evidence, rows, [*case, *benchmark.index], columns)
+    return made(Rows(evidence, benchmark.stem, rows), [*case, *benchmark.index], columns)
 
 
 def failures(rows: pd.DataFrame) -> str:

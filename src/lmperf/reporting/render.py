@@ -221,12 +221,8 @@ class Page:
             more["note"] = sentences.said(caller())
         found = re.match(r"([A-Z]\d+)\. ", title)
         id_ = found[1] if found else ""
-        frame = rows.frame
-        frame.attrs["stem"] = rows.stem
         options = {"id": id_, "title": title, "again": bool(rows.stem), **more}
-        made = [
-            *tables.made(self.evidence, frame, lines.split(), [*columns], split.split(), **options)
-        ]
+        made = [*tables.made(rows, lines.split(), [*columns], split.split(), **options)]
         is_first = all(title != shown.title for shown in self.tables)
         heading = [f"## {title}"] * bool(title and made and is_first)
         return "\n\n".join([*heading, *map(self.ready, made)]) + "\n" * bool(caller)

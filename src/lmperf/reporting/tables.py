@@ -36,6 +36,7 @@ from lmperf.reporting.evidence import (
     sorted_for_reading,
 )
 from lmperf.reporting.gains import PRECISE, Gain, rows_over
+from lmperf.reporting.rows import Rows
 from lmperf.reporting.words import (
     EMPTY,
     FILTERS,
@@ -86,28 +87,27 @@ class Quantity:
     """A column of a table: what it shows of which rows.
 
     Attributes:
-        make: evidence and rows -> cells, labelled like the rows.
+        make: all rows of a table and some of them -> the cells of these, labelled like them.
         where: values of the rows that it shows.
         note: how to read the cells.
     """
 
     header: str
     name: str
-    make: Callable[[Evidence, pd.DataFrame], pd.Series]
+    make: Callable[[Rows, pd.DataFrame], pd.Series]
     where: Mapping = field(default_factory=dict)
     unit: str = ""
     note: str = ""
 
     def column(
-        self, evidence: Evidence, rows: pd.DataFrame, lines: Mapping, empty: Cell
+        self, whole: Rows, rows: pd.DataFrame, lines: Mapping, empty: Cell
     ) -> TableColumn | None:
         """The column for these rows, or None if nothing ran in it.
 
-        lines: label of a row -> the line in which it stands.
+        whole: all rows of the table. lines: label of a row -> the line in which it stands.
         """
         shown = having(rows, **self.where)
-        shown.attrs = rows.attrs
-        made = self.make(evidence, shown)
+        made = self.make(whole, shown)
         by_line = {lines[label]: cell for label, cell in made.items()}
         if all(cell.value is None and cell.state in NOTHING for cell in by_line.values()):
             return None
@@ -118,8 +118,8 @@ class Quantity:
     def mapped(self, form: Callable[[Cell], Cell]) -> Quantity:
         """The column with each cell in another form."""
 
-        def make(evidence: Evidence, rows: pd.DataFrame) -> pd.Series:
-            return self.make(evidence, rows).map(form)
+        def make(whole: Rows, rows: pd.DataFrame) -> pd.Series:
+            return self.make(whole, rows).map(form)
 
         return replace(self, make=make)
 
@@ -165,7 +165,7 @@ def memory(
     more: see `number`.
     """
     shown = number(value, header, form, unit, of, **more)
-    return replace(shown, make=lambda evidence, rows: shown.make(evidence, of_memory(rows)))
+    return replace(shown, make=lambda whole, rows: shown.make(whole, of_memory(rows)))
 
 
 def of_memory(rows: pd.DataFrame) -> pd.DataFrame:
@@ -185,7 +185,7 @@ def known(
     """
     shown = memory(value, header, unit, form, of, **more)
     unjudged = {"state": None, "words": ""}
-    return replace(shown, make=lambda evidence, rows: shown.make(evidence, rows.assign(**unjudged)))
+    return replace(shown, make=lambda whole, rows: shown.make(whole, rows.assign(**unjudged)))
 
 
 def largest_error() -> Quantity:
@@ -237,8 +237,8 @@ def over_base(header: str, name: str, form: str = "", **base) -> Quantity:
     if len(base) > 1:
         raise UserError(f"over_base: {listed(base)}; give one axis")
 
-    def make(evidence: Evidence, rows: pd.DataFrame) -> pd.Series:
-        stem, bases = rows.attrs["stem"], rows.get("base")
+    def make(whole: Rows, rows: pd.DataFrame) -> pd.Series:
+        evidence, stem, bases = whole.evidence, whole.stem, rows.get("base")
         if bases is None and not base:
             raise UserError(
                 "over_base: the rows have no column base; give an axis, as dtype=float32"
@@ -406,8 +406,7 @@ def across(axis: str, values: Sequence, *columns: Quantity) -> list[Quantity]:
 
 
 def made(
-    evidence: Evidence,
-    rows: pd.DataFrame,
+    rows: Rows,
     lines: Sequence[str],
     columns: Sequence[Quantity],
     split: Sequence[str] = (),
@@ -431,17 +430,16 @@ def made(
         more: further attributes of the tables.
     """
     lines, words, heads = [name for name in lines if name not in split], words or {}, heads or {}
-    nothing, is_evidence = Cell(empty, state=NO_ROW), bool(rows.attrs.get("stem"))
-    for values, part in parts(rows, *split, ordered=is_evidence) if len(rows) else ():
+    nothing, frame, is_evidence = Cell(empty, state=NO_ROW), rows.frame, bool(rows.stem)
+    for values, part in parts(frame, *split, ordered=is_evidence) if len(frame) else ():
         if is_evidence:
             part = sorted_for_reading(part, lines)
-        part.attrs = rows.attrs
         varying = [n for n in lines if part[n].nunique(dropna=False) > 1] or [*lines[:1]]
         shared = {n: part[n].iloc[0] for n in lines if n not in varying}
         shared = {n: value for n, value in shared.items() if not absent(value)}
         keys = list(part[varying].itertuples(index=False, name=None))
         by_label = dict(zip(part.index, keys, strict=True))
-        found = [one.column(evidence, part, by_label, nothing) for one in columns]
+        found = [one.column(rows, part, by_label, nothing) for one in columns]
         if not any(found):
             continue
         named = (*zip(split, values, strict=True), *shared.items())

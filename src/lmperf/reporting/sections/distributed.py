@@ -8,7 +8,7 @@ from functools import cached_property
 import pandas as pd
 
 from lmperf.names import SHORT, implementation_words, in_order
-from lmperf.reporting.evidence import WIDE, Evidence, having, required
+from lmperf.reporting.evidence import WIDE, having, required
 from lmperf.reporting.gains import Gain, rows_over
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
@@ -136,8 +136,8 @@ class Distributed(Section):
         ends = {end: f"100 * hidden_share_{end}" for end in ("low", "high")}
         of = number("100 * hidden_share", "hidden", form, unit="%", note=note, **ends)
 
-        def make(evidence: Evidence, rows: pd.DataFrame) -> pd.Series:
-            return of.make(evidence, rows.assign(waits=rows["late"]))
+        def make(whole: Rows, rows: pd.DataFrame) -> pd.Series:
+            return of.make(whole, rows.assign(waits=rows["late"]))
 
         return replace(of, make=make)
 
