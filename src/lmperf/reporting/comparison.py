@@ -15,7 +15,6 @@ little, the verdict is `clock`: the clock changed, not the code.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -27,19 +26,9 @@ from lmperf.errors import UserError
 from lmperf.evidence.rows import row_name
 from lmperf.names import size_words
 from lmperf.reporting.evidence import Evidence
-from lmperf.reporting.pairs import APART, IN_TURN, estimated, have_times, is_sound, judged, pairs
+from lmperf.reporting.pairs import APART, IN_TURN, have_times, is_sound, judged, pairs
 from lmperf.reporting.words import absent, count, listed
-from lmperf.statistics import (
-    FALSE_DISCOVERY,
-    FASTER,
-    LEAST_FLOOR,
-    SAME,
-    SLOWER,
-    UNRESOLVED,
-    Ratio,
-    adjusted,
-    verdict,
-)
+from lmperf.statistics import FASTER, LEAST_FLOOR, SAME, SLOWER, UNRESOLVED
 
 AT_LEAST = 0.02
 BROKEN, MENDED, CLOCK = "broken", "mended", "clock"
@@ -169,33 +158,28 @@ def compare(
     if unknown := [stem for stem in chosen if stem not in there]:
         raise UserError(f"no benchmark {listed(unknown)} in either; there are: {', '.join(there)}")
     _require_axes(only, chosen)
-    not_compared: Counter[str] = Counter()
-    every = [pairs(*[first_rows(side, stems()[0])[:0] for side in (new, old)], ["name"])]
-    for stem in chosen:
-        after, before = (_having(first_rows(side, stem), only) for side in (new, old))
-        every.append(pairs(after, before, ["name"]))
-        not_compared[ONLY_IN_OLD] += len(before) - len(every[-1])
-        not_compared[ONLY_IN_NEW] += len(after) - len(every[-1])
-    both = pd.concat(every, ignore_index=True)
-    fails, failed = both["state"].notna(), both["state_base"].notna()
-    timed = have_times(both)
+    after, before = (_having(_every_row(side, chosen), only) for side in (new, old))
+    both = pairs(after, before, ["benchmark", "name"])
+    fails, failed, timed = both["state"].notna(), both["state_base"].notna(), have_times(both)
     identical = timed & (both["rounds_ms"] == both["rounds_ms_base"])
     identical &= both["measured_at"] == both["measured_at_base"]
-    not_compared["ok in neither"] = int((fails & failed).sum())
-    not_compared["without a time"] = int((~fails & ~failed & ~timed).sum())
-    not_compared["the same measurement in both"] = int(identical.sum())
-    how = IN_TURN if in_turn else APART
-    compared = judged(both[timed & ~identical], how, at_least).assign(**dict.fromkeys(CYCLES))
+    not_compared = {
+        ONLY_IN_OLD: len(before) - len(both),
+        ONLY_IN_NEW: len(after) - len(both),
+        "ok in neither": int((fails & failed).sum()),
+        "without a time": int((~fails & ~failed & ~timed).sum()),
+        "the same measurement in both": int(identical.sum()),
+    }
     two = _are_two_devices(old, new)
-    if not two and "cuda" in recorded(new, "kind"):
-        compared = _confirmed_by_cycles(compared, how)
-    changed = both[fails != failed]
-    changed = changed.drop(columns="floor")
+    has_clock = not two and "cuda" in recorded(new, "kind")
+    compared = _judged(both[timed & ~identical], IN_TURN if in_turn else APART, at_least, has_clock)
+    changed = both[fails != failed].drop(columns="floor")
     changed = changed.assign(verdict=np.where(changed["state"].isna(), MENDED, BROKEN))
     rows = _worst_first(pd.concat([compared, changed], ignore_index=True))
     explained = not in_turn and not two
     causes = [cause(row, old, new) if explained else "" for row in rows.to_dict("records")]
-    return Comparison(old, new, rows.assign(cause=causes), +not_compared, at_least, in_turn)
+    not_compared = {why: number for why, number in not_compared.items() if number}
+    return Comparison(old, new, rows.assign(cause=causes), not_compared, at_least, in_turn)
 
 
 def recorded(evidence: Evidence, fact: str) -> list[str]:
@@ -228,6 +212,12 @@ def first_rows(evidence: Evidence, stem: str) -> pd.DataFrame:
     )
 
 
+def _every_row(evidence: Evidence, chosen: Sequence[str]) -> pd.DataFrame:
+    """`first_rows` of the chosen benchmarks."""
+    frames = [first_rows(evidence, stem) for stem in chosen]
+    return pd.concat(frames or [first_rows(evidence, stems()[0])[:0]], ignore_index=True)
+
+
 def _texts(values: pd.Series) -> pd.Series:
     if pd.api.types.is_float_dtype(values):
         values = values.map("{:.12g}".format, na_action="ignore")
@@ -252,21 +242,20 @@ def _having(rows: pd.DataFrame, only: Sequence[tuple[str, str]]) -> pd.DataFrame
     return rows
 
 
-def _confirmed_by_cycles(rows: pd.DataFrame, how: str) -> pd.DataFrame:
-    """The rows whose changes are also changes in cycles; others get the verdict `clock`."""
-    changed = rows["verdict"].isin((FASTER, SLOWER))
-    if not changed.any():
-        return rows
-    rows, cycles = rows.copy(), estimated(rows[changed], how, "clock_mhz")
-    first, floor = rows.loc[changed, "verdict"], rows.loc[changed, "floor"]
-    significant = adjusted(cycles["p"]) <= FALSE_DISCOVERY
-    arrays = [cycles[name].to_numpy() for name in ("ratio", "low", "high", "p", "rounds")]
-    same = verdict(Ratio(*arrays), floor.to_numpy(), significant) == first
-    same |= cycles["ratio"].isna()  # the clock was not recorded
-    remains = cycles["ratio"].where(first == FASTER, 1 / cycles["ratio"]) - 1
-    rows.loc[changed, "verdict"] = first.where(same, UNRESOLVED).mask(remains <= floor, CLOCK)
-    rows.loc[changed, CYCLES] = cycles[["ratio", "low", "high"]].to_numpy()
-    return rows
+def _judged(rows: pd.DataFrame, how: str, at_least: float, has_clock: bool) -> pd.DataFrame:
+    """The pairs, judged, with their ratios in CYCLES.
+
+    has_clock: whether a change must also be one in cycles; otherwise its verdict is `clock`.
+    """
+    compared = judged(rows, how, at_least)
+    first = compared.loc[compared["verdict"].isin((FASTER, SLOWER)) & has_clock, "verdict"]
+    cycles = judged(rows.loc[first.index], how, at_least, "clock_mhz")
+    ratio = cycles["ratio"].where(first == FASTER, 1 / cycles["ratio"])
+    # Where the clock was not recorded, there is no ratio, and the first verdict stays.
+    kept = (cycles["verdict"] == first) | ratio.isna()
+    verdicts = first.where(kept, UNRESOLVED).mask(ratio - 1 <= cycles["floor"], CLOCK)
+    cycles = cycles[["ratio", "low", "high"]].set_axis(CYCLES, axis=1)
+    return compared.join(cycles).assign(verdict=verdicts.combine_first(compared["verdict"]))
 
 
 def _worst_first(rows: pd.DataFrame) -> pd.DataFrame:

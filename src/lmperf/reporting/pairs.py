@@ -52,7 +52,7 @@ def have_times(rows: pd.DataFrame) -> pd.Series:
     return ~lacking & rows[[f"rounds_ms{side}" for side in BOTH]].notna().all(axis=1)
 
 
-def judged(rows: pd.DataFrame, how: str, at_least: float = 0.0) -> pd.DataFrame:
+def judged(rows: pd.DataFrame, how: str, at_least: float = 0.0, unit: str = "") -> pd.DataFrame:
     """The pairs with their ratios and verdicts.
 
     Adds ratio, low, high, p (adjusted over all pairs), rounds, floor and verdict; NaN or None where
@@ -63,8 +63,9 @@ def judged(rows: pd.DataFrame, how: str, at_least: float = 0.0) -> pd.DataFrame:
     how: IN_TURN, APART, or ONE_RUN: two train steps of one GPU are compared by their stretches,
         other rows by the rounds that were timed in turn, all others not at all.
     at_least: the least difference that counts, as a fraction.
+    unit: a column that the times are multiplied by, as `clock_mhz` for cycles.
     """
-    ratios = estimated(rows, how)
+    ratios = _estimated(rows, how, unit)
     sound = is_sound(rows)
     ratios["p"] = adjusted(ratios["p"].where(sound))
     floor = ratios["step"].clip(lower=at_least)
@@ -86,11 +87,8 @@ def is_sound(rows: pd.DataFrame) -> pd.Series:
     return (holds.all(axis=1) & ~waits.any(axis=1)).astype(bool)
 
 
-def estimated(rows: pd.DataFrame, how: str, unit: str = "") -> pd.DataFrame:
-    """Ratio, low, high, p and rounds of each pair, and `step`: the clock's step as a fraction.
-
-    unit: a column that the times are multiplied by, as `clock_mhz` for cycles.
-    """
+def _estimated(rows: pd.DataFrame, how: str, unit: str) -> pd.DataFrame:
+    """Ratio, low, high, p and rounds of each pair, and `step`: the clock's step as a fraction."""
     timed = have_times(rows)
     apart = timed & (_one_gpu(rows) if how == ONE_RUN else how == APART)
     in_turn = timed & ~apart & (_one_group(rows) if how == ONE_RUN else how == IN_TURN)
