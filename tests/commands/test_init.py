@@ -21,6 +21,8 @@ ROOT = Path(__file__).parents[2]
 
 ADDRESS = "git+https://example.org/lmperf@0123"
 
+STRATEGY_STEMS = {"distributed", "distributed_memory", "distributed_overlap"}
+
 
 @pytest.fixture
 def repository(folder, monkeypatch):
@@ -50,9 +52,9 @@ def test_init_writes_its_files_and_nothing_else(repository, lmperf):
         ("--lrpe", {"lrpe", "lrpe_check"}),
         ("--model", {"end_to_end", "memory", "profiles", "warmup"}),
         ("--train-step", {"end_to_end"}),
-        ("--ddp", {"distributed", "distributed_overlap"}),
-        ("--fsdp", {"distributed", "distributed_overlap"}),
-        ("--sharded-optimizer", {"distributed", "distributed_overlap"}),
+        ("--ddp", STRATEGY_STEMS),
+        ("--fsdp", STRATEGY_STEMS),
+        ("--sharded-optimizer", STRATEGY_STEMS),
     ],
 )
 def test_each_kind_is_in_every_benchmark_that_takes_it(repository, lmperf, option, stems):

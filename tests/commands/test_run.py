@@ -102,6 +102,16 @@ def test_try_measures_nothing_larger_after_a_failed_check(folder, lmperf, monkey
     assert "gate failed, withheld, mine (2 rows): dk off" in out
 
 
+@pytest.mark.parametrize(("options", "limit_s"), [((), 30), (("--option", "compiled=true"), 300)])
+def test_try_has_longer_for_a_model_that_is_compiled(folder, lmperf, monkeypatch, options, limit_s):
+    limits = []
+    monkeypatch.setattr(
+        "lmperf.commands.run.problem_of", lambda *given: limits.append(given[3]) or "it is broken"
+    )
+    code, _, said = lmperf("try", "my_functions:doubled", "--as", "model", *options)
+    assert (code, limits) == (2, [limit_s]) and said == "lmperf: it is broken\n"
+
+
 def test_try_of_a_function_that_hangs_ends_after_one_limit(folder, lmperf):
     hangs = "import time\n\ndef attention(q, k, v, causal=False):\n    time.sleep(600)\n"
     (folder / "my_hangs.py").write_text(hangs)

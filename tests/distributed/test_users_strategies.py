@@ -33,19 +33,40 @@ def test_users_strategy_is_in_the_head_beside_a_small_size():
     assert "mine" in {case.implementation for case in benchmark.head_cases("gpu")}
 
 
-@pytest.mark.process
-def test_row_names_the_users_model_with_its_parameters_and_flops(tmp_path, monkeypatch):
+@pytest.fixture
+def one_process(tmp_path, monkeypatch):
+    """A process group of this process, and small models of the size `tiny`."""
     monkeypatch.setitem(SIZES, "tiny", ModelSize(64, 128, 2, 4))
+    dist.init_process_group("gloo", f"file://{tmp_path}/group", rank=0, world_size=1)
+    yield Rank(0, 1, "cpu", "gloo")
+    dist.destroy_process_group()
+
+
+@pytest.mark.process
+def test_memory_of_a_users_strategy_is_of_the_model_that_it_trains(one_process):
+    models = [("own", "examples.student_model:LanguageModel", {})]
+    entry = f"{OURS}.data_parallel:DataParallel"
+    mine = Implementation("mine", entry, origin="custom", models=models)
+    benchmark = load("distributed_memory", {"mine": mine})
+    case = next(case for case in benchmark.cases("cpu") if case.implementation == "mine")
+    rows = benchmark.observe_rank(case, "train_step", one_process, 0)
+    model = build(LanguageModel, SIZES["tiny"], 32)
+    weights = 4 * sum(one.numel() for one in model.parameters()) / 2**20
+    found = {row["moment"]: row for row in rows}
+    assert list(found) == ["init", "before_step", "after_step", "peak"]
+    assert {row["model"] for row in rows} == {"own"}
+    after = found["after_step"]
+    assert [round(after[f"{n}_mib"] / weights, 1) for n in ("parameters", "optimizer")] == [1, 2]
+
+
+@pytest.mark.process
+def test_row_names_the_users_model_with_its_parameters_and_flops(one_process):
     models = [("own", "examples.student_model:LanguageModel", {}), ("", "", {})]
     entry = f"{OURS}.data_parallel:DataParallel"
     mine = Implementation("mine", entry, origin="custom", models=models)
     benchmark = load("distributed", {"mine": mine})
     case = next(case for case in benchmark.cases("cpu") if case.implementation == "mine")
-    dist.init_process_group("gloo", f"file://{tmp_path}/group", rank=0, world_size=1)
-    try:
-        work = benchmark.prepare_rank(case, Rank(0, 1, "cpu", "gloo"), 0, {})
-    finally:
-        dist.destroy_process_group()
+    work = benchmark.prepare_rank(case, one_process, 0, {})
     model = build(LanguageModel, SIZES["tiny"], 32)
     assert work.gate(["train_step"]).passed and work.columns["model"] == "own"
     assert work.columns["parameters"] == sum(one.numel() for one in model.parameters())

@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import BaseTorchDispatchMode
 from lmperf.benchmark import Case
 from lmperf.measuring.case_steps import CaseSteps
 from lmperf.measuring.failures import Failed
-from lmperf.measuring.isolation import Worlds
+from lmperf.measuring.isolation import Worlds, _is_function
 from lmperf.measuring.ranks import Alone
 
 
@@ -242,3 +242,11 @@ def test_a_world_that_is_gone_leaks_no_other_of_its_changes(worlds, tmp_path):
     with worlds.of("in a folder"):
         assert torch.get_default_dtype() == torch.float64
     assert torch.get_default_dtype() == torch.float32 and os.getcwd() == before
+
+
+def test_deprecated_names_of_torch_do_not_warn():
+    import torch.distributed as dist
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert not _is_function(dist.reduce_op)

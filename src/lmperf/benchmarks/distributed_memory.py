@@ -25,10 +25,11 @@ class DistributedMemory(RankedObserved):
     section = "distributed"
     index = ("moment",)
     columns = (
-        *texts("moment", "instrument"),
+        *texts("moment", "instrument", "model"),
         *numbers(*(f"{part}_mib" for part in (*COMPONENTS, "total"))),
     )
     axes = Distributed.axes
+    takes = Distributed.takes
     not_applicable = Distributed.not_applicable
     phases = ("train_step",)
     limit_s = 180.0
@@ -45,17 +46,21 @@ class DistributedMemory(RankedObserved):
     def observe_rank(self, case: Case, phase: str, rank: Rank, seed: int) -> list[dict[str, Any]]:
         from lmperf.distributed.distributed_problem import DistributedProblem
         from lmperf.distributed.rank_memory import memory_of
+        from lmperf.own.model import trained_by
         from lmperf.precision import precision
 
-        self.require(case, rank.device)
+        implementation = self.require(case, rank.device)
         size, context, batch, _, dtype = (case.axes[axis.name] for axis in self.axes)
-        problem = DistributedProblem(size, context, batch, dtype, rank, seed)
+        name, build_model = trained_by(implementation)
+        problem = DistributedProblem(size, context, batch, dtype, rank, seed, build_model)
+        build, _ = Distributed.build_of(self, case.implementation)
         with precision(dtype):
-            moments, instrument = memory_of(problem, self.callable_of(case.implementation))
+            moments, instrument = memory_of(problem, build)
         return [
             {
                 "moment": moment,
                 "instrument": instrument,
+                "model": name or None,
                 **{f"{part}_mib": held / _MIB for part, held in found.items()},
             }
             for moment, found in moments.items()

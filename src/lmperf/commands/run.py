@@ -53,6 +53,8 @@ _TRIED = {
     "fsdp": ("distributed", ("fsdp2",)),
     "sharded_optimizer": ("distributed", ("zero_redundancy",)),
 }
+# How long a step of `lmperf try` may take, and one in which a model is compiled.
+_LIMIT_S, _COMPILING_S = 30.0, 300.0
 # Characters of a name in a line of its tables, which have at most 100.
 _LONGEST_NAME = 24
 
@@ -154,10 +156,9 @@ def run(
     "--limit",
     "limit_s",
     type=click.FloatRange(0, min_open=True),
-    default=30.0,
-    show_default=True,
     metavar="SECONDS",
-    help="How long one step may take: the import, the first call, the check, one round.",
+    help="How long one step may take: the import, the first call, the check, one round."
+    f"  [default: {_LIMIT_S:g}, or {_COMPILING_S:g} of a model that is compiled]",
 )
 @config_option
 @click.pass_obj
@@ -173,7 +174,7 @@ def try_(
     over: str | None,
     quick: bool,
     every: bool,
-    limit_s: float,
+    limit_s: float | None,
     overrides: Sequence[str],
 ) -> int:
     """Check a function or class in the smallest cell, then time it in a cell of the report's first
@@ -188,6 +189,7 @@ def try_(
     stem, peers = _TRIED[kind]
     declared = {"use": use, **({"tolerance": tolerance} if tolerance else {})}
     declared |= overrides_of(options, "--option")
+    limit_s = limit_s or (_COMPILING_S if declared.get("compiled") is True else _LIMIT_S)
     if lists := [name for name, value in declared.items() if isinstance(value, list)]:
         raise UserError(f"--option {lists[0]}: one value is tried; a list is for a configuration")
     overrides = [*overrides, f"implementations.{stem}.{MINE}={json.dumps(declared)}"]

@@ -247,7 +247,8 @@ def _classes(values: Iterable[Any]) -> list[type]:
 
 
 def _is_function(value: Any) -> bool:
-    return callable(value) or isinstance(value, property | classmethod | staticmethod)
+    # By its type: an attribute of torch's deprecated names, as isinstance reads, makes it warn.
+    return callable(value) or issubclass(type(value), property | classmethod | staticmethod)
 
 
 def _assign(owner: Any, name: str, value: Any) -> None:

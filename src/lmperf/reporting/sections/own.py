@@ -26,6 +26,7 @@ STEMS = (
     "memory",
     "distributed",
     "distributed_overlap",
+    "distributed_memory",
     "flash_attention",
 )
 STEMS += ("flash_attention_check", "attention", "lrpe", "lrpe_check")
