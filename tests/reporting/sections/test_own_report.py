@@ -170,6 +170,20 @@ def test_page_of_attention_is_about_the_one_brought():
     assert f"Over float32 at length 4,096 ({name}): forward bf16 2.00x" in said[3]
 
 
+def test_page_of_attention_is_about_all_that_were_brought_in_their_order():
+    rows = [*planted_own.plain_attention()]
+    mine = [row for row in rows if row["implementation"] == "my_attention"]
+    rows += [row | {"implementation": "another"} for row in mine]
+    recorded = {f"attention.{name}": {"entry": "s:f"} for name in ("my_attention", "another")}
+    evidence = planted.evidence(*rows, facts=planted.H200 | {"implementations": recorded})
+    page = planted.page("attention", evidence)
+    subjects = re.findall(r"^- Memory of (.*): 4 times", page.text, re.MULTILINE)
+    assert subjects == ["FlashAttention, 64 x 64 tiles", "another"]
+    assert "**Memory of another, float32" in page.text
+    lmperfs = planted.page("attention", planted.evidence(*rows))
+    assert "Memory before backward is what" not in lmperfs.text
+
+
 def test_page_of_strategies_is_about_the_one_brought():
     rows = [*planted_own.strategies(), planted_own.ranks.profiled("overlapped", 60, hidden=0.8)]
     assert findings("distributed", *rows) == [

@@ -48,12 +48,12 @@ class Attention(Section):
         self.subject = subject
 
     @cached_property
-    def of_subject(self) -> Attention:
-        """The same of what the page is about: the first custom implementation, or this one."""
-        names = self.evidence.subjects(STEM)
+    def of_subjects(self) -> list[Attention]:
+        """The same of what the page is about: the custom implementations with a result, in their
+        order, or this one."""
         timed = self.every.valid.values("implementation")
-        found = [name for name in names if name in timed] or names
-        return Attention(self.evidence, found[0]) if found else self
+        names = [name for name in self.evidence.subjects(STEM) if name in timed]
+        return [Attention(self.evidence, name) for name in names] or [self]
 
     @property
     def is_plain(self) -> bool:
