@@ -104,7 +104,7 @@ def _render_pages(
         raise UserError(f"unknown page {page}; {machine} has {', '.join(names)}")
 
     def render_due(due: set[str] | None) -> None:
-        began, evidence.cached = time.monotonic(), _without_pages(evidence.cached)
+        began, evidence.printed, evidence.quoted = time.monotonic(), [], {}
         read = {machine: evidence}
         _say_rendered(lambda: report.render(project, [machine], force, {machine: due}, read))
         written.record(project, machine, page)
@@ -123,11 +123,6 @@ def _render_pages(
                 render_due(wanted)
         except UserError as error:
             say(str(error))
-
-
-def _without_pages(made: dict) -> dict:
-    """What was made of evidence, without what its pages have said."""
-    return {key: of for key, of in made.items() if "named" not in key and key != "numbers"}
 
 
 def _is_current(project: Project) -> bool:

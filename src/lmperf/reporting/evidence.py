@@ -102,6 +102,8 @@ class Evidence:
         others: the evidence of the other machines in `report/`, the one with most rows first.
         traces: names of the published traces of the profiler, which pages link to.
         cached: results of functions with the decorator `cached_by_evidence`.
+        printed: the numbers that its pages print, in the order of their marks.
+        quoted: page -> its sentences that other pages may quote, by name.
         chosen: stem -> the custom implementations that its page is about, as configured; of a stem
             that it lacks, all that were recorded.
         reference: whether parts about lmperf's own code stay in a report about custom ones.
@@ -127,6 +129,8 @@ class Evidence:
     course: int | None = None
     report: Path | None = None
     cached: dict = field(default_factory=dict, init=False, repr=False, compare=False)
+    printed: list = field(default_factory=list, init=False, repr=False, compare=False)
+    quoted: dict = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self):
         self.machine = untrusted.neutral(self.machine)

@@ -186,12 +186,11 @@ class Page:
             **{name: self._chart(name) for name in CHARTS},
         }
         # Sentences that another page quotes keep their marks: all pages share the list.
-        token = numbers.printing.set(self.evidence.cached.setdefault("numbers", []))
+        token = numbers.printing.set(self.evidence.printed)
         try:
             names = [self.name, *([GENERIC] if is_benchmark else [])]
             template = templates.select_template([name + SUFFIX for name in names])
             text = template.render(values | further)
-            self.evidence.cached["named", self.name, self.own] = self.named
             text = sentences.finished(text)
             self.numbers = [*numbers.entries(self.name, text)]
             is_first = self.name == FIRST
@@ -295,11 +294,12 @@ class Page:
         """
         if {*stems_of(page)}.isdisjoint(self.evidence.stems):
             return f"{sentences.MISSING}."
-        key = "named", page, None
-        if key not in self.evidence.cached:
-            Page(page, self.evidence).render()
-        found = self.evidence.cached[key]
-        return " ".join(found[name] for name in names if name in found) or f"{sentences.MISSING}."
+        if page not in self.evidence.quoted:
+            other = Page(page, self.evidence)
+            other.render()
+            self.evidence.quoted[page] = other.named
+        named = self.evidence.quoted[page]
+        return " ".join(named[name] for name in names if name in named) or f"{sentences.MISSING}."
 
     def note(self, caller=None) -> str:
         """A note of the author; `lost_notes` has the place of one of which nothing is left."""

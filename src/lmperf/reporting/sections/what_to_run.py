@@ -188,7 +188,6 @@ class WhatToRun(Section):
             for case in measurable(benchmark, cases, 1, emulates)
             for axes in [case.axes]
             if (size_words(axes["size"]), axes["context_length"], axes["batch"]) in cells
-            if case.implementation in SIMPLEST  # not a step with clipping or accumulation
         }
         return sorted(ways - {*self.steps["way"]}, key=effort)
 
