@@ -10,7 +10,7 @@ from repository import commit, git
 
 from lmperf.benchmarks import load
 from lmperf.evidence.repeatability import repeated
-from lmperf.evidence.store import Evidence
+from lmperf.evidence.store import RowFiles
 from lmperf.reporting.numbers import Entry
 
 IDENTITY = ("batch", "seq_len", "d_head", "dtype", "causal", "implementation", "phase")
@@ -38,7 +38,7 @@ def test_diff_exits_with_1_on_a_regression(tmp_path, lmperf):
 
 def test_difference_within_the_noise_floor_is_no_regression(tmp_path, lmperf):
     old, new = write(tmp_path / "old"), write(tmp_path / "new", 1.1, 1)
-    rows, _ = Evidence(tmp_path / "old", "attention", IDENTITY).published()
+    rows, _ = RowFiles(tmp_path / "old", "attention", IDENTITY).published()
     again = [
         row | {"benchmark": "attention", "median_ms": str(1.2 * float(row["median_ms"]))}
         for row in rows
@@ -58,7 +58,7 @@ def test_unknown_second_times_are_left_out_damaged_ones_named(
     tmp_path, lmperf, change, expected, why
 ):
     old = write(tmp_path / "old")
-    rows, _ = Evidence(tmp_path / "old", "attention", IDENTITY).published()
+    rows, _ = RowFiles(tmp_path / "old", "attention", IDENTITY).published()
     repeated(tmp_path / "old").publish([rows[0] | {"benchmark": "attention"} | change])
     code, _, err = lmperf("diff", old, old)
     assert code == expected and why in err
@@ -73,7 +73,7 @@ def test_bad_input_prints_one_line_and_exits_with_2(tmp_path, lmperf):
     for path in (words / "evidence").iterdir():
         path.unlink()
     fields = dict.fromkeys(IDENTITY, "1") | {"status": "ok", "median_ms": "soon"}
-    Evidence(words, "attention", IDENTITY).publish([fields])
+    RowFiles(words, "attention", IDENTITY).publish([fields])
     facts = shutil.copytree(old, tmp_path / "facts")
     (facts / "machine.json").write_text('{"machine": 1}')
     (tmp_path / "empty").mkdir()

@@ -5,7 +5,7 @@ from configurations import attention
 from lmperf.benchmarks import load
 from lmperf.config.read import load_config
 from lmperf.evidence.facts import write_facts
-from lmperf.evidence.plan import evidence_of
+from lmperf.evidence.plan import files_of
 from lmperf.evidence.project import Project
 from lmperf.measuring.supervisor import Supervisor
 
@@ -35,7 +35,7 @@ def timed(folder, cases, factor=lambda number: 1.0, at="1", **columns):
         | columns
         for number, case in enumerate(cases)
     ]
-    evidence_of(load("attention"), folder).publish(rows)
+    files_of(load("attention"), folder).publish(rows)
     environments = {"e": {"kind": "cpu"}}
     write_facts(folder, {"machine": folder.name, "preset": "cpu", "environments": environments})
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from lmperf.benchmarks import load
 from lmperf.evidence.machine import Machine
-from lmperf.evidence.plan import FAILURES, Plan, evidence_of
+from lmperf.evidence.plan import FAILURES, Plan, files_of
 
 HERE = Machine("here", "cpu", {"kind": "cpu"})
 GRID = {"batch": [2], "d_head": [16], "dtype": ["float32"], "causal": [False]}
@@ -16,7 +16,7 @@ ABOUT = {"status": "unsupported", "reason": "not here", "environment": "e" * 16}
 def plan_of(directory, stem, **grid):
     benchmark = load(stem)
     cases = benchmark.cases("cpu", grid)
-    return Plan(benchmark, tuple(cases), evidence_of(benchmark, directory), HERE)
+    return Plan(benchmark, tuple(cases), files_of(benchmark, directory), HERE)
 
 
 def kernels(directory, *seq_lens):
@@ -33,7 +33,7 @@ def store(plan, *cases, at="2026-01-02T03:04:05+00:00", **columns):
         rows = [
             {**row, "key": plan.key(row), "measured_at": at, **ABOUT, **columns} for row in rows
         ]
-        plan.evidence.append(rows)
+        plan.files.append(rows)
 
 
 def again(plan):
@@ -66,7 +66,7 @@ def test_nothing_is_due_once_the_view_is_written(tmp_path):
     plan = again(plan)
     assert plan.is_due and not plan.due
     assert plan.summary == "0 of 2 cases to measure (its view must be written)"
-    plan.evidence.publish(plan.rows)
+    plan.files.publish(plan.rows)
     plan = again(plan)
     assert not plan.is_due and plan.summary == "0 of 2 cases to measure"
 
@@ -84,7 +84,7 @@ def test_smaller_grid_drops_rows_from_the_view_only(tmp_path):
     store(wide, *wide.cases)
     narrow = kernels(tmp_path, 32)
     assert len(narrow.rows) == len(narrow.known) / 2 and not narrow.due
-    narrow.evidence.publish(narrow.rows)
+    narrow.files.publish(narrow.rows)
     assert not again(wide).due
 
 

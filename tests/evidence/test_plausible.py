@@ -7,7 +7,7 @@ import pytest
 from lmperf.benchmarks import load
 from lmperf.config.read import load_config
 from lmperf.evidence.facts import write_facts
-from lmperf.evidence.plan import evidence_of
+from lmperf.evidence.plan import files_of
 from lmperf.evidence.plausible import KIND, floor_ms, impossible, limits_of
 from lmperf.evidence.project import Project
 from lmperf.evidence.review import review
@@ -131,10 +131,10 @@ def test_verify_names_row_faster_than_possible(tmp_path):
     axes = {"batch": 8, "seq_len": 256, "d_head": 16, "causal": False, "dtype": "bfloat16"}
     fast = {**axes, **rated("bfloat16", 5000.0), "implementation": "eager"}
     possible = {**fast, **rated("bfloat16", 500.0), "seq_len": 1024}
-    evidence_of(load("attention"), directory).publish([written(fast), written(possible)])
+    files_of(load("attention"), directory).publish([written(fast), written(possible)])
     shape = {"shape": "8192x8192x8192", "implementation": "torch"}
     ceiling = written({**shape, **matmul("bfloat16", 790.0)})
-    evidence_of(load("ceilings"), directory).publish([ceiling])
+    files_of(load("ceilings"), directory).publish([ceiling])
 
     reviewed = review(Project(load_config(ROOT / "config/config.yaml"), tmp_path), "made-up")
     [cause] = reviewed.of_kinds([KIND])

@@ -25,7 +25,7 @@ def test_job_signs_its_rows_and_writes_the_view(tmp_path, monkeypatch):
     project = project_of(tmp_path)
     job(project)
     plan = project_of(tmp_path).plan("attention")
-    assert len(measured) == 2 and not plan.is_due and len(read(plan.evidence.path)[0]) == 4
+    assert len(measured) == 2 and not plan.is_due and len(read(plan.files.path)[0]) == 4
     row = plan.rows[0]
     assert row["key"] == plan.key(row) and row["environment"] == project.machine.environment
     assert len(row["commit"].removesuffix("-dirty")) == 12 or row["commit"] == "unknown"
@@ -40,7 +40,7 @@ def test_rows_of_a_group_have_one_time(tmp_path, monkeypatch):
     monkeypatch.setattr("lmperf.evidence.record.now", lambda: next(times))
     pretend(monkeypatch, lambda *_: OK)
     job(project_of(tmp_path))
-    path = project_of(tmp_path).plan("attention").evidence.path
+    path = project_of(tmp_path).plan("attention").files.path
     assert sorted(Counter(row["measured_at"] for row in read(path)[0]).values()) == [2, 2]
 
 

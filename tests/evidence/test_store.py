@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from lmperf.evidence.store import Evidence
+from lmperf.evidence.store import RowFiles
 from lmperf.gate import UNCHECKED
 
 CASE = ("size", "implementation", "phase")
@@ -19,7 +19,7 @@ def row(size="8", at="1", **more):
 
 @pytest.fixture
 def evidence(tmp_path):
-    return Evidence(tmp_path, "x", CASE)
+    return RowFiles(tmp_path, "x", CASE)
 
 
 @pytest.fixture
@@ -153,9 +153,9 @@ def test_cut_line_is_dropped_and_harms_no_other(evidence, store, cut):
 
 
 def test_added_axes_are_read_as_empty(tmp_path):
-    old = Evidence(tmp_path, "x", ("size",))
+    old = RowFiles(tmp_path, "x", ("size",))
     old.publish([{"size": "2.0B", "measured_at": "1"}])
-    rows, _ = Evidence(tmp_path, "x", ("size", "ranks")).known()
+    rows, _ = RowFiles(tmp_path, "x", ("size", "ranks")).known()
     assert rows == [{"size": "2.0B", "ranks": "", "measured_at": "1"}]
 
 
@@ -166,7 +166,7 @@ def test_full_disk_leaves_the_store_as_it_was(tmp_path):
     if subprocess.run(mount, capture_output=True).returncode:
         pytest.skip("cannot mount a small file system")
     try:
-        evidence, store = Evidence(small, "x", CASE), small / "store/x.csv"
+        evidence, store = RowFiles(small, "x", CASE), small / "store/x.csv"
         evidence.append([row("8")])
         before = store.read_bytes()
         with pytest.raises(OSError):
@@ -181,7 +181,7 @@ def test_full_disk_leaves_the_store_as_it_was(tmp_path):
 def _append(folder, number):
     for at in range(20):
         rows = [row(number, str(at), text="x" * 5000), row(number, str(at))]
-        Evidence(folder, "x", CASE).append(rows)
+        RowFiles(folder, "x", CASE).append(rows)
 
 
 def test_writers_at_once_lose_nothing(evidence, store, tmp_path):

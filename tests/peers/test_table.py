@@ -10,7 +10,7 @@ from lmperf.benchmarks import load, stems
 from lmperf.config.model import Config
 from lmperf.evidence.facts import write_facts
 from lmperf.evidence.keys import row_key
-from lmperf.evidence.plan import evidence_of
+from lmperf.evidence.plan import files_of
 from lmperf.evidence.project import Project
 from lmperf.evidence.review import review
 from lmperf.own.check import check_names
@@ -90,7 +90,7 @@ def test_peer_rows_stay_fresh_on_a_machine_without_the_peer(packages, tmp_path):
     rows = [{**case_row, "phase": phase} for phase in benchmark.phases]
     directory = tmp_path / "report" / "elsewhere"
     rows = [{**row, "key": row_key(benchmark, row, "e" * 16)} for row in rows]
-    evidence_of(benchmark, directory).publish(rows)
+    files_of(benchmark, directory).publish(rows)
     other = {"f" * 16: {"kind": "cuda", "device": "another", "peers": {"liger": "0.7"}}}
     for version, stale in ({"liger": "0.8"}, []), ({"liger": "0.9"}, [stem]):
         environments = {"e" * 16: {"kind": "cuda", "device": "another", "peers": version}, **other}

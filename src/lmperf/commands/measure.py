@@ -66,7 +66,7 @@ def measure(
     except KeyboardInterrupt:
         say("interrupted; what was measured is stored, and the same command goes on from there")
         raise
-    print(plan.evidence.path)
+    print(plan.files.path)
 
 
 def plan_of(project: Project, stem: str) -> Plan:

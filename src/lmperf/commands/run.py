@@ -27,7 +27,7 @@ from lmperf.commands.options import (
 from lmperf.config.machine_names import slug
 from lmperf.config.read import overrides_of
 from lmperf.errors import UserError, meant
-from lmperf.evidence.plan import Plan, evidence_of
+from lmperf.evidence.plan import Plan, files_of
 from lmperf.evidence.project import Project
 from lmperf.evidence.tried import Tried, tried
 from lmperf.evidence.wanted import Wanted, chosen, plan_with_cases
@@ -280,7 +280,7 @@ def _measured(project: Project, chosen: Plan, check: Case | None) -> Evidence:
     from lmperf.evidence.record import record
     from lmperf.reporting.evidence import Evidence
 
-    plan = replace(chosen, evidence=evidence_of(chosen.benchmark, project.directory), quick=False)
+    plan = replace(chosen, files=files_of(chosen.benchmark, project.directory), quick=False)
     record(project, plan, check=check)
     cases = (*plan.cases, check) if check else plan.cases
     rows = replace(plan, cases=cases).rows

@@ -21,7 +21,7 @@ from lmperf.evidence.facts import Facts, topology_of
 from lmperf.evidence.keys import is_fresh, row_key
 from lmperf.evidence.machine import Machine
 from lmperf.evidence.rows import is_loaded
-from lmperf.evidence.store import Evidence, Row, is_ahead
+from lmperf.evidence.store import Row, RowFiles, is_ahead
 
 # Statuses that a retry may change, because their cause may be gone. A check may have failed because
 # it needed too much memory, because the host was woken late, or because a few right results exceed
@@ -49,7 +49,7 @@ class Plan:
 
     benchmark: Benchmark
     cases: tuple[Case, ...]
-    evidence: Evidence
+    files: RowFiles
     machine: Machine
     head: frozenset[Case] = frozenset()
     quick: bool = False
@@ -95,7 +95,7 @@ class Plan:
 
     @cached_property
     def _read(self) -> tuple[list[Row], list[str]]:
-        return self.evidence.known()
+        return self.files.known()
 
     @property
     def known(self) -> list[Row]:
@@ -168,7 +168,7 @@ class Plan:
     @cached_property
     def is_due(self) -> bool:
         """Whether a job would measure a case or write another view."""
-        published, damaged = self.evidence.published()
+        published, damaged = self.files.published()
         is_written = [_filled(row) for row in self.rows] == [_filled(row) for row in published]
         return bool(self.due or damaged) or not is_written
 
@@ -208,7 +208,7 @@ def _filled(row: Row) -> Row:
     return {name: text for name, text in row.items() if text}
 
 
-def evidence_of(benchmark: Benchmark, directory: Path) -> Evidence:
+def files_of(benchmark: Benchmark, directory: Path) -> RowFiles:
     """Return the rows of a benchmark in `report/<machine>`."""
     columns = benchmark.identity[: len(benchmark.identity) - len(benchmark.index)]
-    return Evidence(directory, benchmark.stem, columns)
+    return RowFiles(directory, benchmark.stem, columns)

@@ -24,7 +24,7 @@ from lmperf.evidence.machine import (
     elsewhere,
     preset_of,
 )
-from lmperf.evidence.plan import FAILURES, Plan, RecordedPlan, evidence_of
+from lmperf.evidence.plan import FAILURES, Plan, RecordedPlan, files_of
 from lmperf.evidence.recorded import RecordedMachine
 from lmperf.evidence.repeatability import Repeats
 from lmperf.evidence.store import EVIDENCE
@@ -171,7 +171,7 @@ class Project:
         return RecordedPlan(
             benchmark,
             tuple(dict.fromkeys([*required, *configured])),
-            evidence_of(benchmark, machine.directory),
+            files_of(benchmark, machine.directory),
             self.machine,
             frozenset(required),
             quick=True,
@@ -187,7 +187,7 @@ class Project:
         return Plan(
             benchmark,
             tuple(cases),
-            evidence_of(benchmark, self.directory),
+            files_of(benchmark, self.directory),
             machine,
             self._head(benchmark, preset, cases),
             self.is_quick,

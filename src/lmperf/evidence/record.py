@@ -21,7 +21,7 @@ from lmperf.evidence.plan import Plan
 from lmperf.evidence.project import Project
 from lmperf.evidence.repeatability import BENCHMARK, STEM, Repeats, repeated
 from lmperf.evidence.rows import fault
-from lmperf.evidence.store import COST, COST_COLUMNS, DIGEST, EVIDENCE, STORE, Evidence, now
+from lmperf.evidence.store import COST, COST_COLUMNS, DIGEST, EVIDENCE, STORE, RowFiles, now
 from lmperf.machine.repository import commit_words, lmperf_version
 from lmperf.measuring.gpus import visible_gpus
 from lmperf.measuring.lock import locked
@@ -54,14 +54,14 @@ def record(
         for words in plan.damaged:
             job.note(words)
         if plan.damaged:
-            plan.evidence.mend(plan.known)
+            plan.files.mend(plan.known)
         if plan.ahead:
             job.note(plan.ahead)
         groups = [group for group in plan.groups if only is None or not {*group}.isdisjoint(only)]
         if groups:
             changes.keep(project, plan)
-            job.measure(plan, groups, plan.evidence.append, check)
-        plan.evidence.publish(dataclasses.replace(plan).rows)
+            job.measure(plan, groups, plan.files.append, check)
+        plan.files.publish(dataclasses.replace(plan).rows)
 
 
 def repeat(project: Project, log: Path | None = None) -> None:
@@ -114,7 +114,7 @@ class _Job:
         _require_own(project.directory)
         self._project, self._stem, self._number, self._among = project, stem, gpus, among
         self._say = saying_to(log)
-        self._cost = Evidence(project.directory, COST, COST_COLUMNS)
+        self._cost = RowFiles(project.directory, COST, COST_COLUMNS)
         self._commit, _ = project.commit_facts()
         self._version = lmperf_version(project.root)
         self._stack, self._groups = ExitStack(), 0

@@ -10,7 +10,7 @@ from lmperf.benchmark import CPU_DEVICES, Benchmark
 from lmperf.benchmarks import load
 from lmperf.config.model import Config
 from lmperf.evidence.facts import Facts, devices_of
-from lmperf.evidence.plan import evidence_of
+from lmperf.evidence.plan import files_of
 from lmperf.machine import bf16
 from lmperf.own.recorded import declared
 
@@ -47,7 +47,7 @@ class RecordedMachine:
     @cached_property
     def emulates_bf16(self) -> bool:
         """Whether it is a CPU that is slow in bf16, as its rows of `ceilings` say."""
-        rows, _ = evidence_of(load("ceilings"), self.directory).published()
+        rows, _ = files_of(load("ceilings"), self.directory).published()
         return bf16.slowdown_in(rows) > bf16.SLOW
 
     def benchmark(self, config: Config, stem: str, environment: str | None = None) -> Benchmark:

@@ -18,17 +18,17 @@ from pathlib import Path
 from lmperf.benchmark import Case
 from lmperf.benchmarks import load, stems
 from lmperf.evidence.plan import Plan
-from lmperf.evidence.store import Evidence, Row
+from lmperf.evidence.store import Row, RowFiles
 
 # The name of the file, and of the workflow's rule.
 STEM = "repeatability"
 BENCHMARK = "benchmark"
 
 
-def repeated(directory: Path) -> Evidence:
+def repeated(directory: Path) -> RowFiles:
     """Return the second times in `report/<machine>`: rows of several benchmarks."""
     axes = dict.fromkeys(axis.name for stem in stems() for axis in load(stem).axes)
-    return Evidence(directory, STEM, (BENCHMARK, *axes, "implementation", "phase"))
+    return RowFiles(directory, STEM, (BENCHMARK, *axes, "implementation", "phase"))
 
 
 @dataclass(frozen=True)

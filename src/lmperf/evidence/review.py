@@ -27,7 +27,7 @@ from lmperf.evidence.recorded import RecordedMachine
 from lmperf.evidence.repeatability import BENCHMARK, repeated
 from lmperf.evidence.repeatability import STEM as REPEATED
 from lmperf.evidence.rows import is_loaded, readable, row_name
-from lmperf.evidence.store import COST, COST_COLUMNS, Evidence, Row, is_ahead
+from lmperf.evidence.store import COST, COST_COLUMNS, Row, RowFiles, is_ahead
 from lmperf.evidence.syntax import digest
 from lmperf.gate import FAILED
 
@@ -165,15 +165,15 @@ def _review_repeats(directory: Path, reviewed: Review) -> None:
         damage += [unread] * bool(unread)
         if rows:
             reviewed.repeats[stem] = rows
-    reviewed.cost, damaged = Evidence(directory, COST, COST_COLUMNS).published()
+    reviewed.cost, damaged = RowFiles(directory, COST, COST_COLUMNS).published()
     reviewed.damaged |= {stem: of[0] for stem, of in ((REPEATED, damage), (COST, damaged)) if of}
 
 
 def _review_benchmark(plan: Plan, reviewed: Review) -> None:
     benchmark, stem = plan.benchmark, plan.stem
-    published, damage = plan.evidence.published()
+    published, damage = plan.files.published()
     published = asked(benchmark, plan.cases, published)
-    rows, unread = readable(benchmark, published, plan.evidence.path)
+    rows, unread = readable(benchmark, published, plan.files.path)
     damage += [unread] * bool(unread)
     if damage:
         reviewed.damaged[stem] = damage[0]

@@ -34,7 +34,7 @@ DIGEST = "digest"
 Row = dict[str, str]
 
 
-class Evidence:
+class RowFiles:
     """The rows of one benchmark on one machine.
 
     Args:
