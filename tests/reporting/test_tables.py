@@ -1,6 +1,7 @@
 """Tables: lines, columns, captions and notes from judged rows."""
 
 import json
+from dataclasses import replace
 from math import nan
 
 import pandas as pd
@@ -10,9 +11,9 @@ from planted import evidence, row
 from lmperf.reporting import formats
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.tables import (
+    Layout,
     across,
     beside,
-    made,
     number,
     over,
     rate,
@@ -36,7 +37,7 @@ def here():
 
 def tables(here, lines, columns, **options):
     rows = Rows(here, "flash_attention", here.rows("flash_attention"))
-    return list(made(rows, lines.split(), columns, **options))
+    return Layout(lines.split(), columns, **options).tables(rows)
 
 
 def shown(table):
@@ -60,7 +61,7 @@ def test_values_that_lines_share_go_to_the_caption(here):
 
 def test_table_without_an_axis_and_a_key_is_json(here):
     rows = pd.DataFrame([{"seq_len": n, "cuda_graph": nan, "ms": 1.0, "key": nan} for n in (1, 2)])
-    (table,) = made(Rows(here, "", rows), ["seq_len", "cuda_graph"], [number("ms")])
+    (table,) = Layout(["seq_len", "cuda_graph"], [number("ms")]).tables(Rows(here, "", rows))
     assert (
         json.loads(formats.to_json(table))["columns"][1]["cells"]
         == [{"words": "1.00", "value": 1.0}] * 2
@@ -108,9 +109,8 @@ def table():
     ]
     here = evidence(*rows)
     rows = Rows(here, "end_to_end", here.rows("end_to_end"))
-    more = {"what": "Steps | of <us>", "id": "E1", "again": True}
-    (found,) = made(rows, ["size"], [time("", "a|b")], **more)
-    return found
+    (table,) = Layout(["size"], [time("", "a|b")], what="Steps | of <us>").tables(rows)
+    return replace(table, id="E1", again=True)
 
 
 def test_markdown_has_italics_signs_and_their_legend(table):
@@ -137,7 +137,7 @@ def test_csv_and_json_have_unrounded_numbers(table):
 
 def test_numbers_that_json_lacks_are_texts(here):
     rows = pd.DataFrame([{"seq_len": 1, "error": float("inf"), "key": "k"}])
-    (table,) = made(Rows(here, "", rows), ["seq_len"], [number("error")])
+    (table,) = Layout(["seq_len"], [number("error")]).tables(Rows(here, "", rows))
     (cell,) = json.loads(formats.to_json(table))["columns"][1]["cells"]
     assert cell["value"] == "inf"
 

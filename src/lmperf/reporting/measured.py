@@ -16,10 +16,10 @@ from lmperf.reporting.evidence import Evidence
 from lmperf.reporting.reproduced import RESULTS
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.tables import (
+    Layout,
     Quantity,
     known,
     largest_error,
-    made,
     number,
     over_base,
     status,
@@ -49,7 +49,7 @@ def tables(evidence: Evidence, benchmark: Benchmark, over: str | None = None) ->
     # Of a single case the implementation stands in the line, the axes in the caption.
     cell = cell if len(rows[cell].drop_duplicates()) > 1 else cell[::-1]
     if not isinstance(benchmark, Timed):
-        return [*_observed(evidence, benchmark, rows, [*cell, "phase"])]
+        return _observed(evidence, benchmark, rows, [*cell, "phase"])
     measured = in_order("implementation", rows["implementation"])
     own = [name for name in measured if benchmark.implementation(name).origin == "project"]
     bases = measured if len(measured) <= MOST_BASES else [*own, *measured][:1]
@@ -61,7 +61,7 @@ def tables(evidence: Evidence, benchmark: Benchmark, over: str | None = None) ->
         *(_over(base) for base in ([over] if over else bases)),
         *_errors(rows),
     ]
-    return [*made(Rows(evidence, stem, rows), cell, columns, ["phase"])]
+    return Layout(cell, columns, ["phase"]).tables(Rows(evidence, stem, rows))
 
 
 def short_tables(evidence: Evidence, benchmark: Benchmark, over: str | None = None) -> list[Table]:
@@ -78,8 +78,8 @@ def short_tables(evidence: Evidence, benchmark: Benchmark, over: str | None = No
         replace(largest_error(), header="error / bound"),
     ]
     split = ["phase", *(axis.name for axis in benchmark.axes)]
-    whole = Rows(evidence, benchmark.stem, rows)
-    return [*made(whole, ["implementation"], columns, split)]
+    layout = Layout(["implementation"], columns, split)
+    return layout.tables(Rows(evidence, benchmark.stem, rows))
 
 
 def _best_peers(benchmark: Benchmark, rows: pd.DataFrame) -> pd.Series:
@@ -119,17 +119,20 @@ def _errors(rows: pd.DataFrame) -> list[Quantity]:
     ]
 
 
-def _observed(evidence: Evidence, benchmark: Benchmark, rows: pd.DataFrame, case: list[str]):
+def _observed(
+    evidence: Evidence, benchmark: Benchmark, rows: pd.DataFrame, case: list[str]
+) -> list[Table]:
     if len(rows) > MOST_LINES:
         cases = Rows(evidence, benchmark.stem, rows.drop_duplicates(case))
-        return made(cases, case, [status()])
+        return Layout(case, [status()]).tables(cases)
     names = RESULTS.get(benchmark.stem, [column.name for column in benchmark.columns])
     results = [
         text(name) if benchmark.kinds[name] is str else number(name, axis_words(name))
         for name in names
     ]
     columns = [status(), *results, *_errors(rows)]
-    return made(Rows(evidence, benchmark.stem, rows), [*case, *benchmark.index], columns)
+    layout = Layout([*case, *benchmark.index], columns)
+    return layout.tables(Rows(evidence, benchmark.stem, rows))
 
 
 def failures(rows: pd.DataFrame) -> str:

@@ -25,8 +25,9 @@ from __future__ import annotations
 import re
 import sys
 import traceback
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
@@ -210,21 +211,36 @@ class Page:
             raise UserError(f"there is no benchmark {stem}; {meant(stem, stems())}")
         return Rows(self.evidence, stem, self.evidence.rows(stem))
 
-    def table(self, title: str, rows: Rows, lines: str, columns, split: str = "", **more) -> str:
+    def table(
+        self,
+        title: str,
+        rows: Rows,
+        lines: str,
+        columns: Iterable[tables.Quantity],
+        split: str = "",
+        *,
+        note: str = "",
+        again: bool = True,
+        folds: bool = True,
+        italic: str = Table.italic,
+        caller: Callable[[], str] | None = None,
+        **layout,
+    ) -> str:
         """The tables of a title, which may begin with a number; nothing without rows.
 
         Tables of one title stand below one heading.
-        lines, split: names of axes, separated by blanks. more: see `tables.made`; `caller`: a note.
+        lines, split: names of axes, separated by blanks. again, folds, italic: see `Table`.
+        caller: the note. layout: see `tables.Layout`.
         """
-        if caller := more.pop("caller", None):
-            more["note"] = sentences.said(caller())
-        found = re.match(r"([A-Z]\d+)\. ", title)
-        id_ = found[1] if found else ""
-        options = {"id": id_, "title": title, "again": bool(rows.stem), **more}
-        made = [*tables.made(rows, lines.split(), [*columns], split.split(), **options)]
+        note = sentences.said(caller()) if caller else note
+        layout = tables.Layout(lines.split(), [*columns], split.split(), note=note, **layout)
+        number = re.match(r"([A-Z]\d+)\. ", title)
+        named = {"id": number[1] if number else "", "title": title}
+        more = {"again": again and bool(rows.stem), "folds": folds, "italic": italic}
+        ready = [replace(table, **named, **more) for table in layout.tables(rows)]
         is_first = all(title != shown.title for shown in self.tables)
-        heading = [f"## {title}"] * bool(title and made and is_first)
-        return "\n\n".join([*heading, *map(self.ready, made)]) + "\n" * bool(caller)
+        heading = [f"## {title}"] * bool(title and ready and is_first)
+        return "\n\n".join([*heading, *map(self.ready, ready)]) + "\n" * bool(caller)
 
     def every_row(self, stem: str) -> str:
         """Tables with all rows of a benchmark."""

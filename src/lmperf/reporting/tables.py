@@ -11,8 +11,9 @@ nothing ran go, and a note says how the cells of its columns are to be read.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -107,13 +108,12 @@ class Quantity:
         whole: all rows of the table. lines: label of a row -> the line in which it stands.
         """
         shown = having(rows, **self.where)
-        made = self.make(whole, shown)
-        by_line = {lines[label]: cell for label, cell in made.items()}
+        by_line = {lines[label]: cell for label, cell in self.make(whole, shown).items()}
         if all(cell.value is None and cell.state in NOTHING for cell in by_line.values()):
             return None
         header = f"{self.header} ({self.unit})" if self.unit and self.header else self.header
-        found = tuple(by_line.get(line, empty) for line in dict.fromkeys(lines.values()))
-        return TableColumn(self.name, header or self.unit, found, self.unit)
+        cells = tuple(by_line.get(line, empty) for line in dict.fromkeys(lines.values()))
+        return TableColumn(self.name, header or self.unit, cells, self.unit)
 
     def mapped(self, form: Callable[[Cell], Cell]) -> Quantity:
         """The column with each cell in another form."""
@@ -151,7 +151,10 @@ def number(
     further = {n: (expression, FILTERS.get(f, f)) for n, (expression, f) in further.items()}
     kind = next((name for name in WORDS if name in further), "")
     form, words = FILTERS.get(form, form), words or WORDS[kind]
-    make = lambda _, rows: cells(rows, value, form, words, **further)  # noqa: E731
+
+    def make(_, rows: pd.DataFrame) -> pd.Series:
+        return cells(rows, value, form, words, **further)
+
     where = {"implementation": of} if of else {}
     name = ".".join(filter(None, (of, value)))
     return Quantity(header, name, make, where, unit, note)
@@ -290,13 +293,13 @@ def speedup(row) -> Cell:
 
 def mean(base: str) -> Quantity:
     """Geometric means over cells, ``1.07x (0.97-1.18)``, of rows that have a ``gain``."""
-    make = lambda _, rows: rows["gain"].map(_mean)  # noqa: E731
     header = f"over {value_words('implementation', base)}"
     note = (
         "Geometric mean (smallest to largest) over cells that are resolved or known to within "
         f"{percent(PRECISE, 0)}; below one the other is faster."
     )
     where = {"implementation": base}
+    make = partial(_mapped, "gain", _mean)
     return Quantity(header, f"mean.over.{base}", make, where, note=note)
 
 
@@ -317,13 +320,21 @@ def text(column: str, header: str | None = None, words: str = "") -> Quantity:
         return Cell(str(value_words(words, value) if words else value), value)
 
     shown = axis_words(column) if header is None else header
-    return Quantity(shown, column, lambda _, rows: rows[column].map(cell))
+    return Quantity(shown, column, partial(_mapped, column, cell))
 
 
 def status() -> Quantity:
     """Whether a row is ok, or why it has no result."""
-    make = lambda _, rows: rows["words"].replace("", "ok").map(lambda of: Cell(of, of))  # noqa: E731
-    return Quantity("status", "status", make)
+
+    def cell(words: str) -> Cell:
+        return Cell(words or "ok", words or "ok")
+
+    return Quantity("status", "status", partial(_mapped, "words", cell))
+
+
+def _mapped(column: str, cell: Callable[..., Cell], _, rows: pd.DataFrame) -> pd.Series:
+    """A cell for each value of a column."""
+    return rows[column].map(cell)
 
 
 # A column as a template writes it: `SDPA, compiled (ms): {sdpa.ms:sig} (interval)`.
@@ -405,60 +416,65 @@ def across(axis: str, values: Sequence, *columns: Quantity) -> list[Quantity]:
     ]
 
 
-def made(
-    rows: Rows,
-    lines: Sequence[str],
-    columns: Sequence[Quantity],
-    split: Sequence[str] = (),
-    what: str = "",
-    note: str = "",
-    words: Mapping[str, str] | None = None,
-    empty: str = EMPTY,
-    heads: Mapping[str, str] | None = None,
-    **more,
-) -> Iterator[Table]:
-    """A table for each combination of values of ``split``.
+@dataclass(frozen=True)
+class Layout:
+    """How rows become tables, one for each combination of values of `split`.
 
     Rows of evidence are shown in reading order, other lines as they are given.
 
-    Args:
+    Attributes:
         lines: the axes of a line.
         what: the beginning of the captions.
         words: value -> words, where tables use others than `lmperf.names`.
         empty: the words of a cell without a row.
         heads: axis -> its header, where the table uses another than `lmperf.names`.
-        more: further attributes of the tables.
     """
-    lines, words, heads = [name for name in lines if name not in split], words or {}, heads or {}
-    nothing, frame, is_evidence = Cell(empty, state=NO_ROW), rows.frame, bool(rows.stem)
-    for values, part in parts(frame, *split, ordered=is_evidence) if len(frame) else ():
-        if is_evidence:
-            part = sorted_for_reading(part, lines)
-        varying = [n for n in lines if part[n].nunique(dropna=False) > 1] or [*lines[:1]]
-        shared = {n: part[n].iloc[0] for n in lines if n not in varying}
-        shared = {n: value for n, value in shared.items() if not absent(value)}
-        keys = list(part[varying].itertuples(index=False, name=None))
-        by_label = dict(zip(part.index, keys, strict=True))
-        found = [one.column(rows, part, by_label, nothing) for one in columns]
-        if not any(found):
-            continue
-        named = (*zip(split, values, strict=True), *shared.items())
-        said = [words.get(value) or _axis(name, value, part.columns) for name, value in named]
-        caption = ", ".join(filter(None, (what, *said)))
-        pairs_ = zip(columns, found, strict=True)
-        notes = dict.fromkeys([note, *(one.note for one, column in pairs_ if column)])
-        axes = [
-            TableColumn(
-                name,
-                heads.get(name, axis_words(name)),
-                tuple(_text(name, value, words, part.columns) for value in of),
-                is_axis=True,
-            )
-            for name, of in zip(varying, zip(*dict.fromkeys(keys), strict=True), strict=True)
+
+    lines: Sequence[str]
+    columns: Sequence[Quantity]
+    split: Sequence[str] = ()
+    what: str = ""
+    note: str = ""
+    words: Mapping[str, str] = field(default_factory=dict)
+    empty: str = EMPTY
+    heads: Mapping[str, str] = field(default_factory=dict)
+
+    def tables(self, rows: Rows) -> list[Table]:
+        """The tables of these rows; none in which nothing ran."""
+        every = parts(rows.frame, *self.split, ordered=bool(rows.stem)) if len(rows) else ()
+        tables = [self._table(rows, part) for _, part in every]
+        return [table for table in tables if table]
+
+    def _table(self, rows: Rows, part: pd.DataFrame) -> Table | None:
+        """The table of the rows that share the values of `split`; None if nothing ran."""
+        axes = [name for name in self.lines if name not in self.split]
+        part = sorted_for_reading(part, axes) if rows.stem else part
+        varying = [n for n in axes if part[n].nunique(dropna=False) > 1] or axes[:1]
+        lines = list(part[varying].itertuples(index=False, name=None))
+        line_of = dict(zip(part.index, lines, strict=True))
+        nothing = Cell(self.empty, state=NO_ROW)
+        columns = [one.column(rows, part, line_of, nothing) for one in self.columns]
+        if not any(columns):
+            return None
+        of_lines = dict(zip(varying, zip(*dict.fromkeys(lines), strict=True), strict=True))
+        heads = [self._head(name, values, part) for name, values in of_lines.items()]
+        shared = {name: part[name].iloc[0] for name in axes if name not in varying}
+        shared = {name: value for name, value in shared.items() if not absent(value)}
+        named = {name: part[name].iloc[0] for name in self.split} | shared
+        words = [
+            self.words.get(value) or _axis(name, value, part.columns)
+            for name, value in named.items()
         ]
-        shown = (*axes, *filter(None, found))
+        caption = ", ".join(filter(None, (self.what, *words)))
+        notes = [one.note for one, column in zip(self.columns, columns, strict=True) if column]
+        note = " ".join(filter(None, dict.fromkeys([self.note, *notes])))
         caption = caption[:1].upper() + caption[1:]
-        yield Table(caption, shown, " ".join(filter(None, notes)), shared, **more)
+        return Table(caption, (*heads, *filter(None, columns)), note, shared)
+
+    def _head(self, name: str, values: Iterable, part: pd.DataFrame) -> TableColumn:
+        """The column of an axis."""
+        cells = tuple(_text(name, value, self.words, part.columns) for value in values)
+        return TableColumn(name, self.heads.get(name, axis_words(name)), cells, is_axis=True)
 
 
 def _axis(name: str, value, axes: Collection[str]) -> str:
