@@ -22,6 +22,7 @@ from lmperf.distributed.fully_sharded import FullySharded
 from lmperf.distributed.gating import Reference, Timed
 from lmperf.distributed.sharded_optimizer import ShardedOptimizer
 from lmperf.measuring.live_tensors import state_of
+from lmperf.own.model import build as build_own
 from lmperf.own.strategy import trained
 from lmperf.selftest.planted.strategies import leaves_out_a_gradient
 from lmperf.transformer.sizes import SIZES, ModelSize
@@ -290,13 +291,20 @@ class StaleByClass(ByClass):
 
 def on_own_model(rank: Rank) -> dict[str, Any]:
     """Name of a strategy that trains `OwnLM` -> its gate, and whether the timed check passes."""
-    problem = DistributedProblem("toy", 16, 2 * rank.ranks, "float32", rank, 1, OwnLM)
+    problem = DistributedProblem(
+        "toy", 16, 2 * rank.ranks, "float32", rank, 1, partial(build_own, OwnLM)
+    )
     reference, found = Reference(problem), {}
     for made in (ByClass, StaleByClass, DataParallel, WrongNumber, ShardedOptimizer):
         build = partial(trained, made)
         gate = reference.gate(build, "eager", "strict")
         timed = Timed(problem, build)
         found[made.__name__] = gate.columns | {"checked": timed.check(timed.run()).passed}
+    for name in ("ddp", "fsdp2"):
+        build, blocks = BENCHMARK.build_of(name)
+        gate = reference.gate(build, blocks, "strict")
+        timed = Timed(problem, build)
+        found[name] = gate.columns | {"checked": timed.check(timed.run()).passed}
     return found
 
 

@@ -60,6 +60,20 @@ def test_memory_of_a_users_strategy_is_of_the_model_that_it_trains(one_process):
 
 
 @pytest.mark.process
+@pytest.mark.parametrize("name", ["ddp", "fsdp2", "fully_sharded"])
+def test_references_train_the_users_model_as_well(one_process, name):
+    models = [("own", "examples.student_model:LanguageModel", {})]
+    entry = f"{OURS}.data_parallel:DataParallel"
+    mine = Implementation("mine", entry, origin="custom", models=models)
+    benchmark, alone = load("distributed", {"mine": mine}), load("distributed")
+    case = next(case for case in benchmark.cases("cpu") if case.implementation == name)
+    work = benchmark.prepare_rank(case, one_process, 0, {})
+    assert work.gate(["train_step"]).passed and work.columns["model"] == "own"
+    assert not alone.implementation(name).models
+    assert load("distributed_memory", {"mine": mine}).implementation(name).models == models
+
+
+@pytest.mark.process
 def test_row_names_the_users_model_with_its_parameters_and_flops(one_process):
     models = [("own", "examples.student_model:LanguageModel", {}), ("", "", {})]
     entry = f"{OURS}.data_parallel:DataParallel"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -114,6 +115,17 @@ def is_alone(implementation: str) -> bool:
     return implementation.startswith("one_rank")
 
 
+def with_models(strategies: dict[str, Implementation]) -> dict[str, Implementation]:
+    """Strategies by name, those of the project with the models of the first custom one."""
+    own = [one.models for one in strategies.values() if one.origin == "custom" and one.models]
+    if not own:
+        return strategies
+    return {
+        name: replace(one, models=own[0]) if one.origin == "project" else one
+        for name, one in strategies.items()
+    }
+
+
 class Distributed(RankedTimed):
     title = "Several GPUs"
     order = 75
@@ -163,6 +175,12 @@ class Distributed(RankedTimed):
     trials = {"gpu": Trial(least={"size": "0.13B", "context_length": 128})}
     # The first table.
     repeated = {"cpu": [{"size": ["tiny"]}], "gpu": [{"size": ["3.4B"], "implementation": _LARGE}]}
+
+    @property
+    def known(self) -> dict[str, Implementation]:
+        """All strategies. Those of the project and of PyTorch train the model of the user's, so
+        that equals stand beside equals."""
+        return with_models(super().known)
 
     def not_applicable(self, axes: Mapping[str, Value], implementation: str) -> bool:
         """A single rank has nobody to communicate with."""

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from lmperf.benchmark import Case, Rank, RankedObserved, numbers, texts
-from lmperf.benchmarks.distributed import BATCH, FEW, Distributed, cells
+from lmperf.benchmark import Case, Implementation, Rank, RankedObserved, numbers, texts
+from lmperf.benchmarks.distributed import BATCH, FEW, Distributed, cells, with_models
 from lmperf.distributed.rank_footprint import COMPONENTS
 
 _BF16 = "autocast_bfloat16"
@@ -42,6 +42,10 @@ class DistributedMemory(RankedObserved):
         ],
         "full": [cells(["0.97B"], 512, [2], "float32", _STRATEGIES)],
     }
+
+    @property
+    def known(self) -> dict[str, Implementation]:
+        return with_models(super().known)
 
     def observe_rank(self, case: Case, phase: str, rank: Rank, seed: int) -> list[dict[str, Any]]:
         from lmperf.distributed.distributed_problem import DistributedProblem

@@ -9,8 +9,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from lmperf.benchmark import Case, Rank, RankedObserved, numbers, texts
-from lmperf.benchmarks.distributed import BATCH, LARGE_BATCH, Distributed, cells, is_alone
+from lmperf.benchmark import Case, Implementation, Rank, RankedObserved, numbers, texts
+from lmperf.benchmarks.distributed import (
+    BATCH,
+    LARGE_BATCH,
+    Distributed,
+    cells,
+    is_alone,
+    with_models,
+)
 from lmperf.distributed.ledger import Entry, entry, summary
 
 _BF16 = "autocast_bfloat16"
@@ -64,6 +71,10 @@ class DistributedOverlap(RankedObserved):
             }
         ],
     }
+
+    @property
+    def known(self) -> dict[str, Implementation]:
+        return with_models(super().known)
 
     def observe_rank(self, case: Case, phase: str, rank: Rank, seed: int) -> list[dict[str, Any]]:
         from lmperf.compiler import require_compiler

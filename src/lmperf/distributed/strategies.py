@@ -19,12 +19,13 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from lmperf.benchmark import Unsupported
 from lmperf.distributed.data_parallel import DataParallel
 from lmperf.distributed.fully_sharded import FullySharded
 from lmperf.distributed.sharded_optimizer import ShardedOptimizer
 from lmperf.transformer.checkpointing import INPUT, SelectiveBlock
 from lmperf.transformer.implementations import compile_static
-from lmperf.transformer.model import TransformerLM
+from lmperf.transformer.model import TransformerLM, blocks_of
 
 # How the blocks run, if not as they are (`eager`) -> what replaces a block.
 BLOCKS: dict[str, Callable[[nn.Module], nn.Module]] = {
@@ -39,7 +40,7 @@ class Setup:
 
     Attributes:
         model: the eager model, the same on every rank; a strategy may change it. A user's has no
-            `blocks`: it runs as it is.
+            such blocks: see `blocks_of`.
         compute_dtype: of matmuls under autocast; None: no autocast.
         optimizer_cls, options: the optimizer and its keyword arguments.
     """
@@ -57,8 +58,13 @@ class Setup:
         """The model, whose blocks are replaced in place; the order of parameters stays."""
         if blocks == "eager":
             return self.model
-        for index, block in enumerate(self.model.blocks):
-            self.model.blocks[index] = BLOCKS[blocks](block)
+        found = blocks_of(self.model)
+        if found is None or (
+            blocks == "checkpointed" and not isinstance(self.model, TransformerLM)
+        ):
+            raise Unsupported(f"{type(self.model).__name__} has no blocks that can be {blocks}")
+        for index, block in enumerate(found):
+            found[index] = BLOCKS[blocks](block)
         return self.model
 
     def optimizer(self, parameters: Iterable[nn.Parameter]) -> Optimizer:
@@ -170,7 +176,8 @@ def fully_sharded(setup: Setup, blocks: str = "eager") -> Training:
 
 
 def fsdp2(setup: Setup, blocks: str = "eager") -> Training:
-    """torch's `fully_shard` of each block, the head and the embedding.
+    """torch's `fully_shard` of each block, the head and the embedding; of a user's model, of each
+    block alone, and of the rest as one.
 
     Matrices and the blocks' norms are gathered in the compute dtype, gradients averaged in float32;
     the embedding and the last norm stay in float32, as under autocast.
@@ -183,9 +190,11 @@ def fsdp2(setup: Setup, blocks: str = "eager") -> Training:
     casting = MixedPrecisionPolicy(
         param_dtype=setup.compute_dtype, reduce_dtype=torch.float32, cast_forward_inputs=False
     )
-    for unit in (*model.blocks, model.head):
+    is_ours = isinstance(model, TransformerLM)
+    for unit in (*(blocks_of(model) or ()), *([model.head] if is_ours else ())):
         fully_shard(unit, mesh=mesh, mp_policy=casting)
-    fully_shard(model.embedding, mesh=mesh)
+    if is_ours:
+        fully_shard(model.embedding, mesh=mesh)
     fully_shard(model, mesh=mesh)
     named = list(zip(setup.names, model.parameters(), strict=True))
     return Training(

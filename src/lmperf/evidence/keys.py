@@ -52,9 +52,10 @@ def code_of(benchmark: Benchmark, name: str) -> Code:
     """
     implementation = benchmark.implementation(name)
     entry = implementation.entry
-    is_own = implementation.origin == "project"
-    adapters = [] if is_own else [closure_of(it).fingerprint for it in benchmark.takes.adapters]
     models = [[*of, closure_of(of[1]).fingerprint] for of in implementation.models if of[1]]
+    runs_others = implementation.origin != "project" or models
+    modules = benchmark.takes.adapters if runs_others else ()
+    adapters = [closure_of(module).fingerprint for module in modules]
     return {
         "problem": closure_of(benchmark.entry, DECLARATIONS).fingerprint,
         "implementation": closure_of(entry).fingerprint if entry else None,

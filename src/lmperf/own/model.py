@@ -24,7 +24,7 @@ from lmperf.own.signatures import (
     is_step,
 )
 from lmperf.transformer.implementations import compile_static
-from lmperf.transformer.model import cross_entropy, twin_of
+from lmperf.transformer.model import blocks_of, cross_entropy, twin_of
 from lmperf.transformer.sizes import ROPE_THETA, VOCAB_SIZE, ModelSize
 from lmperf.transformer.training import WithLoss
 
@@ -94,23 +94,9 @@ def runnable(
     return twin_of(model) if is_model(implementation) else implementation(twin_of(model))
 
 
-def blocks_of(model: nn.Module) -> nn.ModuleList | nn.Sequential | None:
-    """The list of modules of one class that has the most parameters; None if there is none.
-
-    That is the Transformer blocks: lists within a block, as of heads, have fewer parameters.
-    """
-    lists = [one for one in model.modules() if isinstance(one, nn.ModuleList | nn.Sequential)]
-    alike = [one for one in lists if len(one) > 1 and len({type(block) for block in one}) == 1]
-    return max(alike, key=_elements, default=None)
-
-
 def compiled_words(model: nn.Module) -> str:
     """How `runnable` compiles a custom model."""
     return "by block" if blocks_of(model) else "as a whole"
-
-
-def _elements(module: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in module.parameters())
 
 
 def _compiled(model: nn.Module) -> WithLoss:

@@ -210,3 +210,17 @@ def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     """
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     return F.cross_entropy(logits.flatten(0, -2), targets.flatten())
+
+
+def blocks_of(model: nn.Module) -> nn.ModuleList | nn.Sequential | None:
+    """The list of modules of one class that has the most parameters; None if there is none.
+
+    That is the Transformer blocks: lists within a block, as of heads, have fewer parameters.
+    """
+    lists = [one for one in model.modules() if isinstance(one, nn.ModuleList | nn.Sequential)]
+    alike = [one for one in lists if len(one) > 1 and len({type(block) for block in one}) == 1]
+    return max(alike, key=_elements, default=None)
+
+
+def _elements(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())

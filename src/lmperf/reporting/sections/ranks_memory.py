@@ -128,7 +128,8 @@ def peaks_gib(evidence: Evidence, steps: pd.DataFrame) -> pd.Series:
 def _predicted(row: dict, device: str) -> dict[str, float]:
     """Bytes by component at the moment of a row; empty for what has no closed form."""
     size, moment = SHORT.get(row["size"]), row["moment"]
-    if size is None or not isinstance(moment, str):
+    is_ours = not isinstance(row.get("model"), str)
+    if size is None or not isinstance(moment, str) or not is_ours:
         return {}
     cell = (*(int(row[name]) for name in LINE[1:4]), row["dtype"], device)
     try:
