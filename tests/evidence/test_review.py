@@ -111,8 +111,8 @@ def test_damaged_machine_json_is_named(measure, text, words):
 def test_rows_of_another_version_are_named_and_not_used(measure, columns, words):
     """Their digests are right, as of rows that a later version of lmperf wrote."""
     project = measure(lambda *_: OK)
-    evidence = project.plan("attention").evidence
-    evidence.publish([evidence.published()[0][0] | columns, *evidence.published()[0][1:]])
+    files = project.plan("attention").files
+    files.publish([files.published()[0][0] | columns, *files.published()[0][1:]])
     reviewed = review(project, "here")
     assert len(reviewed.rows["attention"]) == 3
     cause = str(kinds(project)["attention", "damaged"])
