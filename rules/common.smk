@@ -3,7 +3,7 @@
 Snakemake compares files and their times. It does not see an edited kernel, another version of torch,
 a CSV that was cut, or a run that was killed; the keys in the evidence do. So this file asks the plans
 once, each time the workflow is read. The rule of an output that is due gets one more input, `DUE`,
-which is newer than the output.
+which is newer than the output. Rules that are forced (`-R`) would become targets as well.
 """
 
 import fcntl
@@ -44,7 +44,7 @@ try:
     project = Project(load_config(CONFIGFILE, GIVEN))
     HERE, REPORT, PLANS = project.machine.slug, project.config.report, project.plans
     DUE_JOBS = project.due_jobs
-    MACHINES = [*(one for one in project.machines_with_evidence() if one != HERE), HERE]
+    MACHINES = [*(name for name in project.machines_with_evidence() if name != HERE), HERE]
     written.require_free_paths(project)
     # None stands for the overview, report/report.md.
     OUTDATED = [m for m in (*MACHINES, None) if not written.is_current(project, m)]
@@ -62,7 +62,7 @@ THREADS += ["VECLIB_MAXIMUM_THREADS", "NUMEXPR_NUM_THREADS"]
 UNSET = [word for name in THREADS if name not in os.environ for word in ("-u", name)]
 SET = [f"{name}={os.environ[name]}" for name in THREADS if name in os.environ]
 OVERRIDES = [f"{key}={json.dumps(value, sort_keys=True)}" for key, value in sorted(GIVEN.items())]
-CONFIG = [word for one in OVERRIDES for word in ("--config", one)]
+CONFIG = [word for override in OVERRIDES for word in ("--config", override)]
 LMPERF = ["env", *UNSET, *SET, sys.executable, "-m", "lmperf.cli"]
 LMPERF += ["--configfile", str(CONFIGFILE), *CONFIG]
 STARTED = time.time()
@@ -89,8 +89,8 @@ def is_forced(stem):
     The job must know, since otherwise it measures only what is due. A job on a cluster, which reads
     the workflow again on its node, is told by `begin_run`. Tried with Snakemake 9.27.1.
     """
-    if (told := os.environ.get("LMPERF_FORCED")) is not None:
-        return stem in told.split(",")
+    if (forced := os.environ.get("LMPERF_FORCED")) is not None:
+        return stem in forced.split(",")
     settings = workflow.dag_settings
     names = {*settings.forcerun, *(settings.targets if settings.forcetargets else ())}
     return settings.forceall or not names.isdisjoint((RULE[stem], csv_of(stem)))
