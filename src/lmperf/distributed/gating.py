@@ -7,11 +7,13 @@ Before a strategy is timed, its weights after five steps are compared with those
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Iterator, Mapping
 from statistics import median
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from lmperf.benchmark import Rank, WrongResult
 from lmperf.distributed.distributed_problem import Build, DistributedProblem, release
@@ -91,23 +93,59 @@ class Reference:
         return self._expected[blocks, parts]
 
 
-def _train_alone(problem: DistributedProblem, blocks: str, parts: int) -> Expected:
-    training = one_rank(problem.setup(gate_rate(problem.size)), blocks)
-    (group,) = training.optimizer.param_groups
-    before = {name: sample(weight) for name, weight in training.weights()}
+def steps_alone(
+    parameters: Mapping[str, nn.Parameter],
+    optimizer: Optimizer,
+    backward: Callable[[int, int], object],
+    parts: int,
+) -> Iterator[dict[str, float]]:
+    """Yield before each step of the gate in one process, once its gradients are averaged.
+
+    What is yielded is name -> RMS of the first step's gradient. Their median becomes AdamW's
+    epsilon: with a small one the sign of a gradient decides, and rounding decides the sign of a
+    gradient near zero. The caller takes the step.
+
+    Args:
+        parameters: of the model, by name.
+        optimizer: of these parameters.
+        backward: (step, part) -> adds the gradients of a part of the batch of a step.
+        parts: in how many parts the batch is split, as the ranks split it.
+
+    Raises:
+        WrongResult: a parameter has no gradient.
+    """
+    sizes: dict[str, float] = {}
     for step in range(STEPS):
-        problem.freshen(problem.seed + step)
-        training.optimizer.zero_grad(set_to_none=True)
+        for parameter in parameters.values():
+            parameter.grad = None
         for part in range(parts):
-            problem.loss(training, part, parts).backward()
-        gradients = dict(training.gradients())
-        if fault := unused_in(name for name, one in gradients.items() if one is None):
+            backward(step, part)
+        gradients = {name: parameter.grad for name, parameter in parameters.items()}
+        if fault := unused_in(name for name, gradient in gradients.items() if gradient is None):
             raise WrongResult(fault)
         torch._foreach_div_(list(gradients.values()), parts)
         if step == 0:
             sizes = {name: rms(gradient) for name, gradient in gradients.items()}
-            group["eps"] = median(sizes.values())
+            for group in optimizer.param_groups:
+                group["eps"] = median(sizes.values())
+        yield sizes
+
+
+def _train_alone(problem: DistributedProblem, blocks: str, parts: int) -> Expected:
+    setup = problem.setup(gate_rate(problem.size))
+    training = one_rank(setup, blocks)
+    parameters = dict(zip(setup.names, training.model.parameters(), strict=True))
+    before = {name: sample(weight) for name, weight in training.weights()}
+
+    def backward(step: int, part: int) -> None:
+        if part == 0:
+            problem.freshen(problem.seed + step)
+        problem.loss(training, part, parts).backward()
+
+    for first_sizes in steps_alone(parameters, training.optimizer, backward, parts):
+        sizes = first_sizes
         training.optimizer.step()
+    (group,) = training.optimizer.param_groups
     after = {name: sample(weight) for name, weight in training.weights()}
     widths = [width for parameter in training.model.parameters() for width in parameter.shape]
     return Expected(

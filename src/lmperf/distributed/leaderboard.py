@@ -11,11 +11,9 @@ All-reducing 16 GB of gradients takes some 50 ms on two GPUs and is hidden under
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from statistics import median
 from typing import Any
 
 import torch
@@ -24,7 +22,7 @@ from torch import Tensor, nn
 
 from lmperf.benchmark import Rank, Unsupported
 from lmperf.distributed.data_parallel import reducer_of
-from lmperf.distributed.gating import NO_DIFFERENCE, STEPS, agreed, differing
+from lmperf.distributed.gating import NO_DIFFERENCE, STEPS, agreed, differing, steps_alone
 from lmperf.gate import Gate
 from lmperf.transformer import leaderboard
 from lmperf.transformer.fused_adamw import FusedAdamW
@@ -185,33 +183,27 @@ def _one_process(
 ) -> tuple[dict[str, Tensor], dict[str, float], float]:
     """Take five steps in one process on the whole batch.
 
-    The process adds the gradients of the ranks' parts as an all-reduce does. AdamW's epsilon is the
-    median size of the gradients: with a small one the sign of a gradient decides, and rounding
-    decides the sign of a gradient near zero.
+    The process adds the gradients of the ranks' parts as an all-reduce does.
 
     Returns name -> weight after all steps, name -> norm of its change in one step (RMS over the
     steps), and AdamW's epsilon.
     """
     alone = make(_part_of(shape, rank), replace(rank, number=0, ranks=1), seed, rate=_RATE)
-    eps, squares = 0.0, defaultdict[str, float](float)
-    way = alone.way(kept)
-    for number in range(STEPS):
-        alone.clear()
-        for part in range(rank.ranks):
-            alone.draw(seed + number, part, rank.ranks)
-            loss_of(way, alone.tokens, alone.targets).backward()
-        gradients = [one.grad for one in alone.model.parameters()]
-        torch._foreach_div_(gradients, rank.ranks)
-        if number == 0:
-            eps = median(_norm(one) / one.numel() ** 0.5 for one in gradients)
-            alone.optimizer.set_eps(eps)
-        before = {name: one.detach().clone() for name, one in alone.model.named_parameters()}
-        alone.optimizer.step()
+    parameters, adamw = dict(alone.model.named_parameters()), alone.optimizer.adamw
+    way, squares = alone.way(kept), dict.fromkeys(parameters, 0.0)
+
+    def backward(step: int, part: int) -> None:
+        alone.draw(seed + step, part, rank.ranks)
+        loss_of(way, alone.tokens, alone.targets).backward()
+
+    for _ in steps_alone(parameters, adamw, backward, rank.ranks):
+        before = {name: weight.detach().clone() for name, weight in parameters.items()}
+        adamw.step()
         for name, moved in _distances(alone.model, before).items():
             squares[name] += moved**2 / STEPS
     steps = {name: math.sqrt(square) for name, square in squares.items()}
-    weights = {name: one.detach() for name, one in alone.model.named_parameters()}
-    return weights, steps, eps
+    weights = {name: weight.detach() for name, weight in parameters.items()}
+    return weights, steps, adamw.param_groups[0]["eps"]
 
 
 def _distances(model: nn.Module, others: Mapping[str, Tensor]) -> dict[str, float]:
