@@ -64,17 +64,17 @@ class FullySharded(nn.Module):
     def _sharded_units(self, module: nn.Module, compute_dtype: torch.dtype | None) -> list[_Unit]:
         """The units of a module, whose parameters are freed as soon as they are sharded."""
         names = {id(parameter): name for name, parameter in module.named_parameters()}
-        found = list(_units_of(module))
-        places = [id(parameter) for _, slots in found for _, _, parameter in slots]
+        pending = list(_units_of(module))
+        places = [id(parameter) for _, slots in pending for _, _, parameter in slots]
         if len(places) != len(set(places)):
             raise ValueError("two units share a parameter, which is not supported")
         units = []
-        while found:
-            place, slots = found.pop(0)
-            unit = _Unit(place, slots)
+        while pending:
+            module_of_unit, slots = pending.pop(0)
+            unit = _Unit(module_of_unit, slots)
             units.append(unit)
             for dtype, alike in _by_dtype(slots, compute_dtype).items():
-                self._sharded_names.append([names[id(one)] for _, _, one in alike])
+                self._sharded_names.append([names[id(parameter)] for _, _, parameter in alike])
                 unit.shards.append(FlatShard(alike, dtype, self._reduce))
         return units
 
@@ -147,8 +147,8 @@ class FullySharded(nn.Module):
 
     def gather_full_params(self) -> dict[str, Tensor]:
         """Name -> whole float32 weight of each of the module's parameters, in their order."""
-        found = {name: tensor.clone() for name, tensor in self.full_tensors()}
-        return {name: found[name] for name in self.names}
+        tensors = {name: tensor.clone() for name, tensor in self.full_tensors()}
+        return {name: tensors[name] for name in self.names}
 
 
 class _Unit:
@@ -208,11 +208,11 @@ def _by_dtype(
     slots: list[Slot], compute_dtype: torch.dtype | None
 ) -> dict[torch.dtype, list[Slot]]:
     """Slots by the dtype in which their weights are gathered."""
-    found: dict[torch.dtype, list[Slot]] = {}
+    slots_by_dtype: dict[torch.dtype, list[Slot]] = {}
     for slot in slots:
         keeps = compute_dtype is None or _is_embedding(slot[0])
-        found.setdefault(slot[2].dtype if keeps else compute_dtype, []).append(slot)
-    return found
+        slots_by_dtype.setdefault(slot[2].dtype if keeps else compute_dtype, []).append(slot)
+    return slots_by_dtype
 
 
 def _is_embedding(module: nn.Module) -> bool:

@@ -164,9 +164,9 @@ def agreed(value: float, rank: Rank) -> float:
 
     The ranks' own values differ by rounding where backward kernels add in any order.
     """
-    found = torch.tensor([value], dtype=torch.float64, device=rank.device)
-    dist.broadcast(found, 0)
-    return float(found)
+    shared = torch.tensor([value], dtype=torch.float64, device=rank.device)
+    dist.broadcast(shared, 0)
+    return float(shared)
 
 
 def _compared(
@@ -184,9 +184,9 @@ def _compared(
         for name in errors
         for error, bound in zip(errors[name], bounds[name], strict=True)
     )
-    found = {"parameters": error, "ranks": differing(torch.stack(digests))}
+    gate_errors = {"parameters": error, "ranks": differing(torch.stack(digests))}
     limits = {"parameters": bound, "ranks": NO_DIFFERENCE}
-    return Gate(found, limits, None, {"parameters": worst}, "one process")
+    return Gate(gate_errors, limits, None, {"parameters": worst}, "one process")
 
 
 def differing(digests: Tensor) -> float:
@@ -219,8 +219,8 @@ class Timed:
     def tensors(self) -> list[Tensor]:
         """This rank's parameters, whole or shards, as its optimizer knows them."""
         groups = self.training.optimizer.param_groups
-        found = [parameter for group in groups for parameter in group["params"]]
-        return [getattr(one, "_local_tensor", one) for one in found]
+        parameters = [parameter for group in groups for parameter in group["params"]]
+        return [getattr(parameter, "_local_tensor", parameter) for parameter in parameters]
 
     def _digest_now(self) -> Tensor:
         return torch.stack([integers(tensor.detach()).sum() for tensor in self.tensors])
@@ -260,11 +260,11 @@ class Timed:
         model = problem.setup().model
         sums: dict[str, Tensor] = {}
         for part in range(ranks):
-            found = eager(model, *problem.part(part, ranks), problem.dtype, names)
+            results = eager(model, *problem.part(part, ranks), problem.dtype, names)
             for name in names:
-                gradient = sample(found[name]) / ranks
+                gradient = sample(results[name]) / ranks
                 sums[name] = sums[name] + gradient if name in sums else gradient
             if part == problem.rank.number:
-                mine = {"logits": found["logits"], "loss": found["loss"]}
+                mine = {"logits": results["logits"], "loss": results["loss"]}
         limits = explained_by_rounding(problem.dtype, model, problem.size.num_layers, mine)
         return {"loss": mine["loss"], **sums}, limits

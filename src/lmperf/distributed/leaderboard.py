@@ -53,7 +53,9 @@ class Exchange:
         owners = owners_of([parameter.numel() for parameter in self._parameters], rank.ranks)
         self._owners = owners if sharded and rank.ranks > 1 else None
         pairs = zip(self._parameters, owners, strict=True)
-        mine = [one for one, owner in pairs if self._owners is None or owner == rank.number]
+        mine = [
+            parameter for parameter, owner in pairs if self._owners is None or owner == rank.number
+        ]
         self.adamw = FusedAdamW(mine, rate)
         self._reducer = reducer_of(self._parameters, None) if rank.ranks > 1 else None
 
@@ -73,7 +75,10 @@ class Exchange:
         self.adamw.step()
         if self._owners is not None:
             pairs = zip(self._parameters, self._owners, strict=True)
-            sent = [dist.broadcast(one.detach(), owner, async_op=True) for one, owner in pairs]
+            sent = [
+                dist.broadcast(parameter.detach(), owner, async_op=True)
+                for parameter, owner in pairs
+            ]
             for work in sent:
                 work.wait()
 
@@ -152,13 +157,13 @@ def gate(
     """
     alone = replace(rank, number=0, ranks=1)
     small = partial(make, _part_of(twin, rank), alone, seed)
-    found = leaderboard.gate(problem, step, kept, small)
+    gate_alone = leaderboard.gate(problem, step, kept, small)
     where, error, differing = _five_steps(make, twin, rank, seed, (kept[0], kept[-1]))
     ranks = differing + differing_weights(problem.model)
-    errors = {**found.errors, "parameters": error, "ranks": ranks}
+    errors = {**gate_alone.errors, "parameters": error, "ranks": ranks}
     bounds = {"parameters": _MOST_OF_STEP, "ranks": NO_DIFFERENCE}
-    places = {**found.where, "parameters": where}
-    return Gate(errors, {**found.bounds, **bounds}, found.pytorch, places)
+    places = {**gate_alone.where, "parameters": where}
+    return Gate(errors, {**gate_alone.bounds, **bounds}, gate_alone.pytorch, places)
 
 
 def _five_steps(
@@ -207,7 +212,9 @@ def _one_process(
 
 
 def _distances(model: nn.Module, others: Mapping[str, Tensor]) -> dict[str, float]:
-    return {name: _norm(one.detach() - others[name]) for name, one in model.named_parameters()}
+    return {
+        name: _norm(weight.detach() - others[name]) for name, weight in model.named_parameters()
+    }
 
 
 def _ratio(error: float, scale: float) -> float:
@@ -221,5 +228,5 @@ def _norm(tensor: Tensor) -> float:
 
 def differing_weights(model: nn.Module) -> float:
     """The number of weights (tensors) whose bits differ between ranks."""
-    bits = (one.detach().view(torch.int16) for one in model.parameters())
-    return differing(torch.stack([one.sum(dtype=torch.int64) for one in bits]))
+    bits = (weight.detach().view(torch.int16) for weight in model.parameters())
+    return differing(torch.stack([weight.sum(dtype=torch.int64) for weight in bits]))

@@ -69,18 +69,18 @@ class Entry:
     waited_ms: float
 
 
-def common(one: Sequence[Interval], other: Sequence[Interval]) -> list[Interval]:
+def common(first: Sequence[Interval], second: Sequence[Interval]) -> list[Interval]:
     """Return the intersection of two unions of intervals."""
-    found, i, j = [], 0, 0
-    while i < len(one) and j < len(other):
-        start, end = max(one[i][0], other[j][0]), min(one[i][1], other[j][1])
+    overlaps, i, j = [], 0, 0
+    while i < len(first) and j < len(second):
+        start, end = max(first[i][0], second[j][0]), min(first[i][1], second[j][1])
         if end > start:
-            found.append((start, end))
-        if one[i][1] < other[j][1]:
+            overlaps.append((start, end))
+        if first[i][1] < second[j][1]:
             i += 1
         else:
             j += 1
-    return found
+    return overlaps
 
 
 def length(intervals: Iterable[Interval]) -> float:
@@ -93,7 +93,7 @@ def pauses(busy: Sequence[Interval], span: Interval) -> list[Interval]:
     inside = common(busy, [span])
     starts = [span[0], *(end for _, end in inside)]
     ends = [*(start for start, _ in inside), span[1]]
-    return [one for one in zip(starts, ends, strict=True) if one[1] > one[0]]
+    return [pause for pause in zip(starts, ends, strict=True) if pause[1] > pause[0]]
 
 
 def unless_waiting(
@@ -126,40 +126,44 @@ def common_starts(ranks: Sequence[RankStep]) -> list[list[float]]:
     Raises:
         ValueError: the ranks ran different collectives.
     """
-    kinds = [Counter(one.kind for one in rank.collectives) for rank in ranks]
-    if any(found != kinds[0] for found in kinds):
-        counts = "; ".join(f"rank {n}: {dict(found)}" for n, found in enumerate(kinds))
+    kinds = [Counter(collective.kind for collective in rank.collectives) for rank in ranks]
+    if any(counts_of_rank != kinds[0] for counts_of_rank in kinds):
+        counts = "; ".join(
+            f"rank {n}: {dict(counts_of_rank)}" for n, counts_of_rank in enumerate(kinds)
+        )
         raise ValueError(f"the ranks ran different collectives ({counts})")
     names = [_numbered(rank.collectives) for rank in ranks]
     last: dict[tuple[str, int], float] = {}
     for rank, named in zip(ranks, names, strict=True):
-        for one, name in zip(rank.collectives, named, strict=True):
-            last[name] = max(one.start, last.get(name, one.start))
+        for collective, name in zip(rank.collectives, named, strict=True):
+            last[name] = max(collective.start, last.get(name, collective.start))
     return [[last[name] for name in named] for named in names]
 
 
 def _numbered(collectives: Sequence[Collective]) -> list[tuple[str, int]]:
     seen: Counter[str] = Counter()
-    found = []
-    for one in collectives:
-        found.append((one.kind, seen[one.kind]))
-        seen[one.kind] += 1
-    return found
+    numbered = []
+    for collective in collectives:
+        numbered.append((collective.kind, seen[collective.kind]))
+        seen[collective.kind] += 1
+    return numbered
 
 
 def entry(ranks: Sequence[RankStep]) -> Entry:
     """Return the ledger of a step."""
-    found = [_of_rank(*one) for one in zip(ranks, common_starts(ranks), strict=True)]
-    worst = max(found, key=lambda one: one.exposed_ms)
-    longest = max(one.step_ms for one in found)
-    waited = max(one.waited_ms for one in found)
+    entries = [
+        _of_rank(*rank_entry) for rank_entry in zip(ranks, common_starts(ranks), strict=True)
+    ]
+    worst = max(entries, key=lambda rank_entry: rank_entry.exposed_ms)
+    longest = max(rank_entry.step_ms for rank_entry in entries)
+    waited = max(rank_entry.waited_ms for rank_entry in entries)
     return replace(worst, step_ms=longest, waited_ms=waited)
 
 
 def _of_rank(rank: RankStep, begun: Sequence[float]) -> Entry:
     collectives = list(zip(rank.collectives, begun, strict=True))
     computing = union(rank.computing)
-    transfer = union((begin, one.end) for one, begin in collectives)
+    transfer = union((begin, collective.end) for collective, begin in collectives)
     idle = pauses(union([*computing, *transfer]), rank.span)
     hidden, whole = length(common(transfer, computing)), length(transfer)
     return Entry(
@@ -168,7 +172,9 @@ def _of_rank(rank: RankStep, begun: Sequence[float]) -> Entry:
         communication_ms=whole,
         hidden_ms=hidden,
         exposed_ms=whole - hidden,
-        waited_ms=length(common(union((one.start, begin) for one, begin in collectives), idle)),
+        waited_ms=length(
+            common(union((collective.start, begin) for collective, begin in collectives), idle)
+        ),
     )
 
 
@@ -178,13 +184,15 @@ def summary(entries: Sequence[Entry]) -> dict[str, float]:
     For a quantity `exposed_ms` the ends are `exposed_low_ms` and `exposed_high_ms`. `hidden_share`
     is that of the steps that have any communication; without such steps it is left out.
     """
-    found = {}
+    columns = {}
     for name in asdict(entries[0]):
-        stem, values = name.removesuffix("_ms"), [getattr(one, name) for one in entries]
+        stem, values = name.removesuffix("_ms"), [getattr(step, name) for step in entries]
         low, high = median_interval(values)
-        found |= {name: median(values), f"{stem}_low_ms": low, f"{stem}_high_ms": high}
-    if shares := [one.hidden_ms / one.communication_ms for one in entries if one.communication_ms]:
+        columns |= {name: median(values), f"{stem}_low_ms": low, f"{stem}_high_ms": high}
+    if shares := [
+        step.hidden_ms / step.communication_ms for step in entries if step.communication_ms
+    ]:
         low, high = median_interval(shares)
-        found |= {"hidden_share_low": low, "hidden_share_high": high}
-        found["hidden_share"] = median(shares)
-    return found
+        columns |= {"hidden_share_low": low, "hidden_share_high": high}
+        columns["hidden_share"] = median(shares)
+    return columns

@@ -146,7 +146,7 @@ def predicted_bytes(
         "after_step": quiet | {k: state[k] for k in ("gradients", "optimizer")},
         "peak": local.peak(state),
     }
-    return {moment: {**found, "total": sum(found.values())} for moment, found in moments.items()}
+    return {moment: {**parts, "total": sum(parts.values())} for moment, parts in moments.items()}
 
 
 @dataclass(frozen=True)
@@ -176,8 +176,8 @@ class _LocalStep(Footprint):
 
     def peak(self, state: Mapping[str, int]) -> dict[str, int]:
         """Bytes by component at the moment of the step with the largest sum."""
-        found = [self._under(moment, state) for moment in self.training().values()]
-        return max(found, key=lambda parts: sum(parts.values()))
+        moments = [self._under(moment, state) for moment in self.training().values()]
+        return max(moments, key=lambda parts: sum(parts.values()))
 
     def _under(self, moment: Mapping[str, int], state: Mapping[str, int]) -> dict[str, int]:
         """A moment of the plain step, with what the strategy stores instead."""

@@ -25,11 +25,13 @@ def memory_of(problem: DistributedProblem, build: Build) -> tuple[Bytes, str]:
     """
     release()
     if problem.device.type == "cuda":
-        found, instrument = _by_allocator(problem, build), CACHING_ALLOCATOR
+        moments, instrument = _by_allocator(problem, build), CACHING_ALLOCATOR
     else:
-        found, instrument = _by_live_tensors(problem, build), LIVE_TENSORS
+        moments, instrument = _by_live_tensors(problem, build), LIVE_TENSORS
     release()
-    return {moment: _largest(parts, problem.device) for moment, parts in found.items()}, instrument
+    return {
+        moment: _largest(parts, problem.device) for moment, parts in moments.items()
+    }, instrument
 
 
 def _by_allocator(problem: DistributedProblem, build: Build) -> Bytes:
@@ -70,26 +72,30 @@ def _moments(
     peak: Callable[[Callable[[], object]], int],
 ) -> Bytes:
     training = build(problem.setup())
-    found = {"init": _parts(training, allocated())}
+    moments = {"init": _parts(training, allocated())}
     problem.backward(training)
-    found["before_step"] = _parts(training, allocated())
+    moments["before_step"] = _parts(training, allocated())
     training.optimizer.step()
-    found["after_step"] = _parts(training, allocated())
+    moments["after_step"] = _parts(training, allocated())
     # The second step may allocate what stays, such as rebuilt buckets.
     problem.step(training)
-    found["peak"] = {"total": peak(lambda: problem.step(training))}
-    return found
+    moments["peak"] = {"total": peak(lambda: problem.step(training))}
+    return moments
 
 
 def _parts(training: Training, allocated: int) -> dict[str, int]:
     parameters = list(training.model.parameters())
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    known = _storages(parameters), _storages(gradients)
+    stored = _storages(parameters), _storages(gradients)
     states = _storages(state_of(training.optimizer)).items()
-    state = {key: size for key, size in states if not any(key in others for others in known)}
-    sizes = (sum(found.values()) for found in (*known, state))
-    found = dict(zip(COMPONENTS, sizes, strict=False))
-    return {**found, "other": max(0, allocated - sum(found.values())), "total": allocated}
+    state = {key: size for key, size in states if not any(key in others for others in stored)}
+    sizes = (sum(sizes_of_parts.values()) for sizes_of_parts in (*stored, state))
+    sizes_of_parts = dict(zip(COMPONENTS, sizes, strict=False))
+    return {
+        **sizes_of_parts,
+        "other": max(0, allocated - sum(sizes_of_parts.values())),
+        "total": allocated,
+    }
 
 
 def _storages(tensors: Iterable[Tensor | nn.Parameter]) -> dict[int, int]:

@@ -100,8 +100,8 @@ def replicated(setup: Setup, module: nn.Module, optimizer: Optimizer) -> Trainin
     return Training(
         module,
         optimizer,
-        weights=lambda: ((name, one.detach()) for name, one in named),
-        gradients=lambda: ((name, one.grad) for name, one in named),
+        weights=lambda: ((name, parameter.detach()) for name, parameter in named),
+        gradients=lambda: ((name, parameter.grad) for name, parameter in named),
         finish=getattr(module, "finish_gradient_synchronization", lambda: None),
     )
 
@@ -133,8 +133,8 @@ def _distributed_data_parallel(model: nn.Module) -> nn.Module:
     device = next(model.parameters()).device
     ids = None if device.type == "cpu" else [torch.cuda.current_device()]
     # The only buffers are RoPE's tables, which no step changes. torch 2.13 renames the option.
-    known = inspect.signature(nn.parallel.DistributedDataParallel).parameters
-    buffers = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
+    options = inspect.signature(nn.parallel.DistributedDataParallel).parameters
+    buffers = "forward_sync_buffers" if "forward_sync_buffers" in options else "broadcast_buffers"
     return nn.parallel.DistributedDataParallel(
         model, device_ids=ids, gradient_as_bucket_view=True, **{buffers: False}
     )
@@ -200,6 +200,6 @@ def fsdp2(setup: Setup, blocks: str = "eager") -> Training:
     return Training(
         model,
         setup.optimizer(model.parameters()),
-        weights=lambda: ((name, one.detach().full_tensor()) for name, one in named),
-        gradients=lambda: ((name, one.grad.full_tensor()) for name, one in named),
+        weights=lambda: ((name, parameter.detach().full_tensor()) for name, parameter in named),
+        gradients=lambda: ((name, parameter.grad.full_tensor()) for name, parameter in named),
     )

@@ -102,7 +102,7 @@ class Expected:
         }
 
     def _storage(self, name: str) -> float:
-        weight, change = (rms(of[name]) for of in (self.weights, self.changes))
+        weight, change = (rms(samples[name]) for samples in (self.weights, self.changes))
         return self.steps * _FLOAT32 * weight / change
 
     def _gradient_error(self, dtype: str) -> float:

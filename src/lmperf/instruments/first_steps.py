@@ -82,8 +82,8 @@ def main(
     from lmperf.transformer.steps import step_maker
     from lmperf.transformer.training import autocast, loss_of
 
-    one = Implementation(**json.loads(custom)) if custom else Implementation("eager")
-    given, build = plugged(one, MODEL.load(one) if custom else eager)
+    implementation = Implementation(**json.loads(custom)) if custom else Implementation("eager")
+    given, build = plugged(implementation, MODEL.load(implementation) if custom else eager)
     maker = step_maker(given)
     widths = SIZES[size]
     torch.manual_seed(0)
@@ -92,7 +92,7 @@ def main(
             model = build(widths, int(context)).to(device)
         else:
             model = TransformerLM.of_size(widths, VOCAB_SIZE, int(context))
-        run = runnable(maker.way, model, one.to_compile)
+        run = runnable(maker.way, model, implementation.to_compile)
         tokens, targets = torch.randint(VOCAB_SIZE, (2, int(batch), int(context)))
     optimizer = maker.prepare(dtype)(model, 1e-4)
     synchronize = synchronizer(device)

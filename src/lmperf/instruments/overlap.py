@@ -96,8 +96,8 @@ def observed(
         KeyError: the backend ran a collective, or on a dtype, that this module does not know.
         RuntimeError: the profiler's times do not fit those of the host.
     """
-    (one,) = _profiled(run, rank, 1, with_host=True, kept=kept)
-    ran = _ran(one, rank)
+    (step,) = _profiled(run, rank, 1, with_host=True, kept=kept)
+    ran = _ran(step, rank)
     profiled = _profiled(run, rank, steps, with_host=rank.device != "cuda")
     mine = [_of_rank(step, rank.device) for step in profiled]
     ranks: list[Any] = [None] * rank.ranks
@@ -166,7 +166,7 @@ def steps_of(trace: Mapping[str, Any], spans: Sequence[Interval]) -> list[_Profi
     """
     began = trace.get("baseTimeNanoseconds", 0) / 1e6
     complete = complete_events(trace)
-    found = []
+    divided = []
     for start, end in spans:
         inside = [e for e in complete if start <= began + e["ts"] / 1e3 < end]
         step = _Profiled((start, end), inside, began)
@@ -174,8 +174,8 @@ def steps_of(trace: Mapping[str, Any], spans: Sequence[Interval]) -> list[_Profi
         if device and max(device) > end + CLOCK_MS:
             late = max(device) - end
             raise RuntimeError(f"by the profiler, a kernel ends {late:.3f} ms after its step")
-        found.append(step)
-    return found
+        divided.append(step)
+    return divided
 
 
 def _synchronize(rank: Rank) -> None:
@@ -197,7 +197,7 @@ def _of_rank(step: _Profiled, device: str) -> RankStep:
         if e.get("cat") == "cpu_op" and e["name"].startswith("aten::") and e["tid"] not in threads
     )
     collectives = _collectives(step, transfers, _gloo_kind)
-    ends = [one.end for one in collectives]
+    ends = [collective.end for collective in collectives]
     return RankStep(step.span, collectives, unless_waiting(busy, step.span, ends, LATE_MS))
 
 
@@ -229,14 +229,14 @@ def _from_the_first(ranks: Sequence[RankStep]) -> list[RankStep]:
     """The steps with times from the beginning of the first of them."""
     first = min(rank.span[0] for rank in ranks)
 
-    def moved(one: Interval) -> Interval:
-        return one[0] - first, one[1] - first
+    def moved(interval: Interval) -> Interval:
+        return interval[0] - first, interval[1] - first
 
     return [
         RankStep(
             moved(rank.span),
             [Collective(c.kind, *moved((c.start, c.end))) for c in rank.collectives],
-            [moved(one) for one in rank.computing],
+            [moved(interval) for interval in rank.computing],
         )
         for rank in ranks
     ]

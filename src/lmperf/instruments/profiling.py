@@ -68,16 +68,16 @@ def events_of(run: Callable[[], object], device: str, kept: Path | None) -> list
 
 def durations(events: Iterable[Event], device: str) -> dict[str, list[float]]:
     """Microseconds of each call, by name: kernels on CUDA, self times of operators on a CPU."""
-    found: dict[str, list[float]] = {}
+    microseconds_of: dict[str, list[float]] = {}
     if device == "cuda":
         for event in events:
             if event.get("cat") in ON_DEVICE:
-                found.setdefault(event["name"], []).append(float(event["dur"]))
-        return found
+                microseconds_of.setdefault(event["name"], []).append(float(event["dur"]))
+        return microseconds_of
     for event, microseconds in _self_times([e for e in events if e.get("cat") == "cpu_op"]):
         if event["name"].startswith("aten::"):
-            found.setdefault(event["name"], []).append(microseconds)
-    return found
+            microseconds_of.setdefault(event["name"], []).append(microseconds)
+    return microseconds_of
 
 
 def _self_times(events: list[Event]) -> list[tuple[Event, float]]:
@@ -104,15 +104,15 @@ def _end(event: Event) -> float:
 def range_times(events: list[Event], device: str) -> dict[str, float]:
     """Microseconds in each of attention's three ranges: kernel time, on a CPU wall time."""
     category = "gpu_user_annotation" if device == "cuda" else "user_annotation"
-    found = dict.fromkeys(RANGES, 0.0)
+    microseconds_of = dict.fromkeys(RANGES, 0.0)
     kernels = sorted(
         ((e["ts"], float(e["dur"])) for e in events if e.get("cat") in ON_DEVICE),
     )
     for name, label in RANGES.items():
         for span in (e for e in events if e.get("cat") == category and e["name"] == label):
             if device != "cuda":
-                found[name] += float(span["dur"])
+                microseconds_of[name] += float(span["dur"])
                 continue
             inside = (d for ts, d in kernels if span["ts"] <= ts < _end(span))
-            found[name] += sum(inside)
-    return found
+            microseconds_of[name] += sum(inside)
+    return microseconds_of

@@ -47,10 +47,10 @@ class DeviceTime:
 
     def columns(self, step_ms: float) -> dict[str, Any]:
         """The columns of a row, for a step that takes `step_ms`."""
-        found = {"device_ms": self.device_ms, "launches": self.launches}
+        columns = {"device_ms": self.device_ms, "launches": self.launches}
         if self.communication_ms:
-            found["communication_ms"] = self.communication_ms
-        return {**found, "bound": "host" if self.busy_ms < HOST_BOUND * step_ms else "device"}
+            columns["communication_ms"] = self.communication_ms
+        return {**columns, "bound": "host" if self.busy_ms < HOST_BOUND * step_ms else "device"}
 
 
 def device_time(prepare: Callable[[], Callable[[], object]], calls: int = CALLS) -> DeviceTime:
@@ -58,10 +58,10 @@ def device_time(prepare: Callable[[], Callable[[], object]], calls: int = CALLS)
 
     prepare: prepares a call and returns it; what it does on the device is not recorded.
     """
-    found = [of_events(_recorded(prepare())) for _ in range(calls)]
+    times = [of_events(_recorded(prepare())) for _ in range(calls)]
     names = ("device_ms", "communication_ms", "busy_ms")
-    medians = {name: median(getattr(one, name) for one in found) for name in names}
-    return DeviceTime(**medians, launches=int(median(one.launches for one in found)))
+    medians = {name: median(getattr(time, name) for time in times) for name in names}
+    return DeviceTime(**medians, launches=int(median(time.launches for time in times)))
 
 
 def _recorded(call: Callable[[], object]) -> list[Event]:
@@ -99,13 +99,13 @@ def _union_ms(events: Iterable[Event]) -> float:
 
 def union(intervals: Iterable[Interval]) -> list[Interval]:
     """Return the union of intervals as disjoint intervals in order; empty ones are left out."""
-    found: list[Interval] = []
-    for start, end in sorted(one for one in intervals if one[1] > one[0]):
-        if found and start <= found[-1][1]:
-            found[-1] = (found[-1][0], max(found[-1][1], end))
+    merged: list[Interval] = []
+    for start, end in sorted(interval for interval in intervals if interval[1] > interval[0]):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
         else:
-            found.append((start, end))
-    return found
+            merged.append((start, end))
+    return merged
 
 
 def complete_events(trace: Mapping[str, Any]) -> list[Event]:

@@ -16,13 +16,13 @@ def all_gpus() -> list[str]:
     """
     import pynvml as nvml
 
-    found: list[str] = []
+    uuids: list[str] = []
     with suppress(nvml.NVMLError):
         nvml.nvmlInit()
         for index in range(nvml.nvmlDeviceGetCount()):
             with suppress(nvml.NVMLError):
-                found.append(nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetHandleByIndex(index)))
-    return found
+                uuids.append(nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetHandleByIndex(index)))
+    return uuids
 
 
 def visible_gpus() -> list[str]:
@@ -30,15 +30,17 @@ def visible_gpus() -> list[str]:
 
     The variable holds indices or (beginnings of) UUIDs; CUDA ignores what follows an invalid one.
     """
-    of, visible = all_gpus(), os.environ.get("CUDA_VISIBLE_DEVICES")
+    uuids, visible = all_gpus(), os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
-        return of
-    found: list[str] = []
+        return uuids
+    visible_uuids: list[str] = []
     for name in map(str.strip, visible.split(",")):
-        named = [
-            one for i, one in enumerate(of) if str(i) == name or (name and one.startswith(name))
+        matching = [
+            uuid
+            for i, uuid in enumerate(uuids)
+            if str(i) == name or (name and uuid.startswith(name))
         ]
-        if len(named) != 1:
+        if len(matching) != 1:
             break
-        found += named
-    return found
+        visible_uuids += matching
+    return visible_uuids

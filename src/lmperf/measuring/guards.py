@@ -65,18 +65,18 @@ class Guard:
     def prepared(self, work: Workload, name: str) -> None:
         """Check a phase before it is timed."""
         phase, live, synchronize = work.phases[name], [], synchronizer(self._device)
-        state, other = phase.before(), None
+        state, another = phase.before(), None
         synchronize()
         began = perf_counter()
-        one = phase.run(state)
+        result = phase.run(state)
         synchronize()
         took_s = self._largest(perf_counter() - began)
         calls = min(_LEAK_CALLS, int(_LEAK_S / max(took_s, 1e-6))) if took_s < _LONG_S else 0
         if self._keeps_results:
-            other = phase.run(phase.before())
-            if _memory_of(one) & _memory_of(other):
+            another = phase.run(phase.before())
+            if _memory_of(result) & _memory_of(another):
                 self.marks["reused_output"] = None
-        del one, other, state
+        del result, another, state
         counted = LiveTensors() if self._device == "cpu" and not work.compiles else nullcontext()
         with counted:
             for _ in range(calls):
@@ -94,7 +94,7 @@ class Guard:
         """Return the numbers of calls after each of which the last result is checked."""
         # Any call may be the checked one, whatever an implementation knows of a slice's start.
         first = self._team.random.randint(1, calls)
-        return [one for one in (first, calls - first) if one]
+        return [count for count in (first, calls - first) if count]
 
     def timed(self, work: Workload, name: str, result: Any, is_look: bool) -> None:
         """Check the result of the last call of a slice or stretch.
@@ -169,7 +169,9 @@ def _snapshot(result: Any) -> Any:
     for leaf in tree_leaves(result):
         if isinstance(leaf, Tensor) and type(leaf) is not Tensor:
             raise WrongResult(f"returned a {type(leaf).__name__}, which is no plain tensor")
-    return tree_map(lambda one: one.detach().clone() if isinstance(one, Tensor) else one, result)
+    return tree_map(
+        lambda leaf: leaf.detach().clone() if isinstance(leaf, Tensor) else leaf, result
+    )
 
 
 def _memory_of(result: Any) -> set[int]:

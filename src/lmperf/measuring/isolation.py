@@ -157,7 +157,7 @@ class Worlds:
         owners += _OFTEN if often else [owner for owner, _ in self._known.values()]
         changed = [
             (owner, name_in, value)
-            for owner in {id(one): one for one in owners}.values()
+            for owner in {id(owner): owner for owner in owners}.values()
             for name_in, value in self._changes(owner)
         ]
         names, lasting = [], []
@@ -175,12 +175,12 @@ class Worlds:
     def _settings_back(self) -> dict[str, Any]:
         """Put the settings back one by one, and return the values that had changed."""
         now = {key: self._read(key) for key in self._before}
-        found = {key: now[key] for key, old in self._before.items() if _changed(old, now[key])}
-        for _ in range(2 if found else 0):  # putting one back may change another one
+        changed = {key: now[key] for key, old in self._before.items() if _changed(old, now[key])}
+        for _ in range(2 if changed else 0):  # putting one back may change another one
             for key in filter(self._remains, self._before):
                 with suppress(Exception):
                     self._settings[key].put(self._before[key])
-        return found
+        return changed
 
     def _remains(self, key: str) -> bool:
         return _changed(self._before[key], self._read(key))
@@ -197,13 +197,15 @@ class Worlds:
         if len(now) == len(known) and all(map(is_, now.values(), known.values())):
             return []
         functions = {name: value for name, value in known.items() if _is_function(value)}
-        found = [(n, now.get(n, _ABSENT)) for n, old in functions.items() if now.get(n) is not old]
+        differing = [
+            (n, now.get(n, _ABSENT)) for n, old in functions.items() if now.get(n) is not old
+        ]
         new = now.keys() - known.keys() if isinstance(owner, type) else ()
         added = {name: now[name] for name in new if _is_function(now[name])}
         # Other values may change: torch counts and remembers in them.
         kept = {name: value for name, value in now.items() if name not in added}
         self._known[id(owner)] = owner, {**kept, **functions}
-        return [*found, *added.items()]
+        return [*differing, *added.items()]
 
     def _restored(self, owner: Any, name: str) -> bool:
         """Give a name its value as nobody has changed it; whether that succeeds."""
@@ -220,8 +222,8 @@ class Worlds:
         for module in [*_OFTEN, *_modules()]:
             if id(module) not in self._known:
                 self._known[id(module)] = module, {**vars(module)}
-                for one in _classes(vars(module).values()):
-                    self._known.setdefault(id(one), (one, {**vars(one)}))
+                for owner in _classes(vars(module).values()):
+                    self._known.setdefault(id(owner), (owner, {**vars(owner)}))
 
 
 def import_compiler() -> None:
@@ -233,17 +235,17 @@ def import_compiler() -> None:
 
 
 def _modules() -> list[ModuleType]:
-    found = [*sys.modules.items()]
+    modules = [*sys.modules.items()]
     return [
         module
-        for name, module in found
+        for name, module in modules
         if name.partition(".")[0] in _PACKAGES and isinstance(module, ModuleType)
     ]
 
 
 def _classes(values: Iterable[Any]) -> list[type]:
-    found = [one for one in values if issubclass(type(one), type)]
-    return [one for one in found if str(one.__module__).partition(".")[0] in _PACKAGES]
+    classes = [value for value in values if issubclass(type(value), type)]
+    return [value for value in classes if str(value.__module__).partition(".")[0] in _PACKAGES]
 
 
 def _is_function(value: Any) -> bool:
@@ -268,20 +270,20 @@ def _changed(before: Any, now: Any) -> bool:
 
 def _settings() -> dict[str, _Setting]:
     """Name -> setting. The first one sees calls of torch, so it is put back first."""
-    found = _torch_settings() | _python_settings()
+    settings = _torch_settings() | _python_settings()
     for name in _CONFIGS:
         module = importlib.import_module(name)
         entries = getattr(module, "config", module)._config
-        found[f"{name.removesuffix('._config')} options"] = _Setting(
+        settings[f"{name.removesuffix('._config')} options"] = _Setting(
             partial(_options, entries), partial(_put_options, entries)
         )
-    return found
+    return settings
 
 
 def _options(entries: Mapping[str, Any]) -> dict[str, Any]:
     """Name -> value of the options of torch's compiler that are not as by default."""
-    found = ((key, _override(one), one.default) for key, one in entries.items())
-    return {k: value for k, value, default in found if value is not _UNSET and value != default}
+    options = ((key, _override(entry), entry.default) for key, entry in entries.items())
+    return {k: value for k, value, default in options if value is not _UNSET and value != default}
 
 
 def _put_options(entries: Mapping[str, Any], values: Mapping[str, Any]) -> None:
@@ -306,13 +308,13 @@ def _default_device() -> torch.device | str:
 
 def _overridden() -> set[str]:
     """The operators of PyTorch that Python code computes."""
-    names = (one for one in torch.library._impls if one.startswith("aten/"))
+    names = (name for name in torch.library._impls if name.startswith("aten/"))
     return {name for name in names if not name.endswith("/Meta")}
 
 
 def _torch_settings() -> dict[str, _Setting]:
     of_c, grad, cuda = torch._C, torch._C._autograd, torch.cuda
-    found = {
+    settings = {
         "default device": _Setting(
             _default_device, lambda value: torch.set_default_device(value or None)
         ),
@@ -343,10 +345,12 @@ def _torch_settings() -> dict[str, _Setting]:
             lambda value: of_c.default_generator.set_state(_tensor(value)),
         ),
         "random state of CUDA": _Setting(
-            _if_cuda(lambda: [_bytes(one.get_state()) for one in cuda.default_generators]),
+            _if_cuda(
+                lambda: [_bytes(generator.get_state()) for generator in cuda.default_generators]
+            ),
             lambda value: [
-                one.set_state(_tensor(of))
-                for one, of in zip(cuda.default_generators, value, strict=True)
+                generator.set_state(_tensor(state))
+                for generator, state in zip(cuda.default_generators, value, strict=True)
             ],
         ),
         DEVICE: _Setting(_if_cuda(cuda.current_device), cuda.set_device),
@@ -361,28 +365,28 @@ def _torch_settings() -> dict[str, _Setting]:
     for device, kind in product(("cpu", "cuda"), ("enabled", "dtype")):
         read = torch.is_autocast_enabled if kind == "enabled" else torch.get_autocast_dtype
         put = getattr(torch, f"set_autocast_{kind}")
-        found[f"autocast of {device}, {kind}"] = _Setting(
+        settings[f"autocast of {device}, {kind}"] = _Setting(
             partial(read, device), partial(put, device)
         )
     of_backends = ("generic", "all"), *product(("cuda", "mkldnn"), ("all", "matmul", "conv", "rnn"))
-    for of in of_backends:
-        found[f"float32 precision of {' '.join(of)}"] = _Setting(
-            partial(of_c._get_fp32_precision_getter, *of),
-            partial(of_c._set_fp32_precision_setter, *of),
+    for names in of_backends:
+        settings[f"float32 precision of {' '.join(names)}"] = _Setting(
+            partial(of_c._get_fp32_precision_getter, *names),
+            partial(of_c._set_fp32_precision_setter, *names),
         )
     pairs = [(f"_get_{name}", f"_set_{name}") for name in _OF_TORCH]
-    pairs += [(f"_get_{one}_sdp_enabled", f"_set_sdp_use_{one}") for one in _SDPA]
+    pairs += [(f"_get_{backend}_sdp_enabled", f"_set_sdp_use_{backend}") for backend in _SDPA]
     for getter, setter in pairs:
         if hasattr(of_c, getter):
             name = getter.removeprefix("_get_").replace("_", " ")
-            found[name] = _Setting(getattr(of_c, getter), _spread(getattr(of_c, setter)))
+            settings[name] = _Setting(getattr(of_c, getter), _spread(getattr(of_c, setter)))
     for module in _HOOKS:
         for name, hooks in vars(importlib.import_module(module)).items():
             if name.startswith("_global_") and isinstance(hooks, dict):
-                found[name.strip("_").replace("_", " ")] = _Setting(
+                settings[name.strip("_").replace("_", " ")] = _Setting(
                     hooks.copy, partial(_put, hooks)
                 )
-    return found
+    return settings
 
 
 def _spread(put: Callable[..., Any]) -> Callable[[Any], Any]:
@@ -431,7 +435,7 @@ def _python_settings() -> dict[str, _Setting]:
         for number, handler in zip(_SIGNALS, value, strict=True):
             signal.signal(number, handler)
 
-    found = {
+    settings = {
         "random state of Python": _Setting(random.getstate, random.setstate),
         "random state of NumPy": _Setting(numpy_state, put_numpy_state),
         "environment": _Setting(os.environb._data.copy, put_environment),
@@ -453,5 +457,5 @@ def _python_settings() -> dict[str, _Setting]:
     }
     if hasattr(os, "sched_getaffinity"):
         # Threads that have started since keep those of the thread that started them.
-        found["processors"] = _Setting(lambda: os.sched_getaffinity(0))
-    return found
+        settings["processors"] = _Setting(lambda: os.sched_getaffinity(0))
+    return settings

@@ -40,17 +40,17 @@ class Job:
             cache: folder for compiled code.
             gpus: UUIDs of the GPUs that the worker may use; empty: all.
         """
-        found = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": cache}
+        environ = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": cache}
         # CUPTI, once attached, slows every later launch of its process by up to 1.4 times: detach
         # it when a profile ends.
-        found["TEARDOWN_CUPTI"] = "1"
+        environ["TEARDOWN_CUPTI"] = "1"
         if gpus:
-            found["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
+            environ["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
         if self.benchmark.is_check and self.device != "cuda":
-            found["TRITON_INTERPRET"] = "1"
+            environ["TRITON_INTERPRET"] = "1"
         if processors.threads() < processors.affinity():  # libraries do not know of a quota
-            found.setdefault("OMP_NUM_THREADS", str(processors.threads()))
-        return found
+            environ.setdefault("OMP_NUM_THREADS", str(processors.threads()))
+        return environ
 
 
 def seed_of(benchmark: Benchmark, group: Sequence[Case]) -> int:

@@ -63,8 +63,8 @@ def out_of_memory(error: BaseException) -> OutOfMemory | None:
 
 
 def _size(pattern: re.Pattern, message: str) -> int | None:
-    found = pattern.search(message)
-    if found is None:
+    match = pattern.search(message)
+    if match is None:
         return None
-    number, unit = found.groups()
+    number, unit = match.groups()
     return round(float(number) * _UNITS[unit if unit == "bytes" else unit[0]])

@@ -19,20 +19,20 @@ def probed(name: str, code: str, otherwise: float) -> float:
         otherwise: the answer if the process fails, which is not kept.
     """
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    known = Path(home) / "lmperf" / f"{name}.json"
+    kept = Path(home) / "lmperf" / f"{name}.json"
     try:
-        return float(json.loads(known.read_text()))
+        return float(json.loads(kept.read_text()))
     except (OSError, ValueError):
         pass
     command = [sys.executable, "-c", code]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_TIME_OUT_S)
-        found = float(done.stdout)
+        answer = float(done.stdout)
     except (OSError, subprocess.TimeoutExpired, ValueError):
         return otherwise
     try:
-        known.parent.mkdir(parents=True, exist_ok=True)
-        known.write_text(json.dumps(found))
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        kept.write_text(json.dumps(answer))
     except OSError:
         pass  # it is measured again by the next process
-    return found
+    return answer

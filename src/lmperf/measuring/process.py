@@ -50,8 +50,8 @@ class Process:
         (ours, theirs), (output, printed) = os.pipe(), os.pipe()
         self._select, self._unended = selectors.DefaultSelector(), {ours: b"", output: b""}
         self._ours = ours
-        for one in (ours, output):
-            self._select.register(one, selectors.EVENT_READ)
+        for descriptor in (ours, output):
+            self._select.register(descriptor, selectors.EVENT_READ)
         places = map(os.path.abspath, sys.path if path is None else path)
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", keeper.__name__, *map(str, (os.getpid(), theirs, *held))],
@@ -79,8 +79,8 @@ class Process:
             self._process.wait()
         with contextlib.suppress(OSError):
             self._process.stdin.close()
-        for one in self._unended:
-            os.close(one)
+        for descriptor in self._unended:
+            os.close(descriptor)
         self._select.close()
 
     def send(self, **message: Any) -> None:
@@ -106,7 +106,7 @@ class Process:
             ready = self._select.select(0.0)
             if not ready:
                 waited, ready = True, self._select.select(max(0.0, until - time.monotonic()))
-            for key, _ in sorted(ready, key=lambda one: one[0].fd == self._ours):
+            for key, _ in sorted(ready, key=lambda pair: pair[0].fd == self._ours):
                 self._read(key.fd)  # what it printed first
             if not self._waiting and time.monotonic() >= until:
                 return None

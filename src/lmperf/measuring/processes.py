@@ -93,14 +93,14 @@ def _prctl(option: int, value: int) -> None:
 
 def children(pid: int) -> list[int]:
     """Return the ids of the children of a process, started by any thread or adopted."""
-    found = []
+    pids = []
     with contextlib.suppress(OSError):
         for task in Path(f"/proc/{pid}/task").iterdir():
             with contextlib.suppress(OSError):
-                found += map(int, (task / "children").read_text().split())
-    return found
+                pids += map(int, (task / "children").read_text().split())
+    return pids
 
 
 def family(pid: int) -> list[int]:
     """Return the ids of a process and all of its descendants; without /proc, only its own."""
-    return [pid, *(one for child in children(pid) for one in family(child))]
+    return [pid, *(relative for child in children(pid) for relative in family(child))]

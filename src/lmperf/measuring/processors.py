@@ -11,8 +11,8 @@ _PROC = Path("/proc/self")
 
 def affinity() -> int:
     """Return the number of processors on which this process may run."""
-    known = getattr(os, "sched_getaffinity", None)
-    return len(known(0)) if known else os.cpu_count() or 1
+    affinity_of = getattr(os, "sched_getaffinity", None)
+    return len(affinity_of(0)) if affinity_of else os.cpu_count() or 1
 
 
 def usable() -> float:
@@ -40,9 +40,9 @@ def _quotas() -> Iterator[float]:
     for _, _, _, root, mount, *_, kind, _, options in mounts:
         if kind in paths and (kind == "cgroup2" or _has_cpu(options)):
             folder = Path(mount, paths[kind].removeprefix(root.rstrip("/")).strip("/"))
-            for one in (folder, *folder.parents):
-                if one.is_relative_to(mount):
-                    yield from _quota_in(one)
+            for parent in (folder, *folder.parents):
+                if parent.is_relative_to(mount):
+                    yield from _quota_in(parent)
 
 
 def _has_cpu(controllers: str) -> bool:

@@ -90,14 +90,14 @@ class Team(Alone):
         self.random = random.Random(seed.item())
 
     def longest(self, values: Sequence[float]) -> list[float]:
-        found = torch.tensor(values, dtype=torch.float64)
-        dist.all_reduce(found, dist.ReduceOp.MAX, self._group)
-        return found.tolist()
+        largest = torch.tensor(values, dtype=torch.float64)
+        dist.all_reduce(largest, dist.ReduceOp.MAX, self._group)
+        return largest.tolist()
 
     def shared(self, value: Any) -> Any:
-        found = [value]
-        dist.broadcast_object_list(found, 0, self._group)
-        return found[0]
+        values = [value]
+        dist.broadcast_object_list(values, 0, self._group)
+        return values[0]
 
     def start(self) -> None:
         if self.queues:
@@ -116,8 +116,8 @@ class Team(Alone):
             self._store.wait(names, _ALONE_S if failure else _NEVER)
         except dist.DistStoreError:
             self._end_alone(failure or {})
-        found = [json.loads(self._store.get(name)) for name in names]
-        return next(filter(None, found), None)
+        failures = [json.loads(self._store.get(name)) for name in names]
+        return next(filter(None, failures), None)
 
     def _end_alone(self, failure: Failure) -> None:
         who = f"rank {self.rank.number}, but not every rank"
@@ -127,15 +127,15 @@ class Team(Alone):
 
     def largest(self, columns: dict[str, Any]) -> dict[str, Any]:
         numbers = [name for name, value in columns.items() if type(value) in (int, float)]
-        found = self.longest([columns[name] for name in numbers]) if numbers else []
+        largest = self.longest([columns[name] for name in numbers]) if numbers else []
         return columns | {
-            name: type(columns[name])(value) for name, value in zip(numbers, found, strict=True)
+            name: type(columns[name])(value) for name, value in zip(numbers, largest, strict=True)
         }
 
     def worst(self, columns: dict[str, Any]) -> dict[str, Any]:
-        found: list[Any] = [None] * self.rank.ranks
-        dist.all_gather_object(found, columns, self._group)
-        return max(found, key=_excess)
+        gathered: list[Any] = [None] * self.rank.ranks
+        dist.all_gather_object(gathered, columns, self._group)
+        return max(gathered, key=_excess)
 
 
 def _excess(columns: Mapping[str, Any]) -> tuple[bool, float]:

@@ -77,8 +77,8 @@ def pace_of(
     steps: the number of steps of a visit, of a benchmark whose steps last for seconds. patient:
     whether to compare two versions of the code. share: of the usual duration of a visit.
     """
-    known = _PACES | _PATIENT if patient else _PACES
-    pace = known[clock, "cpu" if device == "cpu" else "gpu"]
+    paces = _PACES | _PATIENT if patient else _PACES
+    pace = paces[clock, "cpu" if device == "cpu" else "gpu"]
     if steps is not None:
         return replace(pace, lead_s=0.0, visit_s=0.0, steps=steps)
     return replace(pace, lead_s=share * pace.lead_s, visit_s=share * pace.visit_s)
@@ -122,18 +122,20 @@ def in_turn(
         order = list(parts)
         first = number % max(1, len(order))
         for entry in order[first:] + order[:first]:
-            found = run(entry, calls[entry])
-            if found is None:
+            timed = run(entry, calls[entry])
+            if timed is None:
                 del parts[entry]
             else:
-                parts[entry].append(median(found[0]))
+                parts[entry].append(median(timed[0]))
         over = number >= LOOKS[-1] or (number >= LOOKS[0] and seconds() >= ends)
         if over or not parts or (number in LOOKS and _all_decided(parts.values())):
-            return {one: Times(of, len(of) * calls[one]) for one, of in parts.items()}
+            return {
+                entry: Times(rounds, len(rounds) * calls[entry]) for entry, rounds in parts.items()
+            }
 
 
 def _all_decided(parts: Any) -> bool:
-    return all(decided(one, other) for one, other in combinations(parts, 2))
+    return all(decided(first, second) for first, second in combinations(parts, 2))
 
 
 def _calls(entry: Any, run: Run, pace: Pace) -> int | None:
@@ -143,10 +145,10 @@ def _calls(entry: Any, run: Run, pace: Pace) -> int | None:
     """
     total, number = 0.0, 1
     while total < pace.warm_ms:
-        found = run(entry, number)
-        if found is None:
+        timed = run(entry, number)
+        if timed is None:
             return None
-        times, all_ms = found
+        times, all_ms = timed
         total, number = total + all_ms, 2 * number
     weight = max(times[-1], all_ms / len(times) / 3, 1e-6)
     return max(1, min(MOST_CALLS, int(pace.slice_ms / weight)))
@@ -156,18 +158,18 @@ def visit(entry: Any, run: Run, pace: Pace) -> list[float] | None:
     """Return ms of the steps of a contiguous visit, after its lead-in; None if the entry fails."""
     steps, passed_s = 1, 0.0
     while True:
-        found = run(entry, steps)
-        if found is None:
+        timed = run(entry, steps)
+        if timed is None:
             return None
-        passed_s += found[1] / 1e3
-        step_ms = max(found[1] / len(found[0]), 1e-3)
+        passed_s += timed[1] / 1e3
+        step_ms = max(timed[1] / len(timed[0]), 1e-3)
         if passed_s >= pace.lead_s:
             break
         steps = math.ceil((pace.lead_s - passed_s) * 1e3 / step_ms)
     wanted = max(pace.steps, math.ceil(_MARGIN * pace.visit_s * 1e3 / step_ms))
     most = max(1, int(pace.most_s * 1e3 / step_ms))
-    found = run(entry, max(min(wanted, most), min(pace.steps, 3)))
-    return None if found is None else found[0]
+    timed = run(entry, max(min(wanted, most), min(pace.steps, 3)))
+    return None if timed is None else timed[0]
 
 
 def stretches(visits: Sequence[Sequence[float]]) -> Times:

@@ -58,18 +58,18 @@ class Load:
         )
         usable = processors.usable()
         # Others may use what a quota leaves them without taking anything from this process.
-        taken = max(0.0, machine_s - ours_s) / seconds - (processors.affinity() - usable)
-        return min(1.0, max(0.0, taken) / usable)
+        busy_share = max(0.0, machine_s - ours_s) / seconds - (processors.affinity() - usable)
+        return min(1.0, max(0.0, busy_share) / usable)
 
     def _times(self) -> tuple[float, float, float] | None:
         """Return the time, the CPU seconds of the usable processors, and those of the family."""
         try:
-            known = psutil.cpu_times(percpu=True)
+            times = psutil.cpu_times(percpu=True)
         except OSError:  # a sandbox without /proc/stat
             return None
-        if processors.affinity() < len(known):
-            known = [one for n, one in enumerate(known) if n in os.sched_getaffinity(0)]
-        busy = sum(getattr(one, kind, 0.0) for one in known for kind in _BUSY)
+        if processors.affinity() < len(times):
+            times = [processor for n, processor in enumerate(times) if n in os.sched_getaffinity(0)]
+        busy = sum(getattr(processor, kind, 0.0) for processor in times for kind in _BUSY)
         return time.monotonic(), busy, sum(map(_used_s, family(self._pid)))
 
 

@@ -83,10 +83,12 @@ class Supervisor:
         left, rows, self._checks = deque(groups), {}, checks_first
         with empty_cache() as cache:
             while left:
-                one = self._set_apart(left[0])
-                together = [*takewhile(lambda group, one=one: self._set_apart(group) == one, left)]
+                apart = self._set_apart(left[0])
+                together = [
+                    *takewhile(lambda group, apart=apart: self._set_apart(group) == apart, left)
+                ]
                 try:
-                    with self._worker(together, rows, cache, one is not None) as worker:
+                    with self._worker(together, rows, cache, apart is not None) as worker:
                         self._follow(worker, left, len(left) - len(together), rows, save)
                 except _Lost as lost:
                     self._record(lost, left[0], rows)
@@ -161,9 +163,11 @@ class Supervisor:
                     limit_s = self._benchmark.limit_s + lasts_s
                     at = _At(left[0][number], phase, limit_s, samples=words == "timing")
                     self._progress.step(f"{words}: {at.case.name}")
-                case {"rows": found, "case": number, "phase": phase}:
-                    one = left[0][number]
-                    rows[one, phase] = [self._whole(one, phase, row, gpus) for row in found]
+                case {"rows": told, "case": number, "phase": phase}:
+                    its_case = left[0][number]
+                    rows[its_case, phase] = [
+                        self._whole(its_case, phase, row, gpus) for row in told
+                    ]
                 case {"done": _}:
                     failed, self._checks = self._checks and bool(rows), False
                     self._save(left.popleft(), rows, save)
@@ -182,7 +186,7 @@ class Supervisor:
     def _save(self, group: list[Case], rows: Rows, save: Save) -> None:
         for key in self._too_slow(group):
             rows.setdefault(key, [{**_named(*key), **_SKIPPED}])
-        keys = [(one, phase) for one in group for phase in self._benchmark.phases_of(one)]
+        keys = [(case, phase) for case in group for phase in self._benchmark.phases_of(case)]
         save(group, [row for key in keys for row in rows.get(key, [])])
         rows.clear()
 
@@ -209,10 +213,12 @@ class Supervisor:
             row = {**row, "reason": f"{row['reason']}{locks_of_builds()}"}
         # What hangs or harms in one phase would do so in the others; what crashes need not.
         only_one = phase and row["status"] in ("crash", "oom")
-        for one in [phase] if only_one else self._benchmark.phases_of(case):
-            where = f" in its {phase}" if phase not in (None, one) else ""
-            found = {**_named(case, one), **row, "reason": f"{row['reason']}{where}"}
-            rows.setdefault((case, one), [{**found, "seed": seed_of(self._benchmark, group)}])
+        for lost_phase in [phase] if only_one else self._benchmark.phases_of(case):
+            where = f" in its {phase}" if phase not in (None, lost_phase) else ""
+            failed = {**_named(case, lost_phase), **row, "reason": f"{row['reason']}{where}"}
+            rows.setdefault(
+                (case, lost_phase), [{**failed, "seed": seed_of(self._benchmark, group)}]
+            )
 
 
 class _At:
@@ -269,7 +275,7 @@ def empty_cache() -> Iterator[str]:
     within = os.environ.get("TORCHINDUCTOR_CACHE_DIR") or tempfile.gettempdir()
     try:
         os.makedirs(within, exist_ok=True)
-        made = tempfile.TemporaryDirectory(
+        cache = tempfile.TemporaryDirectory(
             prefix="lmperf-inductor-", dir=within, ignore_cleanup_errors=True
         )
     except OSError as error:
@@ -277,7 +283,7 @@ def empty_cache() -> Iterator[str]:
         raise UserError(
             f"{words}; set TORCHINDUCTOR_CACHE_DIR or TMPDIR to a folder with free space"
         ) from None
-    with made as folder:
+    with cache as folder:
         yield folder
 
 

@@ -59,8 +59,8 @@ def finite_share() -> float:
     angles = torch.outer(torch.arange(_LENGTH), rates)
     weight = (torch.randn(2 * _HEADS * _WIDTH, _HEADS * _WIDTH) / 16).requires_grad_()
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        found = torch.compile(_scores)(x, weight, angles.cos(), angles.sin())
-    found.float().square().mean().backward()
+        scores = torch.compile(_scores)(x, weight, angles.cos(), angles.sin())
+    scores.float().square().mean().backward()
     return torch.isfinite(weight.grad).float().mean().item()
 
 

@@ -27,16 +27,16 @@ class Weights:
 
     def keep(self, resident: Sequence[Any]) -> None:
         """Copy the weights of those modules of a workload that no earlier workload had."""
-        known = len(self._copies)
-        for one in resident:
-            if isinstance(one, torch.optim.Optimizer):
-                self._optimizers[id(one)] = one
-            if isinstance(one, torch.nn.Module) and id(one) not in self._modules:
-                self._modules[id(one)] = one
-                for tensor in _plain((*one.parameters(), *one.buffers())):
+        before = len(self._copies)
+        for subject in resident:
+            if isinstance(subject, torch.optim.Optimizer):
+                self._optimizers[id(subject)] = subject
+            if isinstance(subject, torch.nn.Module) and id(subject) not in self._modules:
+                self._modules[id(subject)] = subject
+                for tensor in _plain((*subject.parameters(), *subject.buffers())):
                     if tensor.data_ptr() not in self._copies:
                         self._copies[tensor.data_ptr()] = tensor, tensor.to("cpu", copy=True)
-        if len(self._copies) > known:
+        if len(self._copies) > before:
             self._norms = self._norms_now()
 
     def _norms_now(self) -> Tensor:
@@ -52,9 +52,11 @@ class Weights:
         if changed:
             for tensor, copy in self._copies.values():
                 tensor.copy_(copy)
-        moments = [tensor for one in self._optimizers.values() for tensor in state_of(one)]
-        parameters = (one for module in self._modules.values() for one in module.parameters())
-        gradients = [one.grad for one in parameters if one.grad is not None]
+        moments = [
+            tensor for optimizer in self._optimizers.values() for tensor in state_of(optimizer)
+        ]
+        parameters = (p for module in self._modules.values() for p in module.parameters())
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         others = _plain((*moments, *gradients))
         for tensor, is_finite in zip(others, _norms(others).isfinite().tolist(), strict=True):
             if not is_finite:

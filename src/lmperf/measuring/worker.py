@@ -90,17 +90,17 @@ def _may_compile_for_cpu(job: Job) -> bool:
 
 def _facts(device: str, forks: bool) -> dict[str, Any]:
     """Properties of software and device; `forks`: ranks, before which no device may be used."""
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "matmul_precision": torch.get_float32_matmul_precision(),
         "tf32_matmul": torch.backends.cuda.matmul.allow_tf32,
         "tf32_cudnn": torch.backends.cudnn.allow_tf32,
     }
     if device == "cpu":
-        found["threads"] = torch.get_num_threads()
+        facts["threads"] = torch.get_num_threads()
     if device == "cuda" and not forks:
-        found["multiprocessors"] = torch.cuda.get_device_properties(0).multi_processor_count
-        found["cudnn"] = torch.backends.cudnn.version()
-    return found
+        facts["multiprocessors"] = torch.cuda.get_device_properties(0).multi_processor_count
+        facts["cudnn"] = torch.backends.cudnn.version()
+    return facts
 
 
 def _measure(

@@ -77,13 +77,13 @@ class FusedAdamW(torch.optim.AdamW):
         parameters = group["params"]
         states = [self._state_of(parameter) for parameter in parameters]
         torch._foreach_add_([state["step"] for state in states], 1)
-        made, rate, betas = states[0]["step"], group["lr"], group["betas"]
+        steps, rate, betas = states[0]["step"], group["lr"], group["betas"]
         # Tensors, so that a new step or learning rate does not recompile.
         if not isinstance(rate, Tensor):
-            rate = torch.full_like(made, rate)
+            rate = torch.full_like(steps, rate)
         shrink = 1 - rate * group["weight_decay"]
-        length, root = rate / (1 - betas[0] ** made), (1 - betas[1] ** made).sqrt()
-        scalars = shrink, length, root, made.to(torch.int32)
+        length, root = rate / (1 - betas[0] ** steps), (1 - betas[1] ** steps).sqrt()
+        scalars = shrink, length, root, steps.to(torch.int32)
         on_cuda = parameters[0].is_cuda
         if on_cuda:
             from lmperf.transformer.adamw_kernel import launch

@@ -121,12 +121,17 @@ def gate(
     twin: makes the twin, of the shape `TWIN`.
     """
     problem.clear()
-    found, limit = _twin_gate(twin(), (kept[0], kept[-1]))
+    gate_of_twin, limit = _twin_gate(twin(), (kept[0], kept[-1]))
     loss = float(step())
     problem.clear()
     expected = _plain_loss(problem)
-    errors = {**found.errors, "full_loss": abs(loss - expected) / abs(expected)}
-    return Gate(errors, {**found.bounds, "full_loss": limit}, found.pytorch, found.where)
+    errors = {**gate_of_twin.errors, "full_loss": abs(loss - expected) / abs(expected)}
+    return Gate(
+        errors,
+        {**gate_of_twin.bounds, "full_loss": limit},
+        gate_of_twin.pytorch,
+        gate_of_twin.where,
+    )
 
 
 def _twin_gate(twin: LongProblem, kept: Sequence[str]) -> tuple[Gate, float]:

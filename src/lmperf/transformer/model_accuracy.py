@@ -110,11 +110,11 @@ def bounds(
     explained = explained_by_rounding(dtype, model, layers, reference)
     # Rounding changes loss and gain by less than one unit.
     least = dict.fromkeys(pytorch, UNIT_ROUNDOFF[dtype]) | {"loss": 0.0, "gain": 0.0}
-    found = {name: FACTOR * max(error, least[name]) for name, error in pytorch.items()}
+    allowed = {name: FACTOR * max(error, least[name]) for name, error in pytorch.items()}
     of_loss = _of_written_out_loss(reference)
     return {
         name: min(bound, explained.get(name, explained["gradient"])) + of_loss.get(name, 0.0)
-        for name, bound in found.items()
+        for name, bound in allowed.items()
     }
 
 
@@ -135,7 +135,7 @@ def _of_written_out_loss(reference: Mapping[str, Tensor]) -> dict[str, float]:
     model. Of this error a share of sqrt(1/T + 1/d) lies along the gradient of a width d: h_t is one
     of T states in that sum, and random to the others. FACTOR times as much is allowed, as always.
     """
-    found: dict[str, float] = {}
+    errors: dict[str, float] = {}
     largest = reference["logits"].argmax(-1).flatten()
     vocab = reference["logits"].shape[-1]
     for name, gradient in reference.items():
@@ -148,14 +148,14 @@ def _of_written_out_loss(reference: Mapping[str, Tensor]) -> dict[str, float]:
         error = FACTOR * _ROUNDINGS * UNIT_ROUNDOFF["float32"] * squares.max().sqrt()
         blocks = torch.arange(vocab, device=squares.device) // BLOCK
         of_block, tokens = (
-            torch.zeros_like(squares).index_add(0, blocks, of) for of in (squares, counts)
+            torch.zeros_like(squares).index_add(0, blocks, values) for values in (squares, counts)
         )
         scale = torch.maximum(squares, (of_block / BLOCK)[blocks])
-        found[name] = float((error * (counts / scale).sqrt()).max())
+        errors[name] = float((error * (counts / scale).sqrt()).max())
         along = math.sqrt(1 / len(largest) + 1 / gradient.shape[-1])
         gain = along * float((error * (tokens / of_block).nan_to_num().sqrt()).max())
-        found["gain"] = max(gain, found.get("gain", 0.0))
-    return found
+        errors["gain"] = max(gain, errors.get("gain", 0.0))
+    return errors
 
 
 def coarse_bounds(pytorch: Mapping[str, float]) -> dict[str, float]:
@@ -236,5 +236,7 @@ def gate_of(
         where = {"gradient": worst, "gain": max(gains, key=gains.__getitem__)}
         keys |= {"gradient": worst, "gain": "gain"}
         errors |= {"gradient": gradients[worst], "gain": gains[where["gain"]]}
-    limits, eager = ({name: of[key] for name, key in keys.items()} for of in (allowed, pytorch))
+    limits, eager = (
+        {name: errors_of[key] for name, key in keys.items()} for errors_of in (allowed, pytorch)
+    )
     return Gate(errors, limits, lambda: eager, where)

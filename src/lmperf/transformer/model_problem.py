@@ -355,8 +355,8 @@ class ModelProblem:
     def _require_steps(self, names: Collection[str]) -> None:
         for name in names:
             state = self.optimizer.state[self.model.get_parameter(name)]
-            made = self._seen if self._check_own else state.get("step")
-            if made is None or int(made) != self._steps:
+            steps = self._seen if self._check_own else state.get("step")
+            if steps is None or int(steps) != self._steps:
                 words = f"the optimizer did not step exactly once per call for {name}"
                 raise WrongResult(f"{words}; a train step must use the optimizer that it is given")
 
@@ -391,7 +391,7 @@ class ModelProblem:
             parameter = self.model.get_parameter(name)
             for power, (moment, beta) in enumerate(zip(_MOMENTS, betas, strict=True), 1):
                 change = (1 - beta) * ((scale * parameter.grad.float()) ** power - old[moment])
-                found = self.optimizer.state[parameter][moment].float()
-                off = (found - old[moment] - change).norm()
+                updated = self.optimizer.state[parameter][moment].float()
+                off = (updated - old[moment] - change).norm()
                 if not off <= _MOMENT_OFF * (old[moment] + change).norm():
                     raise WrongResult(f"the optimizer did not update {moment} of {name}")

@@ -58,10 +58,10 @@ def float64_reference(model: nn.Module, tokens: Tensor, targets: Tensor) -> dict
     size = 4 * sum(parameter.numel() for parameter in model.parameters())
     place = tokens.device if _has_room(tokens.device, size) else torch.device("cpu")
     twin = copy.deepcopy(model).double()
-    found: dict[str, Tensor] = {}
+    gradients: dict[str, Tensor] = {}
 
     def take(name: str, parameter: nn.Parameter) -> None:
-        found[name] = parameter.grad.float().to(place)
+        gradients[name] = parameter.grad.float().to(place)
         parameter.grad = None
 
     for name, parameter in twin.named_parameters():
@@ -70,9 +70,13 @@ def float64_reference(model: nn.Module, tokens: Tensor, targets: Tensor) -> dict
     logits = checkpointed(twin, tokens)
     loss = cross_entropy(logits, targets)
     loss.backward()
-    if fault := unused_in(name for name, _ in twin.named_parameters() if name not in found):
+    if fault := unused_in(name for name, _ in twin.named_parameters() if name not in gradients):
         raise WrongResult(fault)
-    return {"logits": logits.detach().float().to(place), "loss": loss.detach().to(place), **found}
+    return {
+        "logits": logits.detach().float().to(place),
+        "loss": loss.detach().to(place),
+        **gradients,
+    }
 
 
 def unused_in(names: Iterable[str]) -> str:

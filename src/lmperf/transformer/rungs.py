@@ -65,5 +65,8 @@ def rung_below(rung: Rung, known: Container[str]) -> Rung | None:
     known: names of the rungs to choose from.
     """
     lower = RUNGS[: RUNGS.index(rung)] if rung in RUNGS else RUNGS
-    below = [one for one in lower if one.name == rung.below]
-    return next((one for one in (*below, *reversed(lower)) if one.name in known), None)
+    below = [other for other in lower if other.name == rung.below]
+    return next(
+        (other for other in (*below, *reversed(lower)) if other.name in known),
+        None,
+    )

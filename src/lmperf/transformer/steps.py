@@ -69,10 +69,10 @@ class StepMaker:
             Unsupported: the step has no optimizer for weights of this dtype.
         """
         weights = dtype_of(dtype).storage
-        found = self.optimizers.get(dtype) or self.optimizers.get(weights)
-        if found is None:
+        prepare = self.optimizers.get(dtype) or self.optimizers.get(weights)
+        if prepare is None:
             raise Unsupported(f"no optimizer for {weights} weights; known: {[*self.optimizers]}")
-        return found
+        return prepare
 
     def step(
         self,

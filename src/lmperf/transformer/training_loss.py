@@ -39,15 +39,15 @@ def losses(
     stream = token_stream(steps * batch, context + 1, seed).view(steps, batch, -1).to(device)
     tokens, targets = (torch.empty_like(stream[0, :, 1:]).contiguous() for _ in range(2))
     step = maker.step(model, optimizer, tokens, targets, dtype)
-    found = []
+    losses = []
     with precision(dtype):
         for number, part in enumerate(stream, 1):
             for group in optimizer.param_groups:
                 group["lr"] = learning_rate * min(1.0, number / warm_up)
             tokens.copy_(part[:, :-1])
             targets.copy_(part[:, 1:])
-            found.append(step().clone())
-    return torch.stack(found).tolist()
+            losses.append(step().clone())
+    return torch.stack(losses).tolist()
 
 
 def token_stream(sequences: int, length: int, seed: int) -> Tensor:
