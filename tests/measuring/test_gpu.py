@@ -44,6 +44,19 @@ def test_cheats_on_a_gpu_fail(measured):
     assert {row["status"] for row in found["mine"]} == {"failed_check"}
 
 
+def test_current_device_may_be_set_again(measured):
+    rows = measured(["mine"], external={"mine": "toys:sets_its_device"}, device="cuda", **SIZE)
+    assert {row["status"] for row in rows["mine"]} == {"ok"}
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_implementation_that_moves_to_another_device_says_so(measured):
+    external = {"mine": "toys:moves_to_the_last_device"}
+    rows = measured(["mine", "doubles"], external=external, device="cuda", **SIZE)
+    assert {row["status"] for row in rows["doubles"]} == {"ok"}
+    assert all("torch.cuda.set_device" in row["reason"] for row in rows["mine"])
+
+
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 def test_ranks_on_two_gpus_measure_and_fail_together(measured):
     names = ("right", "is_wrong_on_rank_1", "raises", "hangs", "right_too")

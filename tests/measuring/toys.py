@@ -126,6 +126,17 @@ def works_on_a_stream(x, k=None, v=None, causal=False):
     return out
 
 
+def sets_its_device(x, k=None, v=None, causal=False):
+    """Makes the device of its input the current one, which it is already."""
+    torch.cuda.set_device(x.device)
+    return x * 2
+
+
+def moves_to_the_last_device(x, k=None, v=None, causal=False):
+    torch.cuda.set_device(torch.cuda.device_count() - 1)
+    return x * 2
+
+
 def sees_torch(x, k=None, v=None, causal=False):
     """Is wrong if what others change in torch is in force."""
     as_it_is = torch.nn.functional.softsign.__module__ == "torch.nn.functional"
