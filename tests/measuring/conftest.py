@@ -53,9 +53,9 @@ def measured(said):
 def measured_here():
     """Return a function that measures one group in this process: implementation -> its rows."""
 
-    def run(names, benchmark, external=None, **only):
-        made = benchmark("toy", external)
-        cases, found = cases_of(made, names, only), defaultdict(list)
+    def run(names, benchmark):
+        made = benchmark("toy")
+        cases, found = cases_of(made, names, {}), defaultdict(list)
 
         def tell(rows=(), case=None, **_):
             for row in rows:

@@ -1,14 +1,17 @@
 """A fault of one implementation is its row, and nothing else."""
 
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 import toys
-from triton.runtime.interpreter import InterpretedFunction
+import triton
 
 from lmperf.gate import UNCHECKED
-from lmperf.measuring import interpreter
+from lmperf.measuring import supervisor
+from lmperf.measuring.failures import failure_row
 from lmperf.measuring.interpreter import CHECKED, NEEDS_GPU
 from lmperf.measuring.sensors import MOST_LOAD
 
@@ -71,6 +74,15 @@ def test_worker_that_dies_in_the_first_check_is_tried_once_more(measured, said):
     assert sum("it is tried once more" in line for line in said) == 2
 
 
+def test_wrong_result_in_the_first_check_ends_the_measurement(measured, monkeypatch):
+    failed = {"rows": [{"status": "failed_check"}], "case": 0, "phase": "forward"}
+    answers = iter([failed, {"done": True}])
+    worker = SimpleNamespace(receive=lambda _: next(answers))
+    monkeypatch.setattr(supervisor, "Process", lambda *_, **__: nullcontext(worker))
+    (row,) = measured(["is_wrong"], toys.Short, checks_first=True, size=[8, 16])["is_wrong"]
+    assert row["size"] == 8, "though its worker goes on"
+
+
 def test_first_group_that_is_only_checked_has_no_rows(measured, said):
     names = ["doubles", "prints_a_lot", "warns"]
     rows = measured(names, checks_first=True, size=[8, 16])
@@ -93,42 +105,35 @@ def test_implementation_that_hangs_twice_is_skipped(measured, tmp_path, monkeypa
     assert ended not in processes, "a worker that is ended begins no other case"
 
 
-def test_each_implementation_is_measured_as_if_it_were_alone(measured, said, monkeypatch):
-    monkeypatch.setenv("TRITON_INTERPRET", "0")
+def test_each_implementation_is_measured_as_if_it_were_alone(measured, said):
     external = {
         "patches": "patches_on_import:doubles",
         "overrides": "toys:overrides_an_operator",
         "sees": "toys:sees_torch",
-        "needs_gpu": "toys:runs_a_kernel",
     }
-    if torch.cuda.is_available():
-        external.pop("needs_gpu")  # Triton compiles for the GPU
-    rows = measured(["doubles", *external], external=external, **SIZE)
-    needs_gpu = rows.pop("needs_gpu", [{"reason": NEEDS_GPU}])
-    assert {row["reason"] for row in needs_gpu} == {NEEDS_GPU}
-    assert {status for of in statuses(rows).values() for status in of} == {"ok"}
+    kernels = {name: f"toys:{name}" for name in ("runs_a_kernel", "runs_a_wrong_kernel")}
+    names = ["doubles", *external, *kernels]
+    rows = measured(names, external=external | kernels, **SIZE)
+    of_kernels = {name: rows.pop(name) for name in kernels}
+    assert statuses(rows) == {name: {"ok"} for name in ("doubles", *external)}
     marked = {name for name, of in rows.items() for row in of if "process" in row["marks"]}
     assert marked == {"overrides"} and {len(of) for of in rows.values()} == {2}
     assert len({row["together"] for name in ("patches", "sees") for row in rows[name]}) == 2
     words = "overrides changes operators of PyTorch; it is measured in a process of its own"
     assert [line for line in said if "process of its own" in line] == [f"[toy] {words}"]
+    if torch.cuda.is_available():
+        return  # Triton compiles for the GPU
+    wrong = {"failed_check"}
+    assert statuses(of_kernels) == dict(zip(kernels, ({"unsupported"}, wrong), strict=True))
+    row = of_kernels["runs_a_kernel"][0]
+    assert row["reason"] == CHECKED and "max_error" in row and "median_ms" not in row
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="Triton compiles for the GPU")
-def test_interpreted_kernel_is_checked_and_not_timed(measured_here, monkeypatch):
-    run = InterpretedFunction.run
-    monkeypatch.setattr(InterpretedFunction, "run", run)  # restored afterwards
-    interpreter.watch()
-    names = ["runs_a_kernel", "runs_a_wrong_kernel", "doubles"]
-    external = {name: f"toys:{name}" for name in names[:2]}
-    rows = measured_here(names, toys.Toy, external, **SIZE)
-    assert statuses(rows) == {
-        "runs_a_kernel": {"unsupported"},
-        "runs_a_wrong_kernel": {"failed_check"},
-        "doubles": {"ok"},
-    }
-    row = rows["runs_a_kernel"][0]
-    assert row["reason"] == CHECKED and "max_error" in row and "median_ms" not in row
+def test_kernel_that_finds_no_gpu_says_what_it_needs():
+    with pytest.raises(RuntimeError) as error:
+        triton.runtime.driver.active.get_current_device()
+    assert failure_row(error.value) == {"status": "unsupported", "reason": NEEDS_GPU}
 
 
 def test_observed_times_have_the_load_of_others(measured_here):
