@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import fields, replace
-from functools import cache, cached_property
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -147,44 +147,27 @@ class Project:
         """The plan of a benchmark on a machine with evidence.
 
         Its cases are those whose rows the report shows, the chosen ones those that must have rows.
-        The configuration of another machine is unknown. So it must have rows of the default grid;
-        rows of cells in the grid that is configured here are shown as well.
         """
         config = self.config
-        environments = machine.environments
-        benchmark_in = cache(lambda environment: machine.benchmark(config, stem, environment))
-        if self.is_here(machine.slug):
-            plan = self._plan_here(load(stem, config.external(stem)), machine.preset)
-            if stem not in config.stems(machine.preset, machine.slug):
-                plan = replace(plan, cases=())
-            if self.can_measure:
-                return plan
-            parts = {attribute.name: getattr(plan, attribute.name) for attribute in fields(plan)}
-            return RecordedPlan(**parts, environments=environments, benchmark_in=benchmark_in)
-        own, benchmark = load(stem), machine.benchmark(config, stem)
-        required: list[Case] = []
-        if stem in config.stems(machine.preset, machine.slug, here=False):
-            cases = own.cases(machine.preset)
-            required = measurable(own, cases, machine.devices, machine.emulates_bf16)
-        configured = benchmark.cases(machine.preset, config.grid_of(stem))
-        configured = measurable(benchmark, configured, machine.devices)
-        return RecordedPlan(
-            benchmark,
-            tuple(dict.fromkeys([*required, *configured])),
-            files_of(benchmark, machine.directory),
-            self.machine,
-            frozenset(required),
-            quick=True,
-            environments=environments,
-            benchmark_in=benchmark_in,
+        in_environment = cache(partial(machine.benchmark, config, stem))
+        recorded = partial(
+            RecordedPlan, environments=machine.environments, benchmark_in=in_environment
         )
+        if not self.is_here(machine.slug):
+            return self._plan_elsewhere(machine, stem, recorded)
+        make = Plan if self.can_measure else recorded
+        plan = self._plan_here(load(stem, config.external(stem)), machine.preset, make)
+        is_asked = stem in config.stems(machine.preset, machine.slug)
+        return plan if is_asked else replace(plan, cases=())
 
-    def _plan_here(self, benchmark: Benchmark, preset: str) -> Plan:
+    def _plan_here(
+        self, benchmark: Benchmark, preset: str, make: Callable[..., Plan] = Plan
+    ) -> Plan:
         """The plan of a benchmark on the machine at hand, with the configured grid of a preset."""
         grid, machine = self.config.grid_of(benchmark.stem), self.machine
         emulates = machine.emulates_bf16 and "dtype" not in grid
         cases = measurable(benchmark, benchmark.cases(preset, grid), machine.devices, emulates)
-        return Plan(
+        return make(
             benchmark,
             tuple(cases),
             files_of(benchmark, self.directory),
@@ -194,6 +177,25 @@ class Project:
             frozenset(cases).intersection(benchmark.repeated_cases(preset, grid)),
             FAILURES if self.config.retry_failed else frozenset(),
         )
+
+    def _plan_elsewhere(
+        self, machine: RecordedMachine, stem: str, make: Callable[..., Plan]
+    ) -> Plan:
+        """The plan of a benchmark on another machine, whose configuration is unknown.
+
+        It must have rows of the default grid. Rows of cells in the grid that is configured here are
+        shown as well.
+        """
+        config, preset = self.config, machine.preset
+        own, benchmark = load(stem), machine.benchmark(config, stem)
+        is_asked = stem in config.stems(preset, machine.slug, here=False)
+        required = own.cases(preset) if is_asked else []
+        required = measurable(own, required, machine.devices, machine.emulates_bf16)
+        configured = benchmark.cases(preset, config.grid_of(stem))
+        configured = measurable(benchmark, configured, machine.devices)
+        cases = tuple(dict.fromkeys([*required, *configured]))
+        files = files_of(benchmark, machine.directory)
+        return make(benchmark, cases, files, self.machine, frozenset(required), quick=True)
 
     def _head(self, benchmark: Benchmark, preset: str, cases: Iterable[Case]) -> frozenset[Case]:
         """Those of the cases that a quick run measures, and other runs first.
