@@ -41,6 +41,7 @@ from lmperf.names import STATUSES, in_order, size_words
 from lmperf.own.recorded import declared
 from lmperf.reporting import untrusted
 from lmperf.reporting.cells import SIGNS
+from lmperf.reporting.pairs import pairs, rounds
 from lmperf.reporting.words import GIB, MIB, NotMeasured
 from lmperf.statistics import LEAST_PAIRS, noise_floor
 
@@ -236,7 +237,7 @@ class Evidence:
         found = [pd.DataFrame(columns=known)]
         for stem in self.again:
             first, second = self.rows(stem).drop_duplicates("key"), self.rows_again(stem)
-            both = first.merge(second, on="key", suffixes=("", "_again"))
+            both = pairs(first, second, ["key"], "_again")
             both = both[both["state"].isna() & both["state_again"].isna()]
             both = both[both["measured_at_again"] >= both["measured_at"]]
             # Before the rows of all benchmarks are joined, which makes whole numbers floats.
@@ -457,11 +458,6 @@ def _oom(asked: float, free: float) -> str:
 
 def _size(of: float) -> str:
     return f"{of / GIB:,.1f} GiB" if of >= GIB else f"{of / MIB:,.0f} MiB"
-
-
-def rounds(texts: pd.Series) -> np.ndarray:
-    """Texts such as ``1.0;1.1`` as [rows, most rounds], padded with NaN."""
-    return texts.astype(object).str.split(";", expand=True).astype(float).to_numpy()
 
 
 def of_one_call(rows: pd.DataFrame) -> pd.DataFrame:

@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 
 from lmperf.evidence.plausible import EVENT_STEP_MS
-from lmperf.reporting.evidence import rounds
 from lmperf.statistics import (
     FALSE_DISCOVERY,
     Ratio,
@@ -30,13 +29,20 @@ IN_TURN, APART, ONE_RUN = "in turn", "apart", "one run"
 BOTH = ("", "_base")
 
 
-def pairs(left: pd.DataFrame, right: pd.DataFrame, on: Sequence[str]) -> pd.DataFrame:
+def pairs(
+    left: pd.DataFrame, right: pd.DataFrame, on: Sequence[str], suffix: str = "_base"
+) -> pd.DataFrame:
     """The rows of the left side that have a row on the right one, labelled like the left rows.
 
-    on: columns that tell a cell. Other columns of the right side have the suffix `_base`.
+    on: columns that tell a cell. suffix: of all other columns of the right side.
     """
-    both = left.reset_index(names="label").merge(right, on=[*on], suffixes=BOTH)
+    both = left.reset_index(names="label").merge(right, on=[*on], suffixes=("", suffix))
     return both.set_index("label").rename_axis(None)
+
+
+def rounds(texts: pd.Series) -> np.ndarray:
+    """Texts such as ``1.0;1.1`` as [rows, most rounds], padded with NaN."""
+    return texts.astype(object).str.split(";", expand=True).astype(float).to_numpy()
 
 
 def base_of(rows: pd.DataFrame) -> pd.DataFrame:

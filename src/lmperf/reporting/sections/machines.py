@@ -37,14 +37,14 @@ class Machines(Section):
     @cached_property
     def ceilings(self) -> Rows:
         """A line for each operation, numerics, kind of load and machine."""
-        return self.table_rows(line for one in self.every for line in ceilings(one))
+        return self.table_rows(line for machine in self.every for line in ceilings(machine))
 
     @cached_property
     def steps(self) -> Rows:
         """The train steps whose cells at least two machines have, of no single benchmark."""
-        rows = pd.concat([one.rows(STEPS).assign(machine=one.machine) for one in self.every])
-        found = rows.groupby([*load(STEPS).identity], dropna=False)["machine"].transform("nunique")
-        rows = rows[found > 1].reset_index(drop=True)
+        rows = pd.concat([e.rows(STEPS).assign(machine=e.machine) for e in self.every])
+        cells = rows.groupby([*load(STEPS).identity], dropna=False)
+        rows = rows[cells["machine"].transform("nunique") > 1].reset_index(drop=True)
         return self.rows("", having(rows, phase="train_step"))
 
     @cached_property
@@ -54,7 +54,7 @@ class Machines(Section):
 
     def beside(self, quantity: Quantity) -> list[Quantity]:
         """A quantity of each machine."""
-        return across("machine", [one.machine for one in self.every], quantity)
+        return across("machine", [evidence.machine for evidence in self.every], quantity)
 
 
 def facts_of(evidence: Evidence) -> dict[str, object]:
@@ -94,15 +94,15 @@ def ratios(machines: Sequence[Evidence]) -> Iterator[dict]:
     """
     timed = [stem for stem in stems() if stem != CEILINGS and isinstance(load(stem), Timed)]
     for sides, stem in product(combinations(machines, 2), timed):
-        if not all(stem in one.stems for one in sides):
+        if not all(stem in evidence.stems for evidence in sides):
             continue
-        found = compared(*sides, stem)
-        if mean(found["ratio"]) < 1:
+        rows = compared(*sides, stem)
+        if mean(rows["ratio"]) < 1:
             sides = sides[::-1]
-            found = compared(*sides, stem)
-        for bound, part in found.groupby("bound"):
+            rows = compared(*sides, stem)
+        for bound, part in rows.groupby("bound"):
             yield {
-                "machines": " over ".join(one.machine for one in sides),
+                "machines": " over ".join(evidence.machine for evidence in sides),
                 "benchmark": load(stem).title,
                 "bound": bound,
                 "cells": len(part),
@@ -118,27 +118,28 @@ def mean(ratios: pd.Series) -> float:
     return float(np.exp(np.log(ratios.astype(float)).mean()))
 
 
-def compared(one: Evidence, other: Evidence, stem: str) -> pd.DataFrame:
+def compared(first: Evidence, second: Evidence, stem: str) -> pd.DataFrame:
     """The cells that both machines measured.
 
     Rows that waited for the CPU or were measured under load are left out. Columns: `ratio`, the
     time of the second machine over that of the first; `bound`, what bounds the row on the first;
     and `sheets`, the ratio of the data sheets in that.
     """
-    sides = [rows[rows["holds"] & ~rows["waits"]] for rows in (one.rows(stem), other.rows(stem))]
+    sides = [side.rows(stem).query("holds and not waits") for side in (first, second)]
     rows = pairs(*(side.dropna(subset="ms") for side in sides), load(stem).identity)
-    rows["bound"] = bounds(one, rows, rows["bytes"])["bound"]
-    of_sheets = zip(rows["bound"], rows.get("dtype", pd.Series("", rows.index)), strict=True)
+    bound = bounds(first, rows, rows["bytes"])["bound"]
+    dtypes = rows.get("dtype", pd.Series("", rows.index))
     return rows.assign(
         ratio=rows["ms_base"] / rows["ms"],
-        sheets=[sheets(one, other, *of) for of in of_sheets],
+        bound=bound,
+        sheets=[sheets(first, second, *row) for row in zip(bound, dtypes, strict=True)],
     )
 
 
-def sheets(one: Evidence, other: Evidence, bound: str, dtype: str) -> float:
+def sheets(first: Evidence, second: Evidence, bound: str, dtype: str) -> float:
     """The ratio of the data sheets in what bounds a row; NaN if a sheet is not known."""
-    if None in (one.sheet, other.sheet) or bound == NEITHER:
+    if None in (first.sheet, second.sheet) or bound == NEITHER:
         return np.nan
     if bound == MEMORY:
-        return one.sheet.bandwidth_gbps / other.sheet.bandwidth_gbps
-    return one.sheet_tflops(dtype) / other.sheet_tflops(dtype)
+        return first.sheet.bandwidth_gbps / second.sheet.bandwidth_gbps
+    return first.sheet_tflops(dtype) / second.sheet_tflops(dtype)

@@ -10,6 +10,7 @@ import pandas as pd
 from lmperf.benchmarks import load
 from lmperf.names import axis_words, in_order, value_words
 from lmperf.reporting.evidence import having
+from lmperf.reporting.pairs import pairs
 from lmperf.reporting.published import STEMS, cell_of, figures_of, sources
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
@@ -38,16 +39,18 @@ class Published(Section):
     @cached_property
     def by_topic(self) -> list[tuple[str, Rows, Callable[[float], str]]]:
         """(title of a benchmark, its lines, the form of our numbers) where there are lines."""
-        found = [(load(stem).title, self._lines(stem)) for stem in STEMS]
+        topics = [(load(stem).title, self._lines(stem)) for stem in STEMS]
         forms = {metric: form for metric, (_, _, form) in MEASURED.items()}
-        return [(of, lines, forms[lines.frame["metric"].iloc[0]]) for of, lines in found if lines]
+        return [
+            (title, lines, forms[lines.frame["metric"].iloc[0]]) for title, lines in topics if lines
+        ]
 
     def _lines(self, stem: str) -> Rows:
         """The largest cell of each source, device and quantity; all cells that have no size."""
         matched, cell = self._matched(stem), cell_of(figures_of(stem))
-        of = ["source", "device", "metric", *(cell if not matched["work"].any() else ())]
+        group = ["source", "device", "metric", *(cell if not matched["work"].any() else ())]
         largest = []
-        for _, rows in matched.groupby(of, sort=False):
+        for _, rows in matched.groupby(group, sort=False):
             same_cell = (rows[cell] == rows.iloc[0][cell]).all(axis=1)
             largest.append(rows[same_cell].drop_duplicates("phase"))
         lines = pd.concat(largest) if largest else matched
@@ -64,11 +67,11 @@ class Published(Section):
         if not {*keys} <= {*rows.columns}:
             return figures.iloc[:0].assign(work=0.0)
         work = next((rows[name] for name in WORK if name in rows and rows[name].notna().any()), 0.0)
-        numbers = {metric: rows[name] for metric, (name, *_) in MEASURED.items() if name in rows}
-        ours = rows[SHOWN].assign(work=work, **numbers, **rows[keys].map(_text))
-        both = figures.merge(ours.drop_duplicates(keys, keep="last"), on=keys)
-        here = [row.get(row["metric"]) for _, row in both.iterrows()]
-        both = both.assign(here=pd.Series(here, both.index, dtype=float)).dropna(subset=["here"])
+        ours = rows[SHOWN].assign(work=work, **rows[keys].map(_text))
+        ours = ours.drop_duplicates(keys, keep="last")
+        columns = {metric: name for metric, (name, *_) in MEASURED.items() if name in rows}
+        numbers = [ours.assign(metric=metric, here=rows[name]) for metric, name in columns.items()]
+        both = pairs(figures, pd.concat(numbers).dropna(subset=["here"]), [*keys, "metric"])
         names = [*FIRST, *in_order("implementation", both["implementation"])]
         sizes = both["metric"].str.contains("memory")
         both = pd.concat([both[~sizes], of_memory(both[sizes])]).sort_index()
@@ -88,14 +91,14 @@ class Published(Section):
         every = pd.concat([figures_of(stem)[["source", "device"]] for stem in STEMS])
         return self.table_rows(
             {
-                "source": one.source,
-                "author": one.author or NOT_STATED,
-                "title": one.title,
-                "device": "; ".join(sorted({*of["device"]} - {NOT_STATED})) or NOT_STATED,
-                "figures": len(of),
+                "source": source.source,
+                "author": source.author or NOT_STATED,
+                "title": source.title,
+                "device": "; ".join(sorted({*figures["device"]} - {NOT_STATED})) or NOT_STATED,
+                "figures": len(figures),
             }
-            for one in sources().itertuples()
-            for of in [having(every, source=one.source)]
+            for source in sources().itertuples()
+            for figures in [having(every, source=source.source)]
         )
 
 
