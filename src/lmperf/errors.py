@@ -133,12 +133,12 @@ def explained(error: Exception) -> tuple[str, int]:
 
 
 def _frames(error: BaseException) -> list[tuple[str, str | int]]:
-    return [(one.filename, one.lineno) for one in traceback.extract_tb(error.__traceback__)]
+    return [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
 
 
 def _innermost(lines: Iterable[tuple[str, str | int]], wanted: Callable[[str], bool]) -> str:
-    found = [one for one in lines if not one[0].startswith(_NOT_USER_CODE) and wanted(one[0])]
-    return f"{_relative(found[-1][0])}:{found[-1][1]}" if found else ""
+    places = [line for line in lines if not line[0].startswith(_NOT_USER_CODE) and wanted(line[0])]
+    return f"{_relative(places[-1][0])}:{places[-1][1]}" if places else ""
 
 
 def _is_users(path: str) -> bool:

@@ -24,10 +24,15 @@ def canonical(axis: Axis, name: str) -> str:
         return name
     if name in axis.aliases:
         return axis.aliases[name]
-    if several := [f"{a} ({of})" for a, of in axis.aliases.items() if a.startswith(f"{name}-")]:
+    aliases = axis.aliases.items()
+    if several := [
+        f"{alias} ({value})" for alias, value in aliases if alias.startswith(f"{name}-")
+    ]:
         raise ValueError(f"is {shown(name)}, which is ambiguous; write {' or '.join(several)}")
-    aliases = {one: [a for a, of in axis.aliases.items() if of == one] for one in axis.choices}
-    names = [f"{one} ({', '.join(found)})" if found else one for one, found in aliases.items()]
+    others = {
+        value: [alias for alias, other in aliases if other == value] for value in axis.choices
+    }
+    names = [f"{value} ({', '.join(more)})" if more else value for value, more in others.items()]
     raise ValueError(f"is {shown(name)}; it must be one of {', '.join(names)}")
 
 
@@ -61,7 +66,7 @@ def distinct(values: list) -> list:
 def axes_of(stem: str) -> dict[str, Axis]:
     """Name -> axis, for what a configuration may set in the grid of a benchmark."""
     benchmark = load(stem)
-    names = tuple(sorted(one.name for one in benchmark.implementations))
+    names = tuple(sorted(implementation.name for implementation in benchmark.implementations))
     axes = (*benchmark.axes, Axis("implementation", str, names))
     return {axis.name: axis for axis in axes}
 

@@ -184,7 +184,10 @@ class Config(BaseModel):
         """The custom implementations that the page of a benchmark is about, in their order."""
         keys = [*self.subject.get(stem, self.implementations.get(stem, ()))]
         subjects = (variant for variant in self.variants(stem) if variant.key in keys)
-        return [one.name for one in sorted(subjects, key=lambda one: keys.index(one.key))]
+        return [
+            variant.name
+            for variant in sorted(subjects, key=lambda variant: keys.index(variant.key))
+        ]
 
     def declarations(self) -> dict[str, dict[str, Any]]:
         """The configured custom implementations: "stem.name" -> what `machine.json` records."""
@@ -225,7 +228,11 @@ class Config(BaseModel):
         Those that are compiled are the same models.
         """
         variants = self.variants("end_to_end")
-        return {one.name: (one.custom.use, one.options) for one in variants if not one.compiled}
+        return {
+            variant.name: (variant.custom.use, variant.options)
+            for variant in variants
+            if not variant.compiled
+        }
 
     def _models_of(self, stem: str, custom: Custom) -> tuple[tuple[str, str, dict[str, Any]], ...]:
         """What an implementation may train, as `Implementation.models`."""

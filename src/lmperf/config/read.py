@@ -29,8 +29,8 @@ class _Loader(yaml.SafeLoader):
 # YAML 1.1 reads 010 as 8 and 12:30 as 750; these stay texts here, as in YAML 1.2.
 _INT = "tag:yaml.org,2002:int"
 _Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in of if tag != _INT]
-    for first, of in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    first: [(tag, pattern) for tag, pattern in patterns if tag != _INT]
+    for first, patterns in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 _Loader.add_implicit_resolver(_INT, re.compile("[-+]?(0|[1-9][0-9_]*)$"), [*"-+0123456789"])
 
@@ -104,10 +104,10 @@ def overrides_of(given: Iterable[str], name: str = "--config") -> dict[str, Any]
     Raises:
         UserError: an option has no value, or one that is not valid YAML.
     """
-    found: dict[str, Any] = {}
+    overrides: dict[str, Any] = {}
     for option in given:
         key, equals, text = option.partition("=")
         if not equals or not key:
             raise UserError(f"{name}: must be KEY=VALUE, is {shown(option)}")
-        found[key] = _parsed(text, f"{name} {key}")
-    return found
+        overrides[key] = _parsed(text, f"{name} {key}")
+    return overrides

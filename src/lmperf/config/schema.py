@@ -28,7 +28,7 @@ def json_schema() -> str:
         },
         "implementations": {stem: {"type": "object", **custom} for stem in taking()},
     }
-    schema["properties"] |= {key: _object(of) for key, of in by_stem.items()}
+    schema["properties"] |= {key: _object(schemas) for key, schemas in by_stem.items()}
     return json.dumps(schema, indent=2) + "\n"
 
 

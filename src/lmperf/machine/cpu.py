@@ -45,6 +45,6 @@ def cpu_model() -> str:
 
 def core_facts() -> dict[str, float]:
     """Return how many CPU cores this process may use and, if those are not all, how many exist."""
-    usable, there = processors.usable(), os.cpu_count()
-    found = {"cores": int(usable) if usable.is_integer() else usable}
-    return found if usable == there else {**found, "cores_of_host": there}
+    usable, existing = processors.usable(), os.cpu_count()
+    cores = {"cores": int(usable) if usable.is_integer() else usable}
+    return cores if usable == existing else {**cores, "cores_of_host": existing}

@@ -44,8 +44,8 @@ def _sheet(
 ) -> DataSheet:
     rates = {"float32": float32, "tf32": tf32, "float16": half}
     rates["bfloat16"] = half if bfloat16 else None
-    known = {name: rate for name, rate in rates.items() if rate is not None}
-    return DataSheet(known, bandwidth_gbps, clock_mhz, source)
+    stated = {name: rate for name, rate in rates.items() if rate is not None}
+    return DataSheet(stated, bandwidth_gbps, clock_mhz, source)
 
 
 _H100 = "NVIDIA H100 Tensor Core GPU data sheet"

@@ -67,14 +67,14 @@ def _link(nvml: Any, one: Any, other: Any) -> str:
 
 def _nvlinks(nvml: Any, one: Any, other: Any) -> int:
     """Return the number of active NVLinks of a device that lead to another one or to a switch."""
-    found = 0
+    links = 0
     for link in range(_MOST_LINKS):
         try:
             if nvml.nvmlDeviceGetNvLinkState(one, link):
                 kind = nvml.nvmlDeviceGetNvLinkRemoteDeviceType(one, link)
                 remote = nvml.nvmlDeviceGetNvLinkRemotePciInfo(one, link) if kind == _GPU else None
-                there = remote and remote.busId == nvml.nvmlDeviceGetPciInfo(other).busId
-                found += kind == _SWITCH or bool(there)
+                is_other = remote and remote.busId == nvml.nvmlDeviceGetPciInfo(other).busId
+                links += kind == _SWITCH or bool(is_other)
         except nvml.NVMLError:  # the device has no such link
             continue
-    return found
+    return links

@@ -30,7 +30,7 @@ def git(folder: Path, *arguments: str) -> bytes:
     """
     command = ["git", "--no-optional-locks", "-C", str(folder), *arguments]
     try:
-        environ = {name: of for name, of in os.environ.items() if name not in _SET_FOR_HOOKS}
+        environ = {name: value for name, value in os.environ.items() if name not in _SET_FOR_HOOKS}
         done = subprocess.run(command, capture_output=True, env=environ)
     except OSError as error:
         raise UserError(f"git cannot be run: {error.strerror}") from None
@@ -71,7 +71,9 @@ def _commit(place: Path, no_code: Iterable[str] = _NO_CODE) -> tuple[dict[str, A
     except UserError as error:
         return {"commit": None, "dirty": None}, str(error)
     lines = status.splitlines()
-    changed = [one for one in lines if not one.startswith("??") or one.strip('"').endswith(".py")]
+    changed = [
+        line for line in lines if not line.startswith("??") or line.strip('"').endswith(".py")
+    ]
     return {"commit": commit, "dirty": bool(changed)}, ""
 
 
