@@ -21,8 +21,7 @@ def selftest(project: Project) -> int:
       lmperf selftest
     """
     from lmperf.reporting.selftest import HELD, NOT_HELD, NOT_RUN, read_selftest
-    from lmperf.selftest.run import run
-    from lmperf.selftest.write import write
+    from lmperf.selftest.run import run, write
 
     project.require_torch()
     read_selftest(project.directory)  # refuses to replace another file

@@ -43,7 +43,9 @@ _MOST_OF_STEP = 0.5
 class Exchange:
     """AdamW on gradients that are averaged over the ranks during the backward pass.
 
-    Has the methods of an optimizer that `lmperf.transformer.training.train_step` calls.
+    Has the methods of an optimizer that `lmperf.transformer.training.train_step` calls. A rank
+    updates whole parameters, unlike one of `ShardedOptimizer`: how `FusedAdamW` rounds an element
+    depends on its index in the parameter, and must be as in one process.
 
     sharded: whether each rank keeps the moments of a share of the parameters only.
     """

@@ -8,7 +8,8 @@ expected outcomes.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pandas as pd
@@ -17,8 +18,10 @@ from lmperf.config.read import config_of
 from lmperf.evidence.project import Project
 from lmperf.evidence.record import record
 from lmperf.evidence.review import review
+from lmperf.evidence.store import text_of, write_atomically
+from lmperf.machine.repository import commit_words
 from lmperf.reporting.evidence import Evidence, having
-from lmperf.reporting.selftest import HELD, NOT_HELD, NOT_RUN
+from lmperf.reporting.selftest import HELD, NOT_HELD, NOT_RUN, SELFTEST
 from lmperf.selftest.cases import SESSIONS, Case, Session
 from lmperf.selftest.expectations import all_ok, in_words
 
@@ -82,3 +85,21 @@ def _judged(case: Case, neighbour: str, rows: pd.DataFrame) -> tuple[str, str]:
     if not all_ok(beside):
         return f"{outcome.words}; the implementation beside it: {in_words(beside)}", NOT_HELD
     return outcome.words, HELD if outcome.held else NOT_HELD
+
+
+def write(project: Project, lines: Sequence[Mapping[str, str]]) -> Path:
+    """Write the CSV into `report/<machine>`, and return its path; the report has its page.
+
+    lines: of the cases, as `line_of` makes them.
+    """
+    facts, (commit, _) = project.machine.facts, project.commit_facts()
+    about = {
+        "device": facts["device"],
+        "torch": facts["torch"],
+        "commit": commit_words(commit),
+        "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    table = pd.DataFrame(lines).assign(**about).map(text_of)
+    path = project.directory / SELFTEST
+    write_atomically(path, table.to_csv(index=False, lineterminator="\n").encode())
+    return path
