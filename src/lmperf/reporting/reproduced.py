@@ -23,7 +23,7 @@ from lmperf.reporting.evidence import Evidence, having
 from lmperf.reporting.pairs import APART, judged, pairs
 from lmperf.reporting.tables import cells
 from lmperf.reporting.untrusted import plain
-from lmperf.reporting.words import absent, listed, percent, sig
+from lmperf.reporting.words import listed, percent, sig
 from lmperf.statistics import LEAST_FLOOR, SLOWER, UNKNOWN_FLOOR
 
 REPRODUCED, DIFFERS, NOT_JUDGED = "reproduced", "differs", "cannot be judged"
@@ -50,19 +50,24 @@ class Judgement:
     Attributes:
         row: name of the row.
         verdict: REPRODUCED, DIFFERS or NOT_JUDGED.
-        words: the verdict with the difference or the reason.
+        reason: the words behind the verdict.
         compared: the column that is compared; empty for a status.
-        there, here: the two values; None if one is not compared.
+        there, here: the two values; None or NaN if one is not compared.
         limit: the largest difference that counts as reproduced, as a fraction.
     """
 
     row: str
     verdict: str
-    words: str
+    reason: str
     compared: str = ""
     there: float | None = None
     here: float | None = None
     limit: float | None = None
+
+    @property
+    def words(self) -> str:
+        """The verdict with the difference or the reason."""
+        return f"{self.verdict}{self.reason}"
 
 
 def require_comparable(then: Evidence, stem: str, kind: str) -> None:
@@ -98,7 +103,7 @@ def judgements(then: Evidence, now: Evidence, benchmark: Benchmark) -> list[Judg
             lines += _judgements(pair, then, now, benchmark)
         else:
             why = f"{then.machine} has no such row"
-            lines.append(_judgement(row, NOT_JUDGED, f": {why}", "time", None, row["ms"]))
+            lines.append(Judgement(row["name"], NOT_JUDGED, f": {why}", "time", None, row["ms"]))
     return lines
 
 
@@ -108,21 +113,16 @@ def _judgements(
     """Yield the judgements of a pair: there is `_base`, here the row itself."""
     again, state = row["state_base"], row["state"]
     if why := _why_not(row, then, now):
-        yield _judgement(row, NOT_JUDGED, f": {why}", "time", row["ms_base"], row["ms"])
+        yield Judgement(row["name"], NOT_JUDGED, f": {why}", "time", row["ms_base"], row["ms"])
     elif state:
         words = f": {STATUSES.get(state, state)} {'again' if again else 'here'}"
-        yield _judgement(row, REPRODUCED if again else DIFFERS, words)
+        yield Judgement(row["name"], REPRODUCED if again else DIFFERS, words)
     elif isinstance(benchmark, Timed):
         yield _of_time(row, _cause(row, then, now))
     elif benchmark.is_check:
-        yield _judgement(row, REPRODUCED, ": passes again", "check")
+        yield Judgement(row["name"], REPRODUCED, ": passes again", "check")
     else:
         yield from _of_observations(row, then, now, benchmark)
-
-
-def _judgement(row: Mapping, verdict: str, words: str, *values) -> Judgement:
-    values = (None if absent(value) else value for value in values)
-    return Judgement(row["name"], verdict, f"{verdict}{words}", *values)
 
 
 def _why_not(row: Mapping, then: Evidence, now: Evidence) -> str:
@@ -151,11 +151,11 @@ def _cause(row: Mapping, then: Evidence, now: Evidence) -> str:
 def _of_time(row: Mapping, why: str) -> Judgement:
     ratio, values = row["ratio"], ("time", row["ms_base"], row["ms"])
     if row["rounds"] < 2:
-        return _judgement(row, NOT_JUDGED, ": timed in a single round", *values)
+        return Judgement(row["name"], NOT_JUDGED, ": timed in a single round", *values)
     reach, apart = max(row["high"] / ratio, ratio / row["low"]) - 1, abs(1 / ratio - 1)
     if apart <= reach and reach > max(row["floor"], WIDEST):
         words = f": unresolved, the interval reaches {percent(reach, 0)} to either side"
-        return _judgement(row, NOT_JUDGED, words, *values)
+        return Judgement(row["name"], NOT_JUDGED, words, *values)
     return _by_distance(row, *values, apart, max(row["floor"], reach), why)
 
 
@@ -173,7 +173,7 @@ def _of_observations(
             there, here = there.align(here)
             changed, equal = int((there != here).sum()), f": all {len(there)} are equal"
             words = f" in {changed} of {len(there)}: {why}" if changed else equal
-            yield _judgement(row, DIFFERS if changed else REPRODUCED, words, column)
+            yield Judgement(row["name"], DIFFERS if changed else REPRODUCED, words, column)
         else:
             sums = float(there.sum()), float(here.sum())
             apart = 0.0 if sums[0] == sums[1] else abs(np.divide(*sums[::-1]) - 1)
@@ -194,12 +194,12 @@ def _by_distance(
         verdict, words = REPRODUCED, f" within {percent(max(apart, LEAST_SHOWN))}"
     else:
         verdict, words = DIFFERS, f" by {percent(apart)}: {why}"
-    return _judgement(row, verdict, words, compared, there, here, limit)
+    return Judgement(row["name"], verdict, words, compared, there, here, limit)
 
 
 def table(judgements: Sequence[Judgement], machine: str) -> Table:
     """A line for each judgement; the caption names the row if there is only one."""
-    frame = pd.DataFrame(map(vars, judgements)).rename(columns={"words": "judgement"})
+    frame = pd.DataFrame(map(vars, judgements))
     one_row = frame["row"].nunique() == 1
     columns = [
         TableColumn("row", "row", tuple(map(Cell, frame["row"]))),
@@ -207,7 +207,7 @@ def table(judgements: Sequence[Judgement], machine: str) -> Table:
         TableColumn("there", machine, tuple(cells(frame, "there", sig))),
         TableColumn("here", "here", tuple(cells(frame, "here", sig))),
         TableColumn("limit", "limit", tuple(cells(frame, "limit", percent))),
-        TableColumn("verdict", "verdict", tuple(map(Cell, frame["judgement"]))),
+        TableColumn("verdict", "verdict", tuple(Cell(judgement.words) for judgement in judgements)),
     ]
     caption = f"Against {machine}" + (f": {frame['row'].iloc[0]}" if one_row else "")
     return Table(caption, tuple(columns[one_row:]))
