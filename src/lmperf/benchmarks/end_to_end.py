@@ -24,7 +24,7 @@ from lmperf.dtypes import STEP_DTYPES, dtype_of
 from lmperf.gate import Gate
 from lmperf.own.kinds import MODEL
 from lmperf.own.signatures import is_step
-from lmperf.transformer.rungs import RUNGS, STEPS_ALONE
+from lmperf.transformer.rungs import NEEDED, RUNGS, STEPS_ALONE
 from lmperf.transformer.sizes import SIZES, SWEPT
 
 if TYPE_CHECKING:
@@ -38,8 +38,7 @@ _WAYS = (
     *("triton", "triton_compiled", "triton_compiled_blocks"),
 )
 _ATTENTIONS = tuple(name for name in _WAYS if name.startswith(("sdpa", "triton")))
-# The recommended step with what training needs beyond it; each has a model of its own.
-_NEEDED = ("clipped_graph", "accumulated_graph")
+_NEEDED = [rung.implementation for rung in NEEDED]  # each has a model of its own
 # The implementations in `STEPS_ALONE`.
 _STEPS = (
     Implementation("fused_loss", "lmperf.transformer.steps:FUSED_LOSS", compiles=True),

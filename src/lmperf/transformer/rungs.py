@@ -49,12 +49,16 @@ FLOAT8 = (
     Rung("fp8_tensorwise", "bfloat16", "fp8_tensorwise", below="bf16_graph"),
     Rung("fp8_rowwise", "bfloat16", "fp8_rowwise", below="bf16_graph"),
 )
+# The recommended step with what training needs beyond it: what each costs.
+NEEDED = (
+    Rung("clipped_graph", _AUTOCAST, "clipped_graph", below="graph"),
+    Rung("accumulated_graph", _AUTOCAST, "accumulated_graph", below="graph"),
+)
 # Implementations of `end_to_end` that have a train step and no other phase.
 STEPS_ALONE = frozenset(
     {
         *("fused_loss", "fused_blocks", "sdpa_graph", "fused_graph", "sdpa_copies_graph", "graph"),
-        *("clipped_graph", "accumulated_graph"),
-        *(rung.name for rung in FLOAT8),
+        *(rung.name for rung in (*FLOAT8, *NEEDED)),
     }
 )
 

@@ -17,7 +17,7 @@ from lmperf.reporting.cells import EMPTY, NOT_RECORDED, Cell
 from lmperf.reporting.evidence import Evidence, cached_by_evidence, having, sorted_for_reading
 from lmperf.reporting.gains import rows_over
 from lmperf.reporting.tables import Quantity
-from lmperf.transformer.rungs import FLOAT8, RUNGS
+from lmperf.transformer.rungs import FLOAT8, NEEDED, RUNGS
 
 STEM, STEP = "end_to_end", "train_step"
 CELL = ["size", "context_length", "batch"]
@@ -47,7 +47,7 @@ FUSED, FUSED_NARROW = Way("fused_blocks", AUTOCAST), Way("fused_blocks", NARROW)
 SDPA, SDPA_GRAPH = Way("sdpa_compiled_blocks", AUTOCAST), Way("sdpa_graph", AUTOCAST)
 # The graphs that differ from another one in kernels alone, or in bf16 copies alone.
 FUSED_GRAPH, SDPA_COPIES = Way("fused_graph", AUTOCAST), Way("sdpa_copies_graph", AUTOCAST)
-WAYS = {rung.name: Way(rung.implementation, rung.dtype) for rung in (*RUNGS, *FLOAT8)}
+WAYS = {rung.name: Way(rung.implementation, rung.dtype) for rung in (*RUNGS, *FLOAT8, *NEEDED)}
 _RUNGS = {way: name for name, way in WAYS.items()}
 
 
@@ -67,10 +67,13 @@ def all_steps(evidence: Evidence) -> pd.DataFrame:
 
 @cached_by_evidence
 def steps(evidence: Evidence) -> pd.DataFrame:
-    """The train steps of this project's ways to run a model; see `all_steps`."""
+    """The train steps of this project's ways to run a model; see `all_steps`.
+
+    Without those that do more than others, such as clipping; see `costs`.
+    """
     rows = all_steps(evidence)
-    ours = [one.name for one in load(STEM).implementations if one.origin == "project"]
-    rows = having(rows, implementation=ours)
+    ours = {one.name for one in load(STEM).implementations if one.origin == "project"}
+    rows = having(rows, implementation=[*(ours - {rung.implementation for rung in NEEDED})])
     return rows.assign(words=rows["words"].mask(rows["state"] == "oom", "OOM"))
 
 
@@ -94,6 +97,16 @@ def compared(evidence: Evidence, ours: Way, base: Way) -> pd.DataFrame:
     both = rows_over(evidence, STEM, ours._asdict(), base._asdict())
     both = both[both.index.isin(steps(evidence).index)]
     return both[both["holds"] & both["ratio"].notna()]
+
+
+def costs(evidence: Evidence, name: str) -> pd.DataFrame:
+    """The steps of a rung in `NEEDED` beside the same step without it, the smallest size first.
+
+    Columns as of `gains.rows_over`, and `more_ms`: how much longer a step is.
+    """
+    both = rows_over(evidence, STEM, WAYS[name]._asdict(), GRAPH._asdict())
+    both = both[both["holds"] & both["ratio"].notna()]
+    return sorted_for_reading(both.assign(more_ms=both["ms"] - both["ms_base"]), ["size"])
 
 
 def beside(evidence: Evidence, ours: Way, base: Way) -> pd.DataFrame:

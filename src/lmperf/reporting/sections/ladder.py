@@ -29,7 +29,7 @@ from lmperf.reporting.sections import Section, predicate
 from lmperf.reporting.sentences import said
 from lmperf.reporting.words import NotMeasured, Range, absent, sig
 from lmperf.statistics import FASTER, SAME, SLOWER
-from lmperf.transformer.rungs import FLOAT8, RUNGS, STEPS_ALONE, Rung, rung_below
+from lmperf.transformer.rungs import FLOAT8, NEEDED, RUNGS, STEPS_ALONE, Rung, rung_below
 
 MIXED = "mixed"
 # The GPU's time of a step has changed or is the same, beyond or within these fractions.
@@ -250,7 +250,7 @@ class Ladder(Section):
 def _bases(cell: tuple[tuple, pd.DataFrame]) -> pd.Series:
     """Of each step of a cell the axes of the step that it is compared with, or None."""
     _, rows = cell
-    below = {one.name: rung_below(one, {*rows["rung"]}) for one in (*RUNGS, *FLOAT8)}
+    below = {one.name: rung_below(one, {*rows["rung"]}) for one in (*RUNGS, *FLOAT8, *NEEDED)}
     return rows["rung"].map(lambda name: WAYS[below[name].name]._asdict() if below[name] else None)
 
 

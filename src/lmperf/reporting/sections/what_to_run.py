@@ -24,9 +24,11 @@ from lmperf.reporting.calculations.steps import (
     SDPA_COPIES,
     SDPA_GRAPH,
     STEM,
+    WAYS,
     Way,
     beside,
     compared,
+    costs,
     steps,
     usual,
 )
@@ -35,7 +37,7 @@ from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
 from lmperf.reporting.words import NotMeasured
 from lmperf.statistics import FASTER
-from lmperf.transformer.rungs import RUNGS, STEPS_ALONE
+from lmperf.transformer.rungs import NEEDED, RUNGS, STEPS_ALONE
 from lmperf.transformer.sizes import SIZES
 
 # From the simplest to run to the most elaborate one.
@@ -189,7 +191,8 @@ class WhatToRun(Section):
             for axes in [case.axes]
             if (size_words(axes["size"]), axes["context_length"], axes["batch"]) in cells
         }
-        return sorted(ways - {*self.steps["way"]}, key=effort)
+        needed = {WAYS[rung.name] for rung in NEEDED}
+        return sorted(ways - needed - {*self.steps["way"]}, key=effort)
 
     @property
     def narrow_vectors(self) -> pd.Series:
@@ -292,6 +295,16 @@ class WhatToRun(Section):
         found = compared(self.evidence, Way(ours, AUTOCAST), Way(base, AUTOCAST))
         found = found[found.index.isin(rows.index) & ~found["waits"]]
         return required(found, f"{ours} was not measured beside {base}, or one of them waits")
+
+    @property
+    def clipped(self) -> pd.DataFrame:
+        """The graph that clips its gradients beside the one that does not; see `steps.costs`."""
+        return some(costs(self.evidence, "clipped_graph"), "clipping was not measured")
+
+    @property
+    def accumulated(self) -> pd.DataFrame:
+        """The graph of micro-batches beside that of the whole batch; see `steps.costs`."""
+        return some(costs(self.evidence, "accumulated_graph"), "micro-batches were not measured")
 
     @property
     def without_graph(self) -> pd.DataFrame:
