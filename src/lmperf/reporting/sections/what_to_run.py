@@ -299,12 +299,12 @@ class WhatToRun(Section):
     @property
     def clipped(self) -> pd.DataFrame:
         """The graph that clips its gradients beside the one that does not; see `steps.costs`."""
-        return some(costs(self.evidence, "clipped_graph"), "clipping was not measured")
+        return required(costs(self.evidence, "clipped_graph"), "clipping was not measured")
 
     @property
     def accumulated(self) -> pd.DataFrame:
         """The graph of micro-batches beside that of the whole batch; see `steps.costs`."""
-        return some(costs(self.evidence, "accumulated_graph"), "micro-batches were not measured")
+        return required(costs(self.evidence, "accumulated_graph"), "micro-batches not measured")
 
     @property
     def without_graph(self) -> pd.DataFrame:
