@@ -61,21 +61,25 @@ def replace_files(
         UserError: a file is in the way, which lmperf did not write, or one cannot be written.
             Nothing is changed.
     """
-    files = {folder / name: of for folder, names in folders.items() for name, of in names.items()}
+    files = {
+        folder / name: content
+        for folder, contents in folders.items()
+        for name, content in contents.items()
+    }
     lists, own = {}, set()
     for folder, names in folders.items():
         own |= {folder / name for name in _known(folder, names)}
         lists[folder / LIST] = "\n".join([_HEADER, *sorted(names)]) + "\n"
-    taken = [path for path in _in_the_way(files) if path not in own]
-    if taken and not force:
-        _refuse(taken, remedy)
+    in_the_way = [path for path in _in_the_way(files) if path not in own]
+    if in_the_way and not force:
+        _refuse(in_the_way, remedy)
     with _staged({**files, **lists}) as put:
         # In this order, so that whenever this process is killed, the next one knows its files.
         for path in own.difference(files):
             if path.is_file() or path.is_symlink():
                 path.unlink()
         put({**lists, **files})
-    return taken
+    return in_the_way
 
 
 def is_foreign(folder: Path) -> bool:
@@ -83,7 +87,9 @@ def is_foreign(folder: Path) -> bool:
     if folder.is_symlink() or folder.is_file():
         return True
     ours = (LIST, f"*/{LIST}", f"*/{EVIDENCE}/*.csv")
-    is_ours = _known(folder, [LIST]) or any(path for one in ours for path in folder.glob(one))
+    is_ours = _known(folder, [LIST]) or any(
+        path for pattern in ours for path in folder.glob(pattern)
+    )
     return any(folder.glob("*")) and not is_ours
 
 
@@ -95,12 +101,12 @@ def require_free(folder: Path, name: str, remedy: str) -> None:
 
 def write_files(files: Mapping[Path, Content], remedy: str, force: bool = False) -> list[Path]:
     """Write files that are the user's from then on, and are not listed; see `replace_files`."""
-    taken = _in_the_way(files)
-    if taken and not force:
-        raise UserError(f"{_shortened(taken)} exists already; {remedy}")
+    in_the_way = _in_the_way(files)
+    if in_the_way and not force:
+        raise UserError(f"{_shortened(in_the_way)} exists already; {remedy}")
     with _staged(files) as put:
         put(files)
-    return taken
+    return in_the_way
 
 
 def _known(folder: Path, names: Iterable[str]) -> set[str]:
@@ -120,10 +126,10 @@ def _in_the_way(files: Mapping[Path, Content]) -> list[Path]:
     return [p for p in files if os.path.lexists(p) and not p.is_dir() and differs(p)]
 
 
-def _refuse(found: Sequence[Path], remedy: str) -> NoReturn:
-    are, them = ("is", "it") if len(found) == 1 else ("are", "them")
+def _refuse(paths: Sequence[Path], remedy: str) -> NoReturn:
+    are, them = ("is", "it") if len(paths) == 1 else ("are", "them")
     what = f"{are} there already, and lmperf did not write {them}: move {them}, {remedy}"
-    raise UserError(f"{_shortened(found)} {what}")
+    raise UserError(f"{_shortened(paths)} {what}")
 
 
 def _shortened(paths: Sequence[Path], most: int = 3) -> str:

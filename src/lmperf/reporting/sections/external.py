@@ -53,9 +53,9 @@ def external_names(evidence: Evidence, stem: str) -> list[str]:
     if not isinstance(benchmark, Timed):
         return []
     grids = (grid for grids in benchmark.grids.values() for grid in grids)
-    known = {*(one.name for one in benchmark.implementations), *IMPLEMENTATIONS}
-    known |= {name for grid in grids for name in grid["implementation"]}
-    return sorted(set(evidence.rows(stem)["implementation"]) - known)
+    named = {*(declared.name for declared in benchmark.implementations), *IMPLEMENTATIONS}
+    named |= {name for grid in grids for name in grid["implementation"]}
+    return sorted(set(evidence.rows(stem)["implementation"]) - named)
 
 
 def told_apart(rows: pd.DataFrame, **headers: str) -> list[Quantity]:
@@ -69,8 +69,8 @@ def another_model(rows: pd.DataFrame) -> pd.Series:
     if "parameters" not in rows:
         return pd.Series(False, rows.index)
     ours = having(rows, implementation="eager").groupby("size")["parameters"].max()
-    known = rows["size"].map(ours)
-    return known.notna() & rows["parameters"].notna() & (rows["parameters"] != known)
+    expected = rows["size"].map(ours)
+    return expected.notna() & rows["parameters"].notna() & (rows["parameters"] != expected)
 
 
 @dataclass(frozen=True)
@@ -118,8 +118,8 @@ class Compared:
     @property
     def columns(self) -> list[Quantity]:
         """Its time, its speed-ups over each other one, and its error beside the bound."""
-        gains = [over(self.name, one, f"over {self.named(one)}") for one in self.others]
-        gains = [replace(one, note="") for one in gains]
+        gains = [over(self.name, other, f"over {self.named(other)}") for other in self.others]
+        gains = [replace(gain, note="") for gain in gains]
         return [time(self.name, "time"), *gains, largest_error()]
 
     def named(self, implementation: str) -> str:
@@ -132,8 +132,8 @@ class Compared:
     def phases(self) -> list[str]:
         """The phases of the sentence: a whole step if it was timed, else all."""
         timed = self.rows.valid.frame
-        found = in_order("phase", timed["phase"])
-        return next(([phase] for phase in WHOLE if phase in found), found)
+        phases = in_order("phase", timed["phase"])
+        return next(([phase] for phase in WHOLE if phase in phases), phases)
 
     @cached_property
     def fastest(self) -> tuple[str, Gain, Count]:
@@ -141,19 +141,19 @@ class Compared:
 
         One that can be judged in less than half as many cells as another does not count.
         """
-        found = []
+        gains = []
         for other in self.others:
             ways = ({"implementation": name} for name in (self.name, other))
             timed = having(rows_over(self.evidence, self.stem, *ways), phase=self.phases)
             with suppress(NotMeasured):
                 gain = Gain(timed)
                 judged = Count(len(gain.rows), int(timed["ratio"].notna().sum()))
-                found.append((other, gain, judged))
-        most = max((judged.k for *_, judged in found), default=0)
-        known = required(
-            [one for one in found if 2 * one[2].k >= most], f"{self.name} is not compared"
+                gains.append((other, gain, judged))
+        most = max((judged.k for *_, judged in gains), default=0)
+        most_judged = required(
+            [gain for gain in gains if 2 * gain[2].k >= most], f"{self.name} is not compared"
         )
-        return min(known, key=lambda one: one[1].mean)
+        return min(most_judged, key=lambda gain: gain[1].mean)
 
     @property
     def is_another_model(self) -> bool:
@@ -170,5 +170,5 @@ class Compared:
     @property
     def entry(self) -> str:
         """The module and function that the machine's file names for it; empty if unknown."""
-        found = self.evidence.declared(self.stem).get(self.name)
-        return found.entry if found else ""
+        declared = self.evidence.declared(self.stem).get(self.name)
+        return declared.entry if declared else ""
