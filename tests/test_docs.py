@@ -298,17 +298,15 @@ def test_documented_templates_render(tmp_path):
     of_readme = re.search(r" {4}{% block notes.*endblock %}\n", README, re.DOTALL)[0]
     frame = '{% extends "page.md.j2" %}{% block question %}Ours: why?{% endblock %}'
     found = re.findall(r"```jinja\n(.*?)```", TEXTS["your-own-words.md"], re.DOTALL)
-    words, title, note, lines, shown, each_one = found
-    lines = f"{{% block page %}}{lines}{{% endblock %}}"
-    shown = f"{{% block page %}}{shown}{{{{ every_row('lrpe') }}}}{{% endblock %}}"
+    words, title, note, lines, across = found
+    lines = f"{{% block page %}}{lines}{{{{ every_row('lrpe') }}}}{{% endblock %}}"
     said = {
         '{% extends "lmperf/course.md.j2" %}' + words: "I broadcast weights from rank 0",
         title: "# End to end: what did our changes gain?",
         frame + note: "Our kernel is 3.00x",
         frame + of_readme: "Our kernel is 3.00x",
-        frame + lines: "| numerics | eager (ms) | tokens/s |",
-        frame + shown: "## Steps",
-        frame + f"{{% block page %}}{each_one}{{% endblock %}}": "| over plain PyTorch |",
+        frame + lines: "| size | eager (ms) | tokens/s |",
+        frame + f"{{% block page %}}{across}{{% endblock %}}": "| train step, over eager |",
     }
     for number, (template, words) in enumerate(said.items()):
         name = f"ours_{number}"

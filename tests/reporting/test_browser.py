@@ -14,7 +14,10 @@ LENGTHS = (128, 256, 512, 1024, 2048, 4096)
 FIRST = "# Models\n\n[Mine]({{ root }}mine.md)\n"
 MINE = """# Mine
 
-{{ table("", rows("attention"), "d_head seq_len", columns=[time()]) }}
+{% filter table(rows("attention")) %}
+{d_head} {seq_len}
+time: {time}
+{% endfilter %}
 
 {% set chosen = rows("attention").where(d_head=64).valid %}
 {{ line_chart("Lengths", chosen.frame, "seq_len", "ms", ("length", "ms")) }}

@@ -15,7 +15,10 @@ FIRST = """# Models on {{ machine.device }}
 
 - {{ machine.driver }}
 
-{{ table("", rows("attention"), "seq_len", columns=[time(), text("reason")]) }}
+{% filter table(rows("attention")) %}
+{seq_len}
+time: {time} | reason: {reason}
+{% endfilter %}
 
 ```python
 step()
@@ -25,7 +28,10 @@ MINE = """# Lengths of mine
 
 ## Lengths
 
-{{ table("", rows("attention"), "seq_len", columns=[time()]) }}
+{% filter table(rows("attention")) %}
+{seq_len}
+time: {time}
+{% endfilter %}
 
 {{ line_chart("Lengths", rows("attention").frame, "seq_len", "ms", ("length", "ms")) }}
 """

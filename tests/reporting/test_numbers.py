@@ -77,7 +77,7 @@ def test_words_of_equal_numbers_are_equal(said):
 
 
 def test_only_the_first_page_lists_its_tables(said, keys):
-    text = '{{ table("", rows("end_to_end"), "dtype", [time("eager")]) }}'
+    text = '{% filter table(rows("end_to_end")) %}{dtype}\ntime: {eager.time}{% endfilter %}'
     assert not said(text).numbers
     first = said(text, "report").numbers
     assert [(one.kind, one.unit) for one in first] == [("table", "ms")] * 2
@@ -89,7 +89,8 @@ def test_marks_reach_no_title_table_or_cell(said):
     text = (
         f"{{% macro words(row) %}}{number}{{% endmacro %}}"
         f"{{% set title %}}{number} ms{{% endset %}}"
-        f'{{{{ table(title, {STEPS}.worded(a=words), "dtype", [text("a")], what=title) }}}}\n'
+        f"{{% filter table({STEPS}.worded(a=words)) %}}## {{{{ title }}}}\n{{{{ title }}}}\n"
+        "{dtype}\n{{ title | trim }}: {a}\nIn {{ title | trim }}.{% endfilter %}\n"
         f'{{{{ bar_chart(title, [{{"panel": "", "line": "x", "name": "y", "y": 1}}],'
         ' {"y": "blue"}, title) }}'
     )

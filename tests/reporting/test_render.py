@@ -43,7 +43,8 @@ def test_finding_stands_while_its_rows_exist(said):
 
 
 def test_tables_have_a_heading_and_a_command(said):
-    text = '{{ table("T1. Steps", rows("end_to_end"), "dtype", [time("eager")]) }}'
+    lines = "## T1. Steps\n{dtype}\nLMs (ms): {eager.time}"
+    text = f'{{% filter table(rows("end_to_end")) %}}{lines}{{% endfilter %}}'
     shown = said(f"\ufeff{text}")  # some editors begin a file with a byte order mark
     assert shown.startswith("## T1. Steps") and "| float32 | 100 (99.8-100) |" in shown
     assert "`lmperf run --row " in shown and "--against here`" in shown
@@ -80,7 +81,7 @@ def test_figures_are_specifications_and_images(said, here, tmp_path):
         ('{{ rows("end_to_edn") }}', 1, "no benchmark end_to_edn; did you mean end_to_end?"),
         ("\n\n{{ 1 | nofilter }}", 3, "nofilter"),
         ("{% call finding() %}{{ 1 + }}{% endcall %}", 1, "unexpected"),
-        ('{{ table("T", rows("end_to_end"), "sise", [time()]) }}', 1, "sise"),
+        ('{% filter table(rows("end_to_end")) %}{sise}{% endfilter %}', 1, "no column sise"),
     ],
 )
 def test_mistake_in_a_template_is_one_line_with_its_place(said, text, line, words):

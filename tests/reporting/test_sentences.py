@@ -105,19 +105,26 @@ def test_slip_is_an_error_with_its_line(said, text, words):
     assert "mine.md.j2:2: " in str(error.value) and words in str(error.value)
 
 
-def test_table_is_written_as_lines_of_columns(said):
-    lines = "shape: {shape}\ntime (ms): {triton.ms} (interval)\n{{ 'both: {ms} (at {shape})' }}"
-    made = said("{% filter table(here, again=False) %}\n" + lines + "\n{% endfilter %}")
-    assert (
-        "| shape | time (ms) | both |" in made
-        and "| 256 | 1.00 (0.998-1.00) | 1.00 (at 256) |" in made
+def test_table_is_written_as_it_reads(said):
+    made = said(
+        """{% filter table(here, again=False) %}
+## Kernels
+Times
+{shape} numerics {dtype}
+time (ms): {triton.ms} (interval) | {{ "both: {ms} (at {shape:name})" }}
+{phase}, half (ms): {ms / 2}
+{phase}, over itself: {over.triton}
+gone: {{ gone.least("ms").ms }} {ms}
+One
+note.
+It takes {{ gone.least("ms").ms | sig }} ms.
+{% endfilter %}"""
     )
-
-
-def test_note_of_a_table_is_its_complete_sentences(said):
-    table = 'call table("", here, "shape", [time("triton")], again=False)'
-    made = said(f"{{% {table} %}}\nOne\nnote.\nIt takes {GONE} ms.\n{{% endcall %}}\n\nAfter.")
-    assert "\n\nOne note. Times: median (interval).\n\nAfter." in made
+    caption = "**Times, float32.**"
+    head = "| shape | time (ms) | both | backward, half (ms) |"
+    line = "| 256 | 1.00 (0.998-1.00) | 1.00 (at 256) | 0.500 |"
+    assert made.startswith("## Kernels\n") and made.endswith("\n\nOne note.\n")
+    assert caption in made and head in made and line in made
 
 
 def test_axis_is_a_column_where_pandas_has_an_attribute_of_its_name(said):

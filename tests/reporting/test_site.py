@@ -19,7 +19,10 @@ EVIL = "</script><script>alert(1)</script>"
 POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:;"
 FIRST = """# Models on {{ machine.device }}
 
-{{ table("", rows("attention"), "seq_len", columns=[time()]) }}
+{% filter table(rows("attention")) %}
+{seq_len}
+time: {time}
+{% endfilter %}
 
 [Lengths]({{ root }}mine.md#lengths-of-mine)
 
@@ -31,7 +34,10 @@ MINE = """# {% block question %}Lengths of mine: which?{% endblock %}
 
 [Models]({{ root }}report.md)
 
-{{ table("", rows("attention"), "seq_len", columns=[time(), text("commit"), text("reason")]) }}
+{% filter table(rows("attention")) %}
+{seq_len}
+time: {time} | commit: {commit} | reason: {reason}
+{% endfilter %}
 
 {{ line_chart("Lengths", rows("attention").frame, "seq_len", "ms", ("length", "ms")) }}
 """

@@ -13,7 +13,6 @@ from lmperf.reporting.rows import Rows
 from lmperf.reporting.tables import (
     Layout,
     across,
-    beside,
     number,
     over,
     rate,
@@ -45,7 +44,9 @@ def shown(table):
 
 
 def test_rows_of_a_line_stand_side_by_side(here):
-    (table,) = tables(here, "seq_len d_head", beside(time, "triton", "sdpa_cudnn"))
+    (table,) = tables(
+        here, "seq_len d_head", [time("triton"), time("sdpa_cudnn"), over("triton", "sdpa_cudnn")]
+    )
     assert [column.header for column in table.columns] == [
         *("length", "d_head", "lmperf's kernel (ms)", "SDPA cuDNN (ms)", "over SDPA cuDNN")
     ]

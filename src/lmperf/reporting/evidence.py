@@ -233,7 +233,8 @@ class Evidence:
         The first time decides of which kind a pair is: one that waited by chance the second time
         shows how far such rows are apart. A second time that is older than its first is none.
         """
-        known = ["noise_kind", "ms", "ms_again", "apart", "gpus", "gpus_again", "waits_again"]
+        known = ["stem", "cell", "noise_kind", "ms", "ms_again", "apart", "gpus", "gpus_again"]
+        known.append("waits_again")
         found = [pd.DataFrame(columns=known)]
         for stem in self.again:
             first, second = self.rows(stem).drop_duplicates("key"), self.rows_again(stem)

@@ -3,9 +3,7 @@
     rows("lrpe")                            the rows of a benchmark: `Rows`
     section("lrpe")                         selections and calculations of a section
     published_figure("lrpe", source=...)    the first published figure with these values
-    {{ table("F3. Title", rows, ...) }}     tables, in the format of the page
-    {% call table("F3. Title", rows, ...) %}    the same, and sentences as its note
-    {% filter table(rows) %}                a table whose lines are `header: {column} (interval)`
+    {% filter table(rows) %}                tables as they read; see `tables.Written`
     {{ ready(table) }}                      a table that a calculation has made
     {{ every_row("softmax") }}              tables with all rows of a benchmark
     {{ line_chart(title, rows, ...) }}      a figure; also bar and area charts
@@ -25,7 +23,7 @@ from __future__ import annotations
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -65,10 +63,7 @@ from lmperf.reporting.words import FILTERS, NotMeasured
 from lmperf.workflow import TEMPLATES
 
 FIRST = "report"  # the template of the first page
-COLUMNS = (
-    *("number", "memory", "known", "time", "rate", "over", "over_base", "mean", "text", "status"),
-    *("beside", "across", "largest_error"),
-)
+COLUMNS = ("number", "memory", "known", "time", "over_base", "text", "across")
 CHARTS = ("line_chart", "bar_chart", "area_chart")
 # Messages about notes in the user's templates of which nothing is left; None: nobody lists them.
 lost_notes: ContextVar[list[str] | None] = ContextVar("lost_notes", default=None)
@@ -117,7 +112,7 @@ def load_templates(own: Path | None = None) -> Templates:
         keep_trailing_newline=True,
         extensions=[sentences.Clauses],
     )
-    env.filters |= {**FILTERS, "mean": tables.mean, "code": untrusted.code, "link": untrusted.link}
+    env.filters |= {**FILTERS, "code": untrusted.code, "link": untrusted.link}
     sentences.prepare(env)
     env.filters |= {"finished": sentences.finished, "table": written_table}
     env.globals |= {name: getattr(tables, name) for name in COLUMNS}
@@ -223,16 +218,14 @@ class Page:
         again: bool = True,
         folds: bool = True,
         italic: str = Table.italic,
-        caller: Callable[[], str] | None = None,
         **layout,
     ) -> str:
         """The tables of a title, which may begin with a number; nothing without rows.
 
         Tables of one title stand below one heading.
         lines, split: names of axes, separated by blanks. again, folds, italic: see `Table`.
-        caller: the note. layout: see `tables.Layout`.
+        layout: see `tables.Layout`.
         """
-        note = sentences.said(caller()) if caller else note
         layout = tables.Layout(lines.split(), [*columns], split.split(), note=note, **layout)
         number = re.match(r"([A-Z]\d+)\. ", title)
         named = {"id": number[1] if number else "", "title": title}
@@ -240,7 +233,7 @@ class Page:
         ready = [replace(table, **named, **more) for table in layout.tables(rows)]
         is_first = all(title != shown.title for shown in self.tables)
         heading = [f"## {title}"] * bool(title and ready and is_first)
-        return "\n\n".join([*heading, *map(self.ready, ready)]) + "\n" * bool(caller)
+        return "\n\n".join([*heading, *map(self.ready, ready)])
 
     def every_row(self, stem: str) -> str:
         """Tables with all rows of a benchmark."""
@@ -248,7 +241,7 @@ class Page:
 
     def ready(self, table: Table) -> str:
         """A table that a calculation has made."""
-        self.tables.append(table)
+        self.tables.append(replace(table, notes=numbers.bare(table.notes)))
         text = formats.FORMATS[self.form](table)
         # The first table of a page shows how.
         if self.told or not (key := formats.again(table)):
@@ -371,15 +364,22 @@ def question(name: str, own: Path | None = None) -> str:
 
 
 @pass_context
-def written_table(context: Context, text: str, rows: Rows, **more) -> str:
-    """The table whose columns a template writes; see `tables.written` and `Page.table`."""
+def written_table(
+    context: Context, text: str, rows: Rows, columns: Sequence[tables.Quantity] = (), **more
+) -> str:
+    """The table that a template writes; see `tables.written` and `Page.table`.
 
-    def made(rows: Rows) -> str:
-        axis, header, columns = tables.written(numbers.bare(text), rows.frame)
-        heads = {axis: header} | more.pop("heads", {})
-        return context["table"]("", rows, axis, columns, heads=heads, **more)
+    columns: those at `{...}`.
+    """
 
-    return f"{sentences.tried(made, rows)}\n"
+    def made(rows: Rows, columns: Sequence[tables.Quantity]) -> str:
+        rows.frame.attrs["stem"] = rows.stem
+        one = tables.written(text, rows.frame, columns)
+        heads = {axis: header for axis, header in one.axes.items() if header}
+        options = {"what": one.caption, "note": one.note, "heads": heads}
+        return context["table"](one.title, rows, " ".join(one.axes), one.columns, **options | more)
+
+    return f"{sentences.tried(made, rows, columns)}\n"
 
 
 def _located(error: Exception) -> UserError:

@@ -1,15 +1,14 @@
 """Tables as lines x columns over judged rows.
 
-    {{ table("F3. On a grid that fills the device", every.where(kind="grid"), split="phase dtype",
-             lines="d_head mask seq_len", columns=beside(rate, "triton", "sdpa_cudnn", "flex")) }}
-
-makes a table for each phase and dtype. A column has a cell for each of its rows of evidence; rows
-of one line stand side by side. Axes that all lines share go to the caption, columns in which
-nothing ran go, and a note says how the cells of its columns are to be read.
+`Written` is the form that a template gives a table; `Layout` makes one for each combination of
+values of the axes that split it. A column has a cell for each of its rows of evidence; rows of one line
+stand side by side. Axes that all lines share go to the caption, columns in which nothing ran go,
+and a note says how the cells of its columns are to be read.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,8 +17,9 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
+from lmperf.dtypes import DTYPES
 from lmperf.errors import UserError
-from lmperf.names import axis_words, value_words
+from lmperf.names import ORDERS, axis_words, value_words
 from lmperf.reporting.cells import (
     NO_ROW,
     NOT_COMPARED,
@@ -33,11 +33,14 @@ from lmperf.reporting.evidence import (
     Evidence,
     cached_by_evidence,
     having,
+    ordered,
     parts,
     sorted_for_reading,
 )
 from lmperf.reporting.gains import PRECISE, Gain, rows_over
+from lmperf.reporting.numbers import bare
 from lmperf.reporting.rows import Rows
+from lmperf.reporting.sentences import CLOSE, ENDED, complete, said
 from lmperf.reporting.words import (
     EMPTY,
     FILTERS,
@@ -311,13 +314,13 @@ def _mean(gain: Gain) -> Cell:
     return Cell(words, gain.mean, low, high, len(gain.rows), verdict=gain.verdict)
 
 
-def text(column: str, header: str | None = None, words: str = "") -> Quantity:
-    """A column of text; ``words``: the axis whose names it has, as ``implementation``."""
+def text(column: str, header: str | None = None, form: str = "") -> Quantity:
+    """A column of text; form: the name of a filter."""
 
     def cell(value) -> Cell:
         if absent(value):
             return Cell(EMPTY, state=NOT_RECORDED)
-        return Cell(str(value_words(words, value) if words else value), value)
+        return Cell(str(FILTERS[form](value) if form else value), value)
 
     shown = axis_words(column) if header is None else header
     return Quantity(shown, column, partial(_mapped, column, cell))
@@ -338,68 +341,164 @@ def _mapped(column: str, cell: Callable[..., Cell], _, rows: pd.DataFrame) -> pd
 
 
 # A column as a template writes it: `SDPA, compiled (ms): {sdpa.ms:sig} (interval)`.
-UNIT = "ms|µs|[MG]iB|GB/s|TFLOP/s|MHz|%"
+UNIT = "ms|µs|s|W|[MG]iB|GB/s|TFLOP/s|MHz|%|bytes an element"
 LINE = re.compile(rf"(?P<header>.*?)(?: \((?P<unit>{UNIT})\))?: *(?P<cell>{{.*)")
-FIELD = re.compile(r"\{(?:(?P<of>\w+)\.)?(?P<name>\w+)(?::(?P<form>\w+))?\}")
-INTERVAL = " (interval)"
+FIELD = re.compile(r"\{(?:(?P<of>\w+)\.)?(?P<name>[^{}:]+)(?P<forms>(?::\w+)*)\}")
+AXIS = re.compile(r"(?P<header>[^{}]*)\{(?P<name>\w+)\}")
+ACROSS = re.compile(r"\{(?P<axis>\w+)\}(?:, )?")
+INTERVAL, ELLIPSIS, SEPARATOR = " (interval)", "{...}", " | "
+OWNERS = ("implementation", "phase", "dtype", "load")
+SIZES = {"memory": memory, "known": known}
+EXAMPLE = "write a line for each column, such as `size: {size}`"
 
 
-def written(text: str, rows: pd.DataFrame) -> tuple[str, str, list[Quantity]]:
-    """The axis of a table that a template writes, its header, and the columns.
+@dataclass
+class Written:
+    """A table as a template writes it.
 
-        size: {size}
+        ## T1. Train steps
+        Steps at context 512
+        {size} numerics {dtype}
+        {phase} (ms): {time}
         SDPA, compiled (ms): {sdpa_compiled_blocks.ms} (interval)
+        peak (GiB): {peak_gib:memory}
+        over float32: {over.float32}
         larger batch: {larger.tokens_s:rounded} (batch {batch:whole})
+        Peaks are those of the second step.
 
-    The first line is the axis. A field is a column, before it the implementation that has it, and
-    behind it a filter; a second field is the further number of a cell.
+    A title, a caption, the axes with their headers, a line for each column, and a note, each of
+    which may be missing except for the axes. A header begins with the axis of whose values each has
+    the column. A field is a column or an expression over columns: before it the implementation,
+    phase or dtype that has it, behind it a filter, `memory` or `known`. A second field is the
+    further number of a cell. `{time}` and `{over.base}` are the columns of these names, of which a
+    note tells how to read them. At `{...}` stand columns that a section has made.
+
+    Attributes:
+        axes: name -> its header; an empty one is that of `lmperf.names`.
+    """
+
+    title: str
+    caption: str
+    axes: dict[str, str]
+    columns: list[Quantity]
+    note: str
+
+
+def written(text: str, rows: pd.DataFrame, others: Sequence[Quantity] = ()) -> Written:
+    """The table of a text for these rows; others: the columns at `{...}`.
 
     Raises:
-        UserError: a line is none of these, or there is no such column or filter.
+        UserError: a line is none of a table, or there is no such column or filter.
     """
-    found = [_parsed(line.strip(), rows) for line in text.splitlines() if line.strip()]
-    if not found:
-        raise UserError("table: write a line for each column, such as `size: {size}`")
-    (header, unit, _, [(_, axis, _), *_]), *others = found
-    return axis, header + (f" ({unit})" if unit else ""), [_column(*one, rows) for one in others]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    start = next((n for n, line in enumerate(lines) if "{" in line), None)
+    if start is None:
+        raise UserError(f"table: {EXAMPLE}")
+    end = next((n for n, line in enumerate(lines) if n > start and "{" not in line), len(lines))
+    if end < len(lines) and not ENDED.search(lines[-1].rstrip(CLOSE)):
+        raise UserError(f"table: {lines[end]!r} is no column; {EXAMPLE}")
+    above, fields = (
+        [complete(bare(line)) for line in part] for part in (lines[:start], lines[start:end])
+    )
+    axes = {one["name"]: one["header"].strip(" :") for one in AXIS.finditer(fields[0])}
+    for name in axes:
+        _require(name, rows)
+    title = next((line.removeprefix("## ") for line in above if line.startswith("## ")), "")
+    caption = " ".join(line for line in above if not line.startswith("## "))
+    lines_of_columns = [one for line in fields[1:] for one in line.split(SEPARATOR) if one]
+    columns = [*_columns(lines_of_columns, rows, others)]
+    return Written(title, caption, axes, columns, said("\n".join(lines[end:])))
 
 
-def _parsed(line: str, rows: pd.DataFrame) -> tuple[str, str, str, list[tuple[str, str, str]]]:
-    """Header, unit, cell, and the fields of the cell: implementation, column and filter."""
-    found = LINE.fullmatch(line)
-    fields = [tuple(one.groups("")) for one in FIELD.finditer(found["cell"])] if found else []
-    if not 1 <= len(fields) <= 2:
-        raise UserError(f"table: {line!r} is no column; write `header (unit): {{column}}`")
-    for _, name, form in fields:
+def _columns(lines: Sequence[str], rows: pd.DataFrame, others) -> Iterator[Quantity]:
+    """The columns of lines; adjacent ones across an axis stand together for each of its values."""
+    axis_of = lambda line: found["axis"] if (found := ACROSS.match(line)) else ""  # noqa: E731
+    for axis, adjacent in itertools.groupby(lines, axis_of):
+        if axis:
+            _require(axis, rows)
+            within = [ACROSS.sub("", line, count=1) for line in adjacent]
+            yield from across(axis, _values(axis, rows), *_columns(within, rows, others))
+            continue
+        for line in adjacent:
+            yield from others if line == ELLIPSIS else [_column(line, rows)]
+
+
+def _values(axis: str, rows: pd.DataFrame) -> list:
+    """The values of an axis in reading order, or as they are given if it has none.
+
+    Lines that are no rows of evidence have their own axes, such as machines.
+    """
+    values = rows.get(axis, pd.Series(dtype=object))
+    has_order = axis in ORDERS or rows.attrs.get("stem")
+    return ordered(axis, values) if has_order else [*values.dropna().unique()]
+
+
+def _require(expression: str, rows: pd.DataFrame) -> None:
+    for name in re.findall(r"[A-Za-z_]\w*", expression):
         if name not in rows and rows.columns.size:
             raise UserError(f"table: the rows have no column {name}")
-        if form and form not in FILTERS:
-            raise UserError(f"table: there is no filter {form}")
-    return found["header"], found["unit"] or "", found["cell"], fields
 
 
-def _has_text(rows: pd.DataFrame, name: str) -> bool:
-    return rows[name].map(lambda value: isinstance(value, str)).any()
-
-
-def _column(header: str, unit: str, cell: str, fields: list, rows: pd.DataFrame) -> Quantity:
-    (of, name, form), *others = fields
-    texts = {one for _, one, _ in fields if _has_text(rows, one)}
-    if not of and name in texts:
-        return text(name, header)
+def _column(line: str, rows: pd.DataFrame) -> Quantity:
+    found = LINE.fullmatch(line)
+    fields = [one.groupdict("") for one in FIELD.finditer(found["cell"])] if found else []
+    if not 1 <= len(fields) <= 2:
+        raise UserError(f"table: {line!r} is no column; {EXAMPLE}")
+    header, unit, cell = found["header"], found["unit"] or "", found["cell"]
+    (of, name, forms), *others = [_parsed(**one) for one in fields]
+    of, name = ("", f"over.{name}") if of == "over" else (of, name)
+    base = name.removeprefix("over.") if name.startswith("over.") else ""
+    where = {_axis_of(of, rows): of} if of else {}
+    if name == "time":
+        return replace(time(of, header), where=where)
+    if base:
+        form = next(iter(forms), "")
+        axes = {} if "base" in rows else {"dtype" if base in DTYPES else "implementation": base}
+        return over(of, base, header) if of else over_base(header, name, form, **axes)
+    if name == "status":
+        return replace(status(), header=header)
+    for column in (name, *(second for _, second, _ in others)):
+        _require(column, rows)
+    if not of and _has_text(rows, name):
+        return text(name, header, *forms)
     numbers = iter(("{value}", "{second}"))
     more, words = {}, FIELD.sub(lambda _: next(numbers), cell)
     if words.endswith(INTERVAL):
-        ends = ("low_ms", "high_ms") if name == "ms" else (f"{name}_low", f"{name}_high")
-        more, words = dict(zip(("low", "high"), ends, strict=True)), ""
-    for _, second, of_second in others:
-        more["second"] = (second, of_second or (str if second in texts else "sig"))
-    return number(name, header, form or "sig", unit, of, words=words, **more)
+        ends = {end: _end(name, end) for end in ("low", "high")}
+        more = {end: (of, "factor") if "ratio" in forms else of for end, of in ends.items()}
+        words = ""
+    for _, second, second_forms in others:
+        form = str if _has_text(rows, second) else "sig"
+        more["second"] = (second, next(iter(second_forms), form))
+    make = next((SIZES[form] for form in forms if form in SIZES), number)
+    form = next((form for form in forms if form not in SIZES), "sig")
+    made = make(name, header, form=form, unit=unit, words=words, **more)
+    return replace(made, name=".".join(filter(None, (of, name))), where=where)
 
 
-def beside(quantity: Callable[[str], Quantity], ours: str, *peers: str) -> list[Quantity]:
-    """A quantity of ours, then that of each peer with our speed-up over it."""
-    return [quantity(ours), *(one for p in peers for one in (quantity(p), over(ours, p)))]
+def _parsed(of: str, name: str, forms: str) -> tuple[str, str, list[str]]:
+    """The owner of a field, its column, and its filters."""
+    filters = forms.split(":")[1:]
+    for one in filters:
+        if one not in FILTERS and one not in SIZES:
+            raise UserError(f"table: there is no filter {one}")
+    return of, name.strip(), filters
+
+
+def _axis_of(value: str, rows: pd.DataFrame) -> str:
+    """The axis that has a value: the implementation, unless rows have it on another one."""
+    axes = (axis for axis in OWNERS if axis in rows and (rows[axis] == value).any())
+    return next(axes, "implementation")
+
+
+def _end(column: str, end: str) -> str:
+    """The column with an end of the interval: `low_ms` of `ms`, `sum_low_ms` of `sum_ms`."""
+    found = re.fullmatch("(.*_)?ms", column)
+    return f"{found[1] or ''}{end}_ms" if found else f"{column}_{end}"
+
+
+def _has_text(rows: pd.DataFrame, name: str) -> bool:
+    return name in rows and rows[name].map(lambda value: isinstance(value, str)).any()
 
 
 def across(axis: str, values: Sequence, *columns: Quantity) -> list[Quantity]:

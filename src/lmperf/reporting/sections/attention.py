@@ -147,10 +147,6 @@ class Attention(Section):
         rows = self.evidence.rows(LIMIT)
         return self.rows(LIMIT, rows.assign(said=rows["outcome"].fillna(rows["words"])))
 
-    @property
-    def tensor_columns(self) -> list[Quantity]:
-        return [known(f"{name}_mib", name, form="precise") for name in TENSORS]
-
     @cached_property
     def ended(self) -> pd.Series:
         """Where the usual dtype runs out of memory; asked, free: GiB in the allocator's message."""

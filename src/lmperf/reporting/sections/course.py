@@ -79,7 +79,7 @@ class Course(Section):
         for stem in stems():
             path = TEMPLATES / f"{stem}.md.j2"
             text = path.read_text(encoding="utf-8") if path.exists() else ""
-            for name, title in re.findall(r'table\("([A-Z]\d+)\. ([^"]*)"', text):
+            for name, title in re.findall(r"^## ([A-Z]\d+)\. (.*)$", text, re.MULTILINE):
                 found[name] = f"{stem}.md#{anchor(f'{name}. {title}')}"
         return found
 

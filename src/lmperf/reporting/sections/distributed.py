@@ -14,7 +14,7 @@ from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
 from lmperf.reporting.sections.external import told_apart
 from lmperf.reporting.sections.ranks_memory import matched, peaks_gib
-from lmperf.reporting.tables import Quantity, number
+from lmperf.reporting.tables import Quantity, across, memory, number
 from lmperf.reporting.words import NotMeasured, sig
 
 STEM, LEDGER = "distributed", "distributed_overlap"
@@ -126,11 +126,6 @@ class Distributed(Section):
         idle = 1 - (rows["compute_ms"] + rows["exposed_ms"]) / rows["step_ms"]
         return self.rows(LEDGER, rows.assign(idle=idle, longer=longer, waits=waits))
 
-    def interval(self, name: str, header: str = "") -> Quantity:
-        """A time of the ledger with its interval."""
-        ends = {end: f"{name}_{end}_ms" for end in ("low", "high")}
-        return number(f"{name}_ms", header or name, unit="ms", **ends)
-
     def hidden(self, form: str = "fixed", note: str = "") -> Quantity:
         """The hidden share of the ledger in %, with its interval, in italics as in the ledger."""
         ends = {end: f"100 * hidden_share_{end}" for end in ("low", "high")}
@@ -140,6 +135,16 @@ class Distributed(Section):
             return of.make(whole, rows.assign(waits=rows["late"]))
 
         return replace(of, make=make)
+
+    def columns_at_many(self, gpu: str) -> list[Quantity]:
+        """What the first table shows of its largest batch. gpu: the noun of a rank."""
+        note = "*Hidden* is the share of communication that runs beside computation."
+        shown = (
+            number("tokens_s", "tokens/s", "rounded"),
+            self.hidden("whole", note),
+            memory("peak", f"peak of a {gpu}", "GiB"),
+        )
+        return across("at", self.batches[-1:], *shown)
 
     @cached_property
     def _several(self) -> pd.DataFrame:

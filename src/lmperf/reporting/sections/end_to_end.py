@@ -27,7 +27,7 @@ from lmperf.reporting.gains import Gain
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
 from lmperf.reporting.sections.external import another_model, told_apart
-from lmperf.reporting.tables import Quantity
+from lmperf.reporting.tables import Quantity, number
 from lmperf.reporting.words import NotMeasured, Range
 from lmperf.statistics import FASTER
 
@@ -43,8 +43,6 @@ USUAL_CONTEXT = 1024
 
 class EndToEnd(Section):
     """Forward, backward and train steps by size, context, batch, dtype and implementation."""
-
-    of_steps = staticmethod(of_steps)
 
     @cached_property
     def every(self) -> Rows:
@@ -115,6 +113,25 @@ class EndToEnd(Section):
         plain = rows["model"].map(lambda model: {"implementation": model})
         base = plain.where(rows["implementation"] != rows["model"])
         return self.every.kept(rows.assign(base=base))
+
+    @property
+    def step_columns(self) -> list[Quantity]:
+        """What a train step shows behind its time."""
+        device = [number("device_ms", "device", unit="ms"), number("launches", "kernels", "whole")]
+        rates = [number("tokens_s", "tokens/s", "rounded"), number("100 * mfu", "MFU", unit="%")]
+        peak = [number("peak_gib", "peak", unit="GiB")]
+        return [*of_steps(device), *of_steps(rates, italic=True), *of_steps(peak)]
+
+    @property
+    def first_calls(self) -> list[Quantity]:
+        return of_steps([number("compile_s", "first calls", unit="s")])
+
+    @property
+    def stretch_columns(self) -> list[Quantity]:
+        """Clock and power of a train step, and the loss to which its rung trains."""
+        clock = number("clock_mhz", "clock", "whole", "MHz")
+        power = number("power_w", "power", "whole", "W")
+        return of_steps([clock, power, number("loss", "loss", "precise")])
 
     # What the sentences say.
 

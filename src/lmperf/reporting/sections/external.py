@@ -103,9 +103,9 @@ class Compared:
         return Rows(self.evidence, self.stem, mine[ran.groupby(mine["phase"]).transform("any")])
 
     @property
-    def lines(self) -> str:
-        """The axes of the benchmark."""
-        return " ".join(axis.name for axis in load(self.stem).axes)
+    def axes(self) -> str:
+        """The axes of the benchmark, as a template writes them in a table."""
+        return " ".join(f"{{{axis.name}}}" for axis in load(self.stem).axes)
 
     @cached_property
     def others(self) -> list[str]:

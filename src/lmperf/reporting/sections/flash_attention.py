@@ -23,7 +23,7 @@ from lmperf.reporting.evidence import (
 from lmperf.reporting.gains import Gain
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
-from lmperf.reporting.tables import Quantity, number, over, rate, text
+from lmperf.reporting.tables import Quantity, across, mean, number, over, rate, text, time
 from lmperf.reporting.words import TENSORS, NotMeasured, Range, error, whole
 from lmperf.statistics import UNRESOLVED
 
@@ -98,6 +98,28 @@ class FlashAttention(Section):
     def rates(self) -> list[Quantity]:
         """The rates of the subject, its peers and plain PyTorch."""
         return [rate(name) for name in (self.subject, *self.peers, PLAIN)]
+
+    @property
+    def rates_over_peer(self) -> list[Quantity]:
+        """The rates of the subject in both phases, and its speed-ups over the peer."""
+        return across("phase", PHASES[:2], rate(self.subject), over(self.subject, self.peer))
+
+    @property
+    def times_over_plain(self) -> list[Quantity]:
+        """Of each phase the times of the subject and of plain PyTorch, and the speed-up."""
+        shown = time(self.subject), time(PLAIN), over(self.subject, PLAIN)
+        return across("phase", PHASES, *shown)
+
+    @property
+    def times_over_peers(self) -> list[Quantity]:
+        """The time of the subject, then that of each peer with the speed-up over it."""
+        others = [one for peer in self.peers for one in (time(peer), over(self.subject, peer))]
+        return [time(self.subject), *others]
+
+    @property
+    def mean_speedups(self) -> list[Quantity]:
+        """The mean speed-up over each peer, and over the fastest one."""
+        return [mean(peer) for peer in (*self.peers, self.fastest)]
 
     @property
     def over_peers(self) -> list[Quantity]:
@@ -211,7 +233,8 @@ class FlashAttention(Section):
         """The rows of the first page's table: subjects first, plain PyTorch last.
 
         The others are between them, the fastest at the longest rows first. `shape`: width and
-        length in words, the shortest first: those of the models.
+        length in words, the shortest first: those of the models. Where they fill the GPU, there is
+        no room for both phases together.
         """
         longest = self.longest.frame
         rows = pd.concat([self.of_models.frame, longest])
@@ -223,7 +246,8 @@ class FlashAttention(Section):
         subjects = {self.subject, *self.evidence.subjects(STEM)}
         place = place.mask(rows["implementation"].isin(subjects), 0)
         words = "d_head " + rows["d_head"].astype(str) + ", length " + rows["seq_len"].map(whole)
-        return self.rows("", rows.assign(shape=words).iloc[place.argsort(kind="stable")])
+        rows = rows.assign(shape=words).iloc[place.argsort(kind="stable")]
+        return self.rows("", having(rows, phase=[*PHASES[:2]]) if self.fills_gpu else rows)
 
     @cached_property
     def uses_gluon(self) -> bool:

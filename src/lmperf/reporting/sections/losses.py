@@ -14,19 +14,19 @@ from lmperf.reporting.calculations.steps import CELL, FLOAT32, NARROW, WAYS
 from lmperf.reporting.evidence import having, required
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
+from lmperf.reporting.tables import Quantity, number
 from lmperf.reporting.words import NotMeasured, Range, signed_percent
 from lmperf.transformer.rungs import RUNGS
 
 STEM = "ladder_loss"
 NEAR = 0.01  # a loss within this fraction of the range with float32 weights is near it
 SHOWN = 0.0005  # less of it reads as 0.0 %
+# Of the runs with float32 weights the first and the usual one; the range has all of them.
+SHOWN_RUNGS = (FLOAT32, "autocast", "graph", *(one.name for one in RUNGS if one.dtype == NARROW))
 
 
 class Losses(Section):
     """The losses of the rungs at the last step: of one context and batch for each size."""
-
-    # Of the runs with float32 weights the first and the usual one; the range has all of them.
-    shown = (FLOAT32, "autocast", "graph", *(rung.name for rung in RUNGS if rung.dtype == NARROW))
 
     @cached_property
     def every(self) -> Rows:
@@ -68,10 +68,10 @@ class Losses(Section):
 
     @property
     def of_bf16_weights(self) -> Rows:
-        """The rows of sizes that have a run with bf16 weights."""
+        """The rows of SHOWN_RUNGS of sizes that have a run with bf16 weights."""
         rows = self.every.frame
         sizes = having(rows, dtype=NARROW)["size"].unique()
-        return self.every.kept(having(rows, size=[*sizes]))
+        return self.every.kept(having(rows, size=[*sizes], implementation=[*SHOWN_RUNGS]))
 
     @property
     def step(self) -> int:
@@ -132,9 +132,11 @@ class Losses(Section):
         rows = self.every.frame.dropna(subset=["apart"])
         return rows.groupby("size")["apart"].first().to_dict()
 
-    @staticmethod
-    def outside_words(value: float) -> str:
-        return "no" if abs(value) < SHOWN else signed_percent(value)
+    @property
+    def outside_column(self) -> list[Quantity]:
+        """How far the loss with bf16 weights ends outside of the range."""
+        words = lambda value: "no" if abs(value) < SHOWN else signed_percent(value)  # noqa: E731
+        return [number("outside", "outside", words, of=FLOAT32)]
 
 
 def _farthest(values: pd.Series) -> float:

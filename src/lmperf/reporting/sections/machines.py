@@ -16,7 +16,6 @@ from lmperf.reporting.evidence import Evidence, having
 from lmperf.reporting.pairs import pairs
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
-from lmperf.reporting.tables import Quantity, across
 from lmperf.reporting.words import EMPTY
 
 STEPS, CEILINGS = "end_to_end", "ceilings"
@@ -51,10 +50,6 @@ class Machines(Section):
     def ratios(self) -> Rows:
         """A line for each two machines, benchmark with common cells, and what bounds these."""
         return self.table_rows(ratios(self.every))
-
-    def beside(self, quantity: Quantity) -> list[Quantity]:
-        """A quantity of each machine."""
-        return across("machine", [evidence.machine for evidence in self.every], quantity)
 
 
 def facts_of(evidence: Evidence) -> dict[str, object]:
@@ -107,8 +102,8 @@ def ratios(machines: Sequence[Evidence]) -> Iterator[dict]:
                 "bound": bound,
                 "cells": len(part),
                 "mean": mean(part["ratio"]),
-                "least": part["ratio"].min(),
-                "most": part["ratio"].max(),
+                "mean_low": part["ratio"].min(),
+                "mean_high": part["ratio"].max(),
                 "sheets": mean(part["sheets"]),
             }
 

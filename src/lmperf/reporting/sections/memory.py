@@ -91,6 +91,12 @@ class Memory(Section):
     def subject(self) -> str:
         return next(iter(self.evidence.subjects(STEM)), EAGER)
 
+    @property
+    def instruments(self) -> str:
+        """What measured the peaks."""
+        found = self.every.frame["instrument"].dropna()
+        return ", ".join(sorted(required(found, "no instrument is recorded").unique()))
+
     @cached_property
     def of_subject(self) -> Rows:
         return self.every.where(implementation=self.subject)

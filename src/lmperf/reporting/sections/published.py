@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import cached_property
 
 import pandas as pd
@@ -15,15 +15,15 @@ from lmperf.reporting.published import STEMS, cell_of, figures_of, sources
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.tables import of_memory
-from lmperf.reporting.words import FILTERS, sig
+from lmperf.reporting.words import sig
 
 # Quantity of a published figure -> our column, its unit and form.
 MEASURED = {
-    "time": ("ms", "ms", sig),
-    "memory before backward": ("saved_mib", "MiB", sig),
-    "memory": ("saved_mib", "MiB", sig),
-    "peak memory": ("peak_mib", "MiB", sig),
-    "sum": ("value", "", FILTERS["fixed_4"]),
+    "time": ("ms", "ms", "sig"),
+    "memory before backward": ("saved_mib", "MiB", "sig"),
+    "memory": ("saved_mib", "MiB", "sig"),
+    "peak memory": ("peak_mib", "MiB", "sig"),
+    "sum": ("value", "", "fixed_4"),
 }
 # Columns that say how large a cell is; the first one with values is used.
 WORK = ("flops", "bytes", "predicted_mib")
@@ -37,8 +37,8 @@ class Published(Section):
     """For each benchmark the largest published cells that this machine measured as well."""
 
     @cached_property
-    def by_topic(self) -> list[tuple[str, Rows, Callable[[float], str]]]:
-        """(title of a benchmark, its lines, the form of our numbers) where there are lines."""
+    def by_topic(self) -> list[tuple[str, Rows, str]]:
+        """(title of a benchmark, its lines, the filter of our numbers) where there are lines."""
         topics = [(load(stem).title, self._lines(stem)) for stem in STEMS]
         forms = {metric: form for metric, (_, _, form) in MEASURED.items()}
         return [

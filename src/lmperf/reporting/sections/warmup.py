@@ -27,7 +27,6 @@ class Warmup(Section):
     """A line for each process: its steps, their mean after warm-up steps, the first one's cost."""
 
     timed, warm_ups = TIMED, WARM_UPS
-    line = " ".join(PROCESS)
 
     @cached_property
     def every(self) -> Rows:
