@@ -42,6 +42,7 @@ from lmperf.own.recorded import declared
 from lmperf.reporting import untrusted
 from lmperf.reporting.cells import SIGNS
 from lmperf.reporting.pairs import pairs, rounds
+from lmperf.reporting.numbers import of_rows
 from lmperf.reporting.words import GIB, MIB, NotMeasured
 from lmperf.statistics import LEAST_PAIRS, noise_floor
 
@@ -328,8 +329,9 @@ class Evidence:
     @staticmethod
     def _best_rates(rows: pd.DataFrame) -> dict[tuple[str, str, str], float]:
         rate = rows["tflops"].where(rows["operation"] == "matmul", rows["bandwidth_gbps"])
-        by = [rows[name] for name in ("operation", "dtype", "load")]
-        return rate.groupby(by).max().dropna().to_dict()
+        rows, by = rows.assign(rate=rate).dropna(subset=["rate"]), ["operation", "dtype", "load"]
+        best = rows.loc[rows.groupby(by)["rate"].idxmax()]
+        return {axes: of_rows(part["rate"].iloc[0], part) for axes, part in best.groupby(by)}
 
     def peak(self, dtype: str, load: str = "burst", sound: bool = False) -> float:
         """TFLOP/s of the best matmul in the numerics of a dtype; NaN if not measured.

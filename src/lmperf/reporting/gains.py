@@ -16,7 +16,7 @@ from lmperf.benchmarks import load
 from lmperf.errors import UserError
 from lmperf.reporting.cells import EMPTY
 from lmperf.reporting.evidence import WITHHELD, Evidence, cached_by_evidence, having, parts
-from lmperf.reporting.numbers import Number, keys_of, known
+from lmperf.reporting.numbers import Number, of_rows
 from lmperf.reporting.pairs import ONE_RUN, judged, pairs
 from lmperf.reporting.words import Count, NotMeasured, Range, name, range_, ratio
 from lmperf.statistics import FASTER, LEAST_FLOOR, SAME, SLOWER, UNRESOLVED, Ratio, verdict
@@ -81,11 +81,11 @@ class Gain:
     @property
     def mean(self) -> float:
         """The geometric mean over cells."""
-        return known(float(np.exp(np.log(self.rows["ratio"]).mean())), keys_of(self.rows))
+        return of_rows(float(np.exp(np.log(self.rows["ratio"]).mean())), self.rows)
 
     @property
     def range(self) -> Range:
-        return known(Range.of(self.rows["ratio"]), keys_of(self.rows))
+        return of_rows(Range.of(self.rows["ratio"]), self.rows)
 
     @property
     def as_number(self) -> Number:
@@ -97,7 +97,8 @@ class Gain:
     @property
     def saved(self) -> Range:
         """By which fractions peaks of memory are lower."""
-        return Range.of(1 - self.timed["peak_gib"] / self.timed["peak_gib_base"])
+        saved = 1 - self.timed["peak_gib"] / self.timed["peak_gib_base"]
+        return of_rows(Range.of(saved), self.timed)
 
     @property
     def verdict(self) -> str:
@@ -123,7 +124,7 @@ class Gain:
         """How many of the resolved comparisons have a verdict."""
         resolved = self.rows[self.rows["verdict"] != UNRESOLVED]
         count = Count(int((resolved["verdict"] == verdict).sum()), len(resolved))
-        return known(count, keys_of(resolved))
+        return of_rows(count, resolved)
 
     @property
     def faster(self) -> Count:

@@ -128,11 +128,25 @@ def known(value, rows: Iterable[str]):
     return found
 
 
+def of_rows(value, rows: pd.DataFrame):
+    """A number, `Range` or `Count` that was calculated from the rows of a frame."""
+    return known(value, keys_of(rows))
+
+
+def column(frame: pd.DataFrame, name: str) -> pd.Series:
+    """A column as a template gets it: what is calculated from it knows the rows of its frame."""
+    found = frame[name].copy()
+    found.attrs["rows"] = keys_of(frame)
+    return found
+
+
 def keys_of(value) -> tuple[str, ...]:
-    """The keys of the rows of a number, of several, of a row or of a frame."""
+    """The keys of the rows of a number, of several, of a row, of a `column` or of a frame."""
     if isinstance(value, pd.DataFrame):
         columns = [value[name] for name in ("key", "key_base") if name in value]
         return tuple(one for column in columns for one in column.dropna())
+    if isinstance(value, pd.Series) and "rows" in value.attrs:
+        return value.attrs["rows"]
     if isinstance(value, pd.Series):
         return tuple(value[name] for name in ("key", "key_base") if name in value.index)
     if isinstance(value, tuple):
@@ -148,6 +162,8 @@ def number_of(value) -> Number | None:
     """The number that a value is; None if it is none, or several of which none is in the middle."""
     if hasattr(type(value), "as_number"):  # not of the value: an undefined name raises
         return value.as_number
+    if isinstance(value, pd.Series) and value.dtype.kind in "if" and value.notna().any():
+        value = known(Range.of(value), keys_of(value))
     if isinstance(value, Range):
         return Number(value.middle, value.low, value.high, rows=keys_of(value))
     if isinstance(value, Count):

@@ -63,7 +63,10 @@ from lmperf.reporting.words import FILTERS, NotMeasured
 from lmperf.workflow import TEMPLATES
 
 FIRST = "report"  # the template of the first page
-COLUMNS = ("number", "memory", "known", "time", "over_base", "text", "across")
+COLUMNS = (
+    *("number", "memory", "known", "time", "over_base", "text", "across"),
+    "largest_error",
+)
 CHARTS = ("line_chart", "bar_chart", "area_chart")
 # Messages about notes in the user's templates of which nothing is left; None: nobody lists them.
 lost_notes: ContextVar[list[str] | None] = ContextVar("lost_notes", default=None)
@@ -86,7 +89,7 @@ class Templates(Environment):
         if isinstance(obj, pd.Series) and attribute in obj.index:
             return numbers.known(obj[attribute], numbers.keys_of(obj))
         if isinstance(obj, pd.DataFrame) and attribute in obj:
-            return obj[attribute]
+            return numbers.column(obj, attribute)
         if isinstance(obj, Section | Rows | Evidence) and hasattr(type(obj), attribute):
             return getattr(obj, attribute)
         if isinstance(obj, pd.Series) and not hasattr(obj, attribute):

@@ -16,9 +16,9 @@ from lmperf.errors import UserError, meant
 from lmperf.names import in_order, size_words
 from lmperf.reporting.evidence import Evidence, having, ordered, parts, required, shared_value
 from lmperf.reporting.gains import Gain, rows_over
-from lmperf.reporting.numbers import keys_of, known
+from lmperf.reporting.numbers import of_rows
 from lmperf.reporting.sentences import said
-from lmperf.reporting.words import Count, NotMeasured, Range
+from lmperf.reporting.words import Count, Range
 
 
 @dataclass(frozen=True)
@@ -118,11 +118,18 @@ class Rows:
         """The only row that holds.
 
         Raises:
-            NotMeasured: there is none, or there are several.
+            NotMeasured: there is none.
+            UserError: there are several.
         """
-        if len(self.sound) != 1:
-            raise NotMeasured(f"{len(self.sound)} rows of {self.stem} hold, not one")
-        return self.sound.iloc[0]
+        rows = self.sound
+        if len(rows) > 1:
+            axes = load(self.stem).identity if self.stem else rows.columns
+            differ = [name for name in axes if rows[name].astype(str).nunique() > 1]
+            raise UserError(
+                f"{len(rows)} rows of {self._name} hold, which differ in {', '.join(differ)}; "
+                "choose one by .where"
+            )
+        return rows.iloc[0]
 
     def least(self, column: str) -> pd.Series:
         """Of the rows that hold the one with the least value of a column."""
@@ -158,7 +165,7 @@ class Rows:
 
     def range(self, expression: str) -> Range:
         """The range of an expression over columns, such as ``flops / bytes``."""
-        return known(Range.of(self._eval(self.sound, expression)), keys_of(self.sound))
+        return of_rows(Range.of(self._eval(self.sound, expression)), self.sound)
 
     def only(self, axis: str):
         """The value that all rows share.
@@ -177,7 +184,7 @@ class Rows:
     def count(self, condition: str) -> Count:
         """In how many rows a condition over columns holds."""
         count = Count(int(self._eval(self.frame, condition).sum()), len(self.frame))
-        return known(count, keys_of(self.frame))
+        return of_rows(count, self.frame)
 
 
 @cache

@@ -12,6 +12,7 @@ from lmperf.names import STATUSES, in_order
 from lmperf.reporting.calculations.bounds import bounds
 from lmperf.reporting.evidence import Evidence, having, matching, required
 from lmperf.reporting.gains import Gain
+from lmperf.reporting.numbers import of_rows
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.tables import Quantity, across, known, memory, number, over, time
@@ -161,14 +162,14 @@ class Attention(Section):
         """Matrices of scores at the peak of a phase, without inputs and outputs."""
         rows = self._longest(phase)
         held = rows["peak_mib"] - rows["resident_mib"] - OUTPUTS[phase] * _output_mib(rows)
-        return _number(held / _matrix_mib(rows))
+        return of_rows(_number(held / _matrix_mib(rows)), rows)
 
     @property
     def kept(self) -> float:
         """Matrices of scores that the forward keeps for the backward."""
         rows = self._longest("backward")
         kept = rows["saved_mib"] - rows["resident_mib"] - _output_mib(rows)
-        return _number(kept / _matrix_mib(rows))
+        return of_rows(_number(kept / _matrix_mib(rows)), rows)
 
     def _longest(self, phase: str) -> pd.DataFrame:
         """The float32 rows of the two longest lengths."""
@@ -182,16 +183,17 @@ class Attention(Section):
         if len(self.lengths) < 2:
             raise NotMeasured("no length that is four times another")
         rows = self.usual.where(implementation=self.subject, phase="backward")
-        peaks = rows.valid.frame.set_index("seq_len")["peak_mib"]
         longest = self.lengths[-1]
-        return peaks[longest] / peaks[longest // STEP]
+        both = having(rows.valid.frame, seq_len=[longest, longest // STEP])
+        peaks = both.set_index("seq_len")["peak_mib"]
+        return of_rows(peaks[longest] / peaks[longest // STEP], both)
 
     @property
     def compiled_peak(self) -> Range:
         """The backward's peak, `beside_plain` over plain, in float32 at the longest length."""
         rows = self.every_backward(SINGLE)
         rows = having(rows, seq_len=rows["seq_len"].max())
-        return Range.of(rows["compiled_peak_mib"] / rows["peak_mib"])
+        return of_rows(Range.of(rows["compiled_peak_mib"] / rows["peak_mib"]), rows)
 
     def every_backward(self, *dtypes: str) -> pd.DataFrame:
         """The backward rows of plain attention with the peaks of the forward and compiled.

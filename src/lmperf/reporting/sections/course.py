@@ -25,6 +25,7 @@ from lmperf.reporting.calculations.steps import AUTOCAST, CELL, EAGER, FLOAT32, 
 from lmperf.reporting.evidence import having, matching, required
 from lmperf.reporting.gains import Gain
 from lmperf.reporting.html import anchor
+from lmperf.reporting.numbers import of_rows
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
 from lmperf.reporting.sections.attention import PHASES as PASSES
@@ -177,7 +178,7 @@ class Course(Section):
         """The backward's time over the forward's, of models that do not wait."""
         rows = self.model.query("holds and not waits").frame
         wide = rows.pivot_table("ms", CELL, "phase").reindex(columns=["forward", "backward"])
-        return Range.of((wide["backward"] / wide["forward"]).dropna())
+        return of_rows(Range.of((wide["backward"] / wide["forward"]).dropna()), rows)
 
     @cached_property
     def by_context(self) -> dict[str, object]:
@@ -418,7 +419,9 @@ class Course(Section):
         times = rows.pivot_table("ms", "seq_len", ["phase", "d_head"])
         pairs = [(n, FURTHER * n) for n in times.index if FURTHER * n in times.index]
         grown = [(a, b, (times.loc[b] / times.loc[a]).dropna()) for a, b in pairs]
-        found = [dict(start=a, end=b, times=Range.of(of)) for a, b, of in grown if len(of)]
+        found = [
+            dict(start=a, end=b, times=of_rows(Range.of(of), rows)) for a, b, of in grown if len(of)
+        ]
         return required(found, "no length that is four times another")
 
     @cached_property

@@ -24,6 +24,7 @@ from lmperf.reporting.calculations.steps import (
 )
 from lmperf.reporting.evidence import having, required
 from lmperf.reporting.gains import Gain
+from lmperf.reporting.numbers import of_rows
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
 from lmperf.reporting.sections.external import another_model, told_apart
@@ -181,13 +182,14 @@ class EndToEnd(Section):
     def pay_back(self) -> Range:
         """Steps after which compiling has paid back the seconds of its first calls."""
         found = self.repaid
-        return Range.of(np.ceil(1e3 * found["compile_s"] / (found["ms_base"] - found["ms"])))
+        steps = np.ceil(1e3 * found["compile_s"] / (found["ms_base"] - found["ms"]))
+        return of_rows(Range.of(steps), found)
 
     @property
     def whole_cost(self) -> Range:
         """How many times as long the first calls of a whole model take as those by block."""
         found = self._run_as(WHOLE, BLOCKS)
-        return Range.of(found["compile_s"] / found["compile_s_base"])
+        return of_rows(Range.of(found["compile_s"] / found["compile_s_base"]), found)
 
     def grows(self, gain: Gain) -> bool:
         """Whether each of three or more sizes gains more than the smaller one."""
@@ -205,7 +207,7 @@ class EndToEnd(Section):
             raise NotMeasured("no forward and backward of one model")
         over = wide["backward"] / wide["forward"]
         return {
-            dtype: Range.of(over.xs(dtype, level="dtype"))
+            dtype: of_rows(Range.of(over.xs(dtype, level="dtype")), having(rows, dtype=dtype))
             for dtype in in_order("dtype", over.index.unique("dtype"))
         }
 

@@ -16,6 +16,7 @@ from lmperf.benchmarks import load
 from lmperf.names import IMPLEMENTATIONS, implementation_words, in_order
 from lmperf.reporting.evidence import Evidence, having, matching, required
 from lmperf.reporting.gains import Gain, rows_over
+from lmperf.reporting.numbers import of_rows
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.tables import Quantity, largest_error, over, text, time
@@ -165,7 +166,7 @@ class Compared:
         """Its FLOPs over those of lmperf's model in the same cells."""
         keys = [name for name in load(self.stem).identity if name != "implementation"]
         ours = matching(self.rows.frame, having(self.frame, implementation="eager"), keys)
-        return Range.of(self.rows.frame["flops"] / ours["flops"])
+        return of_rows(Range.of(self.rows.frame["flops"] / ours["flops"]), self.rows.frame)
 
     @property
     def entry(self) -> str:

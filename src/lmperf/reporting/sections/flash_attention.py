@@ -21,6 +21,7 @@ from lmperf.reporting.evidence import (
     sorted_for_reading,
 )
 from lmperf.reporting.gains import Gain
+from lmperf.reporting.numbers import of_rows
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
 from lmperf.reporting.tables import Quantity, across, mean, number, over, rate, text, time
@@ -273,12 +274,14 @@ class FlashAttention(Section):
         """Medians over cells of the backward's time, FLOPs and rate over the forward's."""
         columns = {"time": "median_ms", "flops": "flops", "rate": "tflops"}
         cell = [*SHAPE, "causal"]
-        wide = self.of_subject.sound.pivot_table([*columns.values()], cell, "phase").dropna()
+        rows = self.of_subject.sound
+        wide = rows.pivot_table([*columns.values()], cell, "phase").dropna()
         if not {*PHASES[:2]} <= {*wide.columns.get_level_values("phase")}:
             raise NotMeasured(f"{self.subject} has a forward or a backward only")
         forward, backward = (wide.xs(phase, axis=1, level="phase") for phase in PHASES[:2])
         middle = (backward / forward).median()
-        return {name: middle.get(column, np.nan) for name, column in columns.items()}
+        found = {name: middle.get(column, np.nan) for name, column in columns.items()}
+        return {name: of_rows(value, rows) for name, value in found.items()}
 
     @cached_property
     def host_rows(self) -> Rows:
@@ -382,11 +385,11 @@ class FlashAttention(Section):
     def tf32_errors(self) -> Range:
         """How many times as large the errors in TF32 are as those in float32."""
         tensors = [f"error_{name}" for name in ("out", "dq", "dk", "dv")]
+        rows = having(self.errors.frame, dtype=["tf32", "float32"])
         tf32, float32 = (
-            having(self.errors.frame, dtype=dtype).set_index(CELL[1:])[tensors]
-            for dtype in ("tf32", "float32")
+            having(rows, dtype=dtype).set_index(CELL[1:])[tensors] for dtype in ("tf32", "float32")
         )
-        return Range.of((tf32 / float32.reindex(tf32.index)).stack())
+        return of_rows(Range.of((tf32 / float32.reindex(tf32.index)).stack()), rows)
 
     @predicate
     def prefers_float32(self) -> bool:

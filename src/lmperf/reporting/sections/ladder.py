@@ -24,6 +24,7 @@ from lmperf.reporting.calculations.steps import (
 from lmperf.reporting.cells import EMPTY
 from lmperf.reporting.evidence import having, matching, parts, required, sorted_for_reading
 from lmperf.reporting.gains import Gain, rows_over
+from lmperf.reporting.numbers import of_rows
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
 from lmperf.reporting.sentences import said
@@ -130,7 +131,7 @@ class Ladder(Section):
         """How many times as fast as the lowest rung the fastest one is, over `gained`."""
         rows = having(self.frame[self.frame["state"].isna()], size=self.gained)
         lowest = having(rows, rung=RUNGS[0].name).groupby("size")["ms"].min()
-        return Range.of(lowest / rows.groupby("size")["ms"].min())
+        return of_rows(Range.of(lowest / rows.groupby("size")["ms"].min()), rows)
 
     @cached_property
     def gained(self) -> list[str]:
@@ -183,7 +184,7 @@ class Ladder(Section):
     def busy_over_below(self, rung: Rung) -> Range:
         """The change of the GPU's busy time from the rung below, as a fraction."""
         found = self.over_below(rung)
-        return Range.of(found["device_ms"] / found["device_ms_base"] - 1)
+        return of_rows(Range.of(found["device_ms"] / found["device_ms_base"] - 1), found)
 
     def takes_longer_to_launch(self, rung: Rung) -> bool:
         """Whether every step that waits for the CPU takes longer than the rung below, the GPU not.

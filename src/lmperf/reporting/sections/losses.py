@@ -12,6 +12,7 @@ import pandas as pd
 from lmperf.benchmarks import load
 from lmperf.reporting.calculations.steps import CELL, FLOAT32, NARROW, WAYS
 from lmperf.reporting.evidence import having, required
+from lmperf.reporting.numbers import of_rows
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.tables import Quantity, number
@@ -94,7 +95,7 @@ class Losses(Section):
         """How many runs a loss is the mean of."""
         if not {*self.every.frame["implementation"]} - {FLOAT32}:
             raise NotMeasured("no losses were compared")
-        return Range.of(self.every.frame["runs"])
+        return of_rows(Range.of(self.every.frame["runs"]), self.every.frame)
 
     # bf16 weights beside float32 weights.
 
@@ -114,23 +115,29 @@ class Losses(Section):
     @property
     def bound(self) -> float:
         """How far the losses of `harmless` are above the range at most, as a fraction."""
-        return self.outside[self.harmless].max().clip(0)
+        rows = having(self.every.sound, size=self.harmless)
+        return of_rows(self.outside[self.harmless].max().clip(0), rows)
 
     @property
-    def above(self) -> pd.Series:
-        return self.outside[self.outside > NEAR]
+    def above(self) -> dict[str, float]:
+        """Size -> how far the worst loss with bf16 weights is above the range, if beyond NEAR."""
+        return self._beyond(self.outside)
 
     @property
-    def graph_above(self) -> pd.Series:
+    def graph_above(self) -> dict[str, float]:
         """Size -> how far the graph with float32 weights ends above the range, if beyond NEAR."""
-        found = self.every.sound.groupby("size", sort=False)["outside_graph"].first()
-        return found[found > NEAR]
+        return self._beyond(self.every.sound.groupby("size", sort=False)["outside_graph"].first())
+
+    def _beyond(self, outside: pd.Series) -> dict[str, float]:
+        """Size -> how far losses are above the range, of those that are not near it."""
+        rows, above = self.every.sound, outside[outside > NEAR]
+        return {size: of_rows(far, having(rows, size=size)) for size, far in above.items()}
 
     @property
     def apart(self) -> dict[str, float]:
         """Size -> by which fraction runs of a rung with other seeds differ at most."""
         rows = self.every.frame.dropna(subset=["apart"])
-        return rows.groupby("size")["apart"].first().to_dict()
+        return {size: of_rows(part["apart"].iloc[0], part) for size, part in rows.groupby("size")}
 
     @property
     def outside_column(self) -> list[Quantity]:

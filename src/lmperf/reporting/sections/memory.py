@@ -12,6 +12,7 @@ import pandas as pd
 
 from lmperf.names import in_order
 from lmperf.reporting.evidence import having, matching, required
+from lmperf.reporting.numbers import of_rows
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
 from lmperf.reporting.tables import Quantity, known
@@ -147,12 +148,17 @@ class Memory(Section):
         needed = [("activations_mib", SINGLE), ("activations_mib", HALF)]
         needed.append(("weight_copies_mib", HALF))
         of_parts = ["activations_mib", "weight_copies_mib"]
-        wide = having(steps, size=[*sizes]).pivot_table(of_parts, "size", "dtype", sort=False)
+        rows = having(steps, size=[*sizes])
+        wide = rows.pivot_table(of_parts, "size", "dtype", sort=False)
         wide = wide.reindex(columns=pd.MultiIndex.from_tuples(needed)).dropna()
         size = in_order("size", required(wide, "no size has components in both dtypes").index)[-1]
         parts = wide.loc[size] / MIB_IN_GIB
+        copies = parts["weight_copies_mib", HALF]
         saved = parts["activations_mib", SINGLE] - parts["activations_mib", HALF]
-        return Autocast(change, size, parts["weight_copies_mib", HALF], saved)
+        of_size = having(rows, size=size)
+        return Autocast(
+            of_rows(change, steps), size, of_rows(copies, of_size), of_rows(saved, of_size)
+        )
 
     # A float32 train step at the shortest and the longest context, predicted.
 
@@ -178,7 +184,8 @@ class Memory(Section):
 
     def share(self, part: str, context: int) -> Range:
         """The share of a part of the peak: `state` (model and optimizer) or `activations`."""
-        return Range.of(self._shares[f"{part}_share", context])
+        rows = self.steps.where(dtype=SINGLE, context_length=context, size=self.sizes_at_both)
+        return of_rows(Range.of(self._shares[f"{part}_share", context]), rows.sound)
 
     @predicate
     def activations_take_over(self) -> bool:

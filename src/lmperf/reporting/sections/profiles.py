@@ -120,11 +120,7 @@ class Profiles(Section):
     def usual(self) -> Rows:
         """The cases of one size, context and batch that the write-up shows."""
         cases = having(self.cases.valid.frame, implementation=self.subjects or LADDER)
-        cases = having(cases, size=usual_size(cases))
-        cases = cases[cases["dtype"] != NARROW]
-        for axis in ("context_length", "batch"):
-            cases = having(cases, **{axis: cases[axis].max()})
-        return self.cases.kept(cases)
+        return self.cases.kept(of_usual_cell(cases[cases["dtype"] != NARROW]))
 
     @cached_property
     def has_several_ways(self) -> bool:
@@ -217,9 +213,8 @@ class Profiles(Section):
     @property
     def first_kernel(self) -> pd.Series:
         """The longest kernel of a forward of `plain` in float32."""
-        rows = self.longest.frame
         where = {"dtype": SINGLE, "implementation": self.plain, "phase": "forward", "rank": 1}
-        return self.longest.kept(having(rows, size=usual_size(rows), **where)).one
+        return self.longest.kept(of_usual_cell(having(self.longest.frame, **where))).one
 
     @property
     def compiled(self) -> pd.Series:
@@ -275,6 +270,14 @@ def usual_size(rows: pd.DataFrame) -> str | None:
     """The model size that the write-up shows: large if measured, else the middle one."""
     sizes = in_order("size", rows["size"])
     return USUAL_SIZE if USUAL_SIZE in sizes or not sizes else sizes[len(sizes) // 2]
+
+
+def of_usual_cell(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the usual size, at its longest context and largest batch."""
+    rows = having(rows, size=usual_size(rows))
+    for axis in ("context_length", "batch"):
+        rows = having(rows, **{axis: rows[axis].max()})
+    return rows
 
 
 def short_words(implementation: str) -> str:

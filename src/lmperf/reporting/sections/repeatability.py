@@ -8,6 +8,7 @@ from __future__ import annotations
 import pandas as pd
 
 from lmperf.reporting.evidence import KERNEL, STEP, WAITING, having, required
+from lmperf.reporting.numbers import of_rows
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.words import Range
@@ -28,7 +29,8 @@ class Repeatability(Section):
 
     def apart(self, kind: str) -> Range:
         """How far the times of a kind differ."""
-        return Range.of(required(self.of_kind(kind), f"no {kind} was measured twice")["apart"])
+        rows = required(self.of_kind(kind), f"no {kind} was measured twice")
+        return of_rows(Range.of(rows["apart"]), rows)
 
     def of_kind(self, kind: str) -> pd.DataFrame:
         """The rows of a kind that were measured twice."""
