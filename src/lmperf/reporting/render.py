@@ -376,8 +376,7 @@ def written_table(
     """
 
     def made(rows: Rows, columns: Sequence[tables.Quantity]) -> str:
-        rows.frame.attrs["stem"] = rows.stem
-        one = tables.written(text, rows.frame, columns)
+        one = tables.written(text, rows, columns)
         heads = {axis: header for axis, header in one.axes.items() if header}
         options = {"what": one.caption, "note": one.note, "heads": heads}
         return context["table"](one.title, rows, " ".join(one.axes), one.columns, **options | more)

@@ -384,7 +384,7 @@ class Written:
     note: str
 
 
-def written(text: str, rows: pd.DataFrame, others: Sequence[Quantity] = ()) -> Written:
+def written(text: str, rows: Rows, others: Sequence[Quantity] = ()) -> Written:
     """The table of a text for these rows; others: the columns at `{...}`.
 
     Raises:
@@ -410,7 +410,7 @@ def written(text: str, rows: pd.DataFrame, others: Sequence[Quantity] = ()) -> W
     return Written(title, caption, axes, columns, said("\n".join(lines[end:])))
 
 
-def _columns(lines: Sequence[str], rows: pd.DataFrame, others) -> Iterator[Quantity]:
+def _columns(lines: Sequence[str], rows: Rows, others) -> Iterator[Quantity]:
     """The columns of lines; adjacent ones across an axis stand together for each of its values."""
     axis_of = lambda line: found["axis"] if (found := ACROSS.match(line)) else ""  # noqa: E731
     for axis, adjacent in itertools.groupby(lines, axis_of):
@@ -423,23 +423,23 @@ def _columns(lines: Sequence[str], rows: pd.DataFrame, others) -> Iterator[Quant
             yield from others if line == ELLIPSIS else [_column(line, rows)]
 
 
-def _values(axis: str, rows: pd.DataFrame) -> list:
+def _values(axis: str, rows: Rows) -> list:
     """The values of an axis in reading order, or as they are given if it has none.
 
     Lines that are no rows of evidence have their own axes, such as machines.
     """
-    values = rows.get(axis, pd.Series(dtype=object))
-    has_order = axis in ORDERS or rows.attrs.get("stem")
+    values = rows.frame.get(axis, pd.Series(dtype=object))
+    has_order = axis in ORDERS or rows.stem
     return ordered(axis, values) if has_order else [*values.dropna().unique()]
 
 
-def _require(expression: str, rows: pd.DataFrame) -> None:
+def _require(expression: str, rows: Rows) -> None:
     for name in re.findall(r"[A-Za-z_]\w*", expression):
-        if name not in rows and rows.columns.size:
+        if name not in rows.frame and rows.frame.columns.size:
             raise UserError(f"table: the rows have no column {name}")
 
 
-def _column(line: str, rows: pd.DataFrame) -> Quantity:
+def _column(line: str, rows: Rows) -> Quantity:
     found = LINE.fullmatch(line)
     fields = [one.groupdict("") for one in FIELD.finditer(found["cell"])] if found else []
     if not 1 <= len(fields) <= 2:
@@ -453,7 +453,9 @@ def _column(line: str, rows: pd.DataFrame) -> Quantity:
         return replace(time(of, header), where=where)
     if base:
         form = next(iter(forms), "")
-        axes = {} if "base" in rows else {"dtype" if base in DTYPES else "implementation": base}
+        axes = (
+            {} if "base" in rows.frame else {"dtype" if base in DTYPES else "implementation": base}
+        )
         return over(of, base, header) if of else over_base(header, name, form, **axes)
     if name == "status":
         return replace(status(), header=header)
@@ -485,9 +487,9 @@ def _parsed(of: str, name: str, forms: str) -> tuple[str, str, list[str]]:
     return of, name.strip(), filters
 
 
-def _axis_of(value: str, rows: pd.DataFrame) -> str:
+def _axis_of(value: str, rows: Rows) -> str:
     """The axis that has a value: the implementation, unless rows have it on another one."""
-    axes = (axis for axis in OWNERS if axis in rows and (rows[axis] == value).any())
+    axes = (axis for axis in OWNERS if axis in rows.frame and (rows.frame[axis] == value).any())
     return next(axes, "implementation")
 
 
@@ -497,8 +499,8 @@ def _end(column: str, end: str) -> str:
     return f"{found[1] or ''}{end}_ms" if found else f"{column}_{end}"
 
 
-def _has_text(rows: pd.DataFrame, name: str) -> bool:
-    return name in rows and rows[name].map(lambda value: isinstance(value, str)).any()
+def _has_text(rows: Rows, name: str) -> bool:
+    return name in rows.frame and rows.frame[name].map(lambda value: isinstance(value, str)).any()
 
 
 def across(axis: str, values: Sequence, *columns: Quantity) -> list[Quantity]:

@@ -189,8 +189,7 @@ class WhatToRun(Section):
             Way(case.implementation, axes["dtype"])
             for case in measurable(benchmark, cases, 1, emulates)
             for axes in [case.axes]
-            if case.implementation in SIMPLEST
-            and (size_words(axes["size"]), axes["context_length"], axes["batch"]) in cells
+            if (size_words(axes["size"]), axes["context_length"], axes["batch"]) in cells
         }
         needed = {WAYS[rung.name] for rung in NEEDED}
         return sorted(ways - needed - {*self.steps["way"]}, key=effort)
