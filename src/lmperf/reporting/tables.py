@@ -1,16 +1,16 @@
 """Tables as lines x columns over judged rows.
 
 `Written` is the form that a template gives a table; `Layout` makes one for each combination of
-values of the axes that split it. A column has a cell for each of its rows of evidence; rows of one line
-stand side by side. Axes that all lines share go to the caption, columns in which nothing ran go,
-and a note says how the cells of its columns are to be read.
+values of the axes that split it. A column has a cell for each of its rows of evidence; rows of one
+line stand side by side. Axes that all lines share go to the caption, columns in which nothing ran
+go, and a note says how the cells of its columns are to be read.
 """
 
 from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
