@@ -41,8 +41,8 @@ from lmperf.names import STATUSES, in_order, size_words
 from lmperf.own.recorded import declared
 from lmperf.reporting import untrusted
 from lmperf.reporting.cells import SIGNS
-from lmperf.reporting.pairs import pairs, rounds
 from lmperf.reporting.numbers import of_rows
+from lmperf.reporting.pairs import pairs, rounds
 from lmperf.reporting.words import GIB, MIB, NotMeasured
 from lmperf.statistics import LEAST_PAIRS, noise_floor
 
