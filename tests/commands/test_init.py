@@ -50,7 +50,7 @@ def test_init_writes_its_files_and_nothing_else(repository, lmperf):
     [
         ("--attention", {"attention", "flash_attention"}),
         ("--lrpe", {"lrpe", "lrpe_check"}),
-        ("--model", {"end_to_end", "memory", "profiles", "warmup"}),
+        ("--model", {"end_to_end", "memory", "memory_timeline", "profiles", "warmup"}),
         ("--train-step", {"end_to_end"}),
         ("--ddp", STRATEGY_STEMS),
         ("--fsdp", STRATEGY_STEMS),

@@ -1,9 +1,18 @@
 import pytest
 import torch
 
-from lmperf.instruments.memory_over_time import alive_at, curve, record, thinned
+from lmperf.benchmark import Implementation
+from lmperf.benchmarks import load
+from lmperf.instruments.memory_over_time import (
+    alive_at,
+    curve,
+    kept_for_backward,
+    record,
+    thinned,
+)
 from lmperf.measuring.peak_memory import peak_memory
 from lmperf.transformer.model import TransformerLM, cross_entropy
+from lmperf.transformer.sizes import SIZES, ModelSize
 from lmperf.transformer.training import adamw
 
 
@@ -66,3 +75,24 @@ def test_thinned_memory_curve_keeps_the_peak(step):
     fewer = thinned(points, 10)
     assert len(fewer) <= 10 < len(points)
     assert max(points, key=lambda p: sum(p[1].values()))[1] in [level for _, level in fewer]
+
+
+def test_block_keeps_its_input_and_what_its_operators_save():
+    block = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.GELU(), torch.nn.Linear(8, 4))
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), block, torch.nn.GELU())
+    kept = kept_for_backward(block, lambda: model(torch.ones(2, 4)))
+    assert kept == [("float32[2, 8]", 64), ("float32[2, 8]", 64), ("float32[2, 4]", 32)]
+
+
+def test_users_model_is_recorded_with_lines_of_its_code(monkeypatch):
+    monkeypatch.setitem(SIZES, "tiny", ModelSize(32, 64, 2, 2))
+    monkeypatch.setattr("lmperf.benchmarks.memory_timeline.LARGEST", 100)
+    entry = "examples.student_model:LanguageModel"
+    benchmark = load("memory_timeline", {"mine": Implementation("mine", entry, origin="custom")})
+    case = next(case for case in benchmark.cases("cpu") if case.implementation == "mine")
+    rows = benchmark.observe(case, "train_step", "cpu", 0)
+    frames = {row["frame"] for row in rows if row["table"] == "block"}
+    assert any(str(frame).startswith("student_model.py:") for frame in frames), frames
+    kept = [row for row in rows if row["table"] == "kept"]
+    assert kept and not any(row["table"] == "stream" for row in rows)
+    assert all(row["predicted_mib"] is None for row in rows if row["table"] == "category")

@@ -6,10 +6,9 @@ from functools import partial
 from typing import Any
 
 from lmperf.axes import model_axes
-from lmperf.benchmark import Case, Implementation, Observed, Unsupported, grid, numbers, texts
+from lmperf.benchmark import Case, Implementation, Observed, grid, numbers, texts
 from lmperf.dtypes import MODEL_STORED_DTYPES
 from lmperf.own.kinds import MODEL
-from lmperf.own.signatures import is_model
 from lmperf.transformer.sizes import SWEPT
 
 _MIB = 2**20
@@ -47,14 +46,14 @@ class Memory(Observed):
     def observe(self, case: Case, phase: str, device: str, seed: int) -> list[dict[str, Any]]:
         from lmperf.compiler import require_compiler
         from lmperf.measuring.peak_memory import CACHING_ALLOCATOR, LIVE_TENSORS, peak_memory
-        from lmperf.own.model import builder, runnable
+        from lmperf.own.model import builder, class_of, runnable
         from lmperf.transformer.footprint import predicted_memory
         from lmperf.transformer.model_problem import ModelProblem
         from lmperf.transformer.sizes import SIZES
 
         axes = case.axes
         size, context, batch, dtype = (axes[axis.name] for axis in self.axes)
-        given = self._model_of(case.implementation)
+        given = class_of(self, case.implementation)
         problem = ModelProblem(size, context, batch, device, seed, builder(given))
         run = {"forward": problem.inference, "train_step": problem.train_step}[phase]
         if self.implementation(case.implementation).to_compile:
@@ -69,12 +68,3 @@ class Memory(Observed):
         predicted = predicted_memory(SIZES[size], context, batch, dtype, phase, device)
         named = {f"{name}_mib": size / _MIB for name, size in predicted.items() if name != "peak"}
         return [{**row, "predicted_mib": predicted["peak"] / _MIB, **named}]
-
-    def _model_of(self, implementation: str) -> type | None:
-        """The model class of a peer or custom implementation; None for the project's model."""
-        if self.implementation(implementation).origin == "project":
-            return None
-        given = self.callable_of(implementation)
-        if not is_model(given):
-            raise Unsupported("memory takes a model class, and not a way to run the project's")
-        return given

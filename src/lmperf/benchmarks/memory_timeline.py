@@ -1,6 +1,7 @@
 """The benchmark that records memory over time in a forward pass and in a training step.
 
-Its rows hold the curve of memory by category, and the largest tensors at the peak.
+Its rows hold the curve of memory by category, the largest tensors at the peak, and what one block
+keeps for the backward pass.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any
 from lmperf.axes import model_axes
 from lmperf.benchmark import Case, Implementation, Observed, grid, numbers, texts
 from lmperf.dtypes import MODEL_STORED_DTYPES
+from lmperf.own.kinds import MODEL
 
 POINTS = 250
 LARGEST = 8
@@ -27,6 +29,7 @@ class MemoryTimeline(Observed):
         *numbers("activations_mib", "temporary_mib", "recorded_mib", "size_mib", "predicted_mib"),
     )
     axes = model_axes(MODEL_STORED_DTYPES)
+    takes = MODEL
     phases = ("forward", "train_step")
     implementations = (Implementation("eager"),)
     # Two phases have the same position if the first of them allocates nothing.
@@ -39,13 +42,15 @@ class MemoryTimeline(Observed):
     def observe(self, case: Case, phase: str, device: str, seed: int) -> list[dict[str, Any]]:
         from lmperf.instruments.memory_over_time import alive_at, curve, thinned
         from lmperf.measuring.peak_memory import peak_memory
+        from lmperf.own.model import builder, class_of
         from lmperf.transformer.footprint import predicted_memory
         from lmperf.transformer.model_problem import ModelProblem
         from lmperf.transformer.sizes import SIZES
 
         axes = case.axes
         size, context, batch, dtype = (axes[axis.name] for axis in self.axes)
-        problem = ModelProblem(size, context, batch, device, seed)
+        given = class_of(self, case.implementation)
+        problem = ModelProblem(size, context, batch, device, seed, builder(given))
         run = {"forward": problem.inference, "train_step": problem.train_step}[phase]
         run(dtype)
         peak = peak_memory(lambda: run(dtype), device, problem.resident)
@@ -70,9 +75,15 @@ class MemoryTimeline(Observed):
             }
             for rank, block in enumerate(alive_at(recorder, moment)[:LARGEST], start=1)
         ]
-        predicted = predicted_memory(SIZES[size], context, batch, dtype, phase, device)
+        # A custom model has no closed form.
+        predicted = (
+            {} if given else predicted_memory(SIZES[size], context, batch, dtype, phase, device)
+        )
         rows += _breakdown(level, predicted)
-        rows.append(_residual_stream(problem, SIZES[size].d_model, context, batch))
+        if not given:
+            rows.append(_residual_stream(problem, SIZES[size].d_model, context, batch))
+        if phase == "train_step":
+            rows += _kept_by_a_block(problem, dtype)
         recorded = sum(level.values()) / _MIB
         return [{**row, "recorded_mib": recorded, "peak_mib": peak / _MIB} for row in rows]
 
@@ -100,6 +111,23 @@ def _recorded(problem: Any, phase: str, dtype: str) -> Any:
     return record(problem.model, problem.optimizer, inputs, parts)
 
 
+def _kept_by_a_block(problem: Any, dtype: str) -> list[dict[str, Any]]:
+    """Rows with what the first block of the model keeps for the backward pass, largest first."""
+    from lmperf.instruments.memory_over_time import kept_for_backward
+    from lmperf.transformer.model import blocks_of
+    from lmperf.transformer.training import autocast
+
+    blocks = blocks_of(problem.model)
+    if blocks is None:
+        return []
+    with autocast(dtype, problem.tokens.device):
+        kept = kept_for_backward(blocks[0], lambda: problem.model(problem.tokens))
+    return [
+        {"table": "kept", "position": rank, "size_mib": size / _MIB, "tensor": name}
+        for rank, (name, size) in enumerate(kept, start=1)
+    ]
+
+
 def _in_mib(level: dict[str, int]) -> dict[str, float]:
     return {f"{category}_mib": size / _MIB for category, size in level.items()}
 
@@ -115,7 +143,7 @@ def _breakdown(level: dict[str, int], predicted: dict[str, int]) -> list[dict[st
             "position": number,
             "name": category,
             "size_mib": size / _MIB,
-            "predicted_mib": named.get(category, 0) / _MIB,
+            "predicted_mib": named.get(category, 0) / _MIB if predicted else None,
         }
         for number, (category, size) in enumerate(level.items(), start=1)
     ]

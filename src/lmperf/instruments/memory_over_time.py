@@ -9,6 +9,7 @@ alive after it); inputs (including the model's buffers); temporary (everything e
 
 from __future__ import annotations
 
+import inspect
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -52,10 +53,13 @@ class Recorder(LiveTensors):
     """Tracks storages while it is active.
 
     A moment is the number of allocations and releases so far.
+
+    code: the folder of the model's code, whose lines make tensors.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, code: Path = _PACKAGE) -> None:
         super().__init__()
+        self._code = code
         self.now = 0
         self.phase = ""
         self.phases: list[tuple[int, str]] = []
@@ -74,7 +78,7 @@ class Recorder(LiveTensors):
         self.now += 1
         name = str(tensor.dtype).removeprefix("torch.")
         # What existed before the parts was made elsewhere.
-        size, frame = tensor.untyped_storage().nbytes(), _frame() if self.phase else ""
+        size, frame = tensor.untyped_storage().nbytes(), _frame(self._code) if self.phase else ""
         block = Block(size, self.now, TEMPORARY, self.phase, tuple(tensor.shape), name, frame)
         self.blocks.append(block)
         self._alive[address] = block
@@ -90,13 +94,14 @@ class Recorder(LiveTensors):
                 block.category = ACTIVATIONS
 
 
-def _frame() -> str:
-    """The innermost frame of this package as `file:line function`, or "autograd"."""
+def _frame(code: Path) -> str:
+    """The innermost frame of this package or below `code`: `file:line function`, or "autograd"."""
     for frame in reversed(traceback.extract_stack(limit=40)):
         path = Path(frame.filename)
-        if not path.is_relative_to(_PACKAGE):
+        folder = next((one for one in (_PACKAGE, code) if path.is_relative_to(one)), None)
+        if folder is None:
             continue
-        name = path.relative_to(_PACKAGE).as_posix()
+        name = path.relative_to(folder).as_posix()
         if not name.startswith(_RUNNERS):
             return f"{name}:{frame.lineno} {frame.name}"
     return "autograd"
@@ -113,7 +118,7 @@ def record(
     The results of the parts stay alive until the end. A tensor becomes a gradient when it is
     accumulated into a parameter, and an activation if it is alive when the forward part ends.
     """
-    recorder = Recorder()
+    recorder = Recorder(Path(inspect.getfile(type(model))).parent)
     for parameter in model.parameters():
         recorder.add(parameter, PARAMETERS)
     if optimizer is not None:
@@ -138,6 +143,35 @@ def record(
     for hook in hooks:
         hook.remove()
     return recorder
+
+
+def kept_for_backward(module: nn.Module, run: Callable[[], object]) -> list[tuple[str, int]]:
+    """(`dtype[shape]`, bytes) of what a module keeps for its backward pass, the largest first.
+
+    A storage counts once; parameters, which exist anyhow, do not. run: calls the model that has
+    the module.
+    """
+    there = {one.untyped_storage()._cdata for one in module.parameters()}
+    kept: dict[int, tuple[str, int]] = {}
+    hold: list[Tensor] = []  # so that no address is used again
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage._cdata not in there:
+            name = f"{tensor.dtype}[{', '.join(map(str, tensor.shape))}]".removeprefix("torch.")
+            kept.setdefault(storage._cdata, (name, storage.nbytes()))
+            hold.append(tensor)
+        return tensor
+
+    hooks = torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)
+    before = module.register_forward_pre_hook(lambda *_: hooks.__enter__())
+    after = module.register_forward_hook(lambda *_: hooks.__exit__(), always_call=True)
+    try:
+        run()
+    finally:
+        before.remove()
+        after.remove()
+    return sorted(kept.values(), key=lambda one: -one[1])
 
 
 def curve(recorder: Recorder) -> list[tuple[int, dict[str, int]]]:

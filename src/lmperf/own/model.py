@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from lmperf.benchmark import Implementation, Unsupported, resolve
+from lmperf.benchmark import Benchmark, Implementation, Unsupported, resolve
 from lmperf.own.kinds import MODEL
 from lmperf.own.signatures import (
     MODEL_ALIASES,
@@ -53,6 +53,21 @@ def trained_by(implementation: Implementation) -> tuple[str, Build | None]:
 def builder(implementation: Any) -> Build | None:
     """What builds the model of an implementation that is a model class; None: it has none."""
     return partial(build, implementation) if is_model(implementation) else None
+
+
+def class_of(benchmark: Benchmark, name: str) -> type[nn.Module] | None:
+    """The model class of a peer or custom implementation; None for the project's model.
+
+    Raises:
+        Unsupported: it is a function.
+    """
+    if benchmark.implementation(name).origin == "project":
+        return None
+    given = benchmark.callable_of(name)
+    if not is_model(given):
+        words = "takes a model class, and not a way to run the project's"
+        raise Unsupported(f"{benchmark.stem} {words}")
+    return given
 
 
 def build(model_class: type[nn.Module], size: ModelSize, context_length: int) -> nn.Module:

@@ -243,3 +243,17 @@ def test_own_report_names_what_was_not_brought_or_is_out_of_scope():
     assert "checkpointing of its own model only" in answer("gradient_checkpointing (2026)", here)
     shown = answer("gradient_checkpointing (2026)", own(*rows, reference=True))
     assert "of its own model only" not in shown
+
+
+def test_block_of_the_model_brought_keeps_its_largest_tensors():
+    cell = {"size": "0.13B", "context_length": 512, "batch": 4, "dtype": "float32"}
+    cell |= {"phase": "train_step", "implementation": "my_model", "table": "kept"}
+    rows = [
+        planted.row("memory_timeline", position=n, tensor=f"float32[4, {n}]", size_mib=mib, **cell)
+        for n, mib in enumerate((30.0, 10.0), start=1)
+    ]
+    recorded = {"memory_timeline.my_model": {"entry": "student:LM"}}
+    facts = planted.H200 | {"implementations": recorded}
+    text = answer("memory_profiling", planted.evidence(*rows, facts=facts))
+    assert "40.0 MiB in 2 tensors (small, context 512, float32), weights not counted." in text
+    assert "The largest: `float32[4, 1]` 30.0 MiB (75 %)" in text

@@ -12,7 +12,7 @@ from lmperf.dtypes import dtype_of
 from lmperf.names import dtype_words, in_order
 from lmperf.reporting.evidence import having, required, sorted_for_reading
 from lmperf.reporting.rows import Rows
-from lmperf.reporting.sections import Section
+from lmperf.reporting.sections import Section, predicate
 from lmperf.reporting.tables import Quantity, memory
 from lmperf.reporting.words import EMPTY, MIB_IN_GIB, NotMeasured, percent
 
@@ -61,16 +61,48 @@ class Peak(NamedTuple):
 class MemoryTimeline(Section):
     """Recorded calls, each with rows for its curve, its phases and the tensors at its peak."""
 
-    def kind(self, table: str) -> pd.DataFrame:
-        """The valid rows of one kind: curve, phase, block, stream or category."""
+    @cached_property
+    def subject(self) -> str:
+        """The model that was recorded: the first custom one with a result, or lmperf's."""
         rows = self.evidence.rows(STEM)
+        ran = set(rows.loc[rows["state"].isna(), "implementation"])
+        return next((name for name in self.evidence.subjects(STEM) if name in ran), "eager")
+
+    @property
+    def _rows(self) -> pd.DataFrame:
+        return having(self.evidence.rows(STEM), implementation=self.subject)
+
+    @predicate
+    def has_kept(self) -> bool:
+        """Whether it was recorded what a block keeps for the backward."""
+        return self.kept
+
+    @cached_property
+    def kept(self) -> Rows:
+        """What one block of the largest size keeps for the backward, in the first dtype.
+
+        share: of all.
+        """
+        rows = required(self.kind("kept"), "what a block keeps was not measured")
+        rows = having(rows, size=in_order("size", rows["size"])[-1])
+        rows = having(rows, dtype=in_order("dtype", rows["dtype"])[0])
+        return self.rows(STEM, rows.assign(share=rows["size_mib"] / rows["size_mib"].sum()))
+
+    @property
+    def most_kept(self) -> Rows:
+        """The five largest of these."""
+        return self.kept.kept(self.kept.frame.head(5))
+
+    def kind(self, table: str) -> pd.DataFrame:
+        """The valid rows of one kind: curve, phase, block, stream, category or kept."""
+        rows = self._rows
         rows = having(rows[rows["state"].isna()], table=table)
         return sorted_for_reading(rows.sort_values("position", kind="stable"), CELL)
 
     @cached_property
     def calls(self) -> Rows:
         """A row for each call, with `peak_in`; that of a failed call has its state (Y2)."""
-        rows = self.evidence.rows(STEM)
+        rows = self._rows
         tops = self._tops
         found = [self._peak(top) for _, top in tops.iterrows()]
         said = [f"{one.phase}, {percent(one.through)} through" if one else EMPTY for one in found]
