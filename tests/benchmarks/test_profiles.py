@@ -27,6 +27,31 @@ def test_custom_model_is_not_profiled_with_bf16_weights():
     assert dtypes == {"float32", "tf32", "autocast_bfloat16"}
 
 
+RANGED = """
+import torch
+from examples.student_model import LanguageModel
+from torch.profiler import record_function
+
+class Ranged(LanguageModel):
+    def forward(self, tokens):
+        with record_function("attention: softmax"):
+            torch.softmax(torch.ones(64, 64), -1)
+        return super().forward(tokens)
+"""
+
+
+@pytest.mark.slow
+def test_ranges_that_a_user_names_are_parts_of_his_attention(monkeypatch, tmp_path):
+    monkeypatch.setitem(sizes.SIZES, "tiny", ModelSize(64, 128, 2, 4))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "ranged_model.py").write_text(RANGED)
+    axes = {"size": "tiny", "context_length": 16, "batch": 2, "dtype": "float32"}
+    case = Case(tuple(axes.items()), "mine")
+    rows = load("profiles", {"mine": "ranged_model:Ranged"}).observe(case, "forward", "cpu", 1)
+    parts = {row["name"]: row["total_ms"] for row in rows if row["table"] == "attention"}
+    assert parts["softmax"] > 0 == parts["scores"]
+
+
 @pytest.mark.slow
 def test_step_on_a_cpu_has_operators_and_its_time(monkeypatch):
     monkeypatch.setitem(sizes.SIZES, "tiny", ModelSize(64, 128, 2, 4))

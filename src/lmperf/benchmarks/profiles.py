@@ -98,8 +98,9 @@ class Profiles(Observed):
             events = events_of(partial(timed.run, state), device, kept)
         shared = {"wall_ms": wall_ms, "trace": kept.name if kept else None}
         rows = kernel_rows(durations(events, device))
-        if case.implementation == "eager" and phase == "forward":
-            rows += range_rows(range_times(events, device), SIZES[size].d_head)
+        ranges = range_times(events, device) if phase == "forward" else {}
+        if any(ranges.values()):  # of lmperf's plain attention, or of a user's that names them
+            rows += range_rows(ranges, SIZES[size].d_head)
         return [{**row, **shared} for row in rows]
 
     def _phases_of(self, case: Case, device: str, seed: int) -> dict[str, Phase]:

@@ -257,3 +257,16 @@ def test_block_of_the_model_brought_keeps_its_largest_tensors():
     text = answer("memory_profiling", planted.evidence(*rows, facts=facts))
     assert "40.0 MiB in 2 tensors (small, context 512, float32), weights not counted." in text
     assert "The largest: `float32[4, 1]` 30.0 MiB (75 %)" in text
+
+
+def test_parts_of_the_attention_brought_are_measured_or_it_is_said_how():
+    cell = {"size": "0.97B", "context_length": 512, "batch": 4, "dtype": "float32"}
+    cell |= {"implementation": "my_model", "phase": "forward", "wall_ms": 3, "instances": 1}
+    kernel = planted.row("profiles", table="kernel", name="nvjet", total_ms=2, **cell)
+    softmax = {"table": "attention", "name": "softmax", "total_ms": 1, "flops_share": 0.02}
+    part = planted.row("profiles", **cell | softmax)
+    facts = planted.H200 | {"implementations": {"profiles.my_model": {"entry": "student:LM"}}}
+    without = answer("nsys_profile", planted.evidence(kernel, facts=facts))
+    both = answer("nsys_profile", planted.evidence(kernel, part, facts=facts))
+    assert "`torch.profiler.record_function`" in without and "record_function" not in both
+    assert "softmax, mask and casts take" in both
