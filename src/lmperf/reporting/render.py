@@ -64,7 +64,7 @@ from lmperf.workflow import TEMPLATES
 
 FIRST = "report"  # the template of the first page
 COLUMNS = (
-    *("number", "memory", "known", "time", "over_base", "text", "across"),
+    *("number", "memory", "known", "time", "over_base", "text", "status", "across"),
     "largest_error",
 )
 CHARTS = ("line_chart", "bar_chart", "area_chart")
