@@ -143,6 +143,12 @@ def test_numbers_that_json_lacks_are_texts(here):
     assert cell["value"] == "inf"
 
 
+def test_typst_shows_the_same_words_and_no_markup_of_theirs(table):
+    typst = formats.typst(table)
+    assert "[_10.0 (9.98-10.0)_]" in typst and "table.header(" in typst and "OOM" in typst
+    assert r"\<us\>" in typst and formats.in_typst("- *a* $x$ [b]") == r"\- \*a\* \$x\$ \[b\]"
+
+
 def test_latex_and_terminal_show_the_same_words(table):
     latex, terminal = formats.latex(table), formats.terminal(table)
     assert r"\emph{10.0 (9.98-10.0)}" in latex and r"a\textbar{}b (ms)" in latex

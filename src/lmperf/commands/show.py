@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # pandas is slow to import
 # Format -> suffix of the files that --output writes.
 SUFFIXES = {
     **{"text": ".txt", "markdown": ".md", "csv": ".csv"},
-    **{"json": ".json", "html": ".html", "latex": ".tex"},
+    **{"json": ".json", "html": ".html", "latex": ".tex", "typst": ".typ"},
 }
 
 

@@ -1,4 +1,4 @@
-"""Tables as text for a terminal, Markdown, HTML, CSV, JSON and LaTeX.
+"""Tables as text for a terminal, Markdown, HTML, CSV, JSON, LaTeX and Typst.
 
 CSV and JSON hold unrounded numbers, the others the words of the cells. HTML holds both, so that a
 script can sort by the numbers.
@@ -245,6 +245,37 @@ def _latex_cell(cell: Cell) -> str:
     return rf"\emph{{{words}}}" if cell.waits and cell.value is not None else words
 
 
+# Characters that Typst would interpret, anywhere in text or at the start of it.
+_TYPST = re.compile(r"[\\#\[\]$*_@<>`~/]|^[-+=]")
+
+
+def in_typst(text: str) -> str:
+    """Text for Typst, in which no character is markup."""
+    return _TYPST.sub(lambda found: f"\\{found[0]}", text)
+
+
+def typst(table: Table) -> str:
+    """A figure with a table and its caption; notes follow it."""
+    heads = (f"[*{in_typst(plain(column.header))}*]" for column in table.columns)
+    lines = (f"  {', '.join(map(_typst_cell, line))}," for line in table.lines)
+    sides = "".join(f"{side}, " for side in aligns(table))
+    note = in_typst(plain(legend(table)))
+    parts = [
+        f"#figure(caption: [{in_typst(plain(table.caption))}], table(",
+        f"  columns: {len(table.columns)}, align: ({sides}),",
+        f"  table.header({', '.join(heads)}),",
+        *lines,
+        "))",
+        *([note] if note else []),
+    ]
+    return "\n".join(parts)
+
+
+def _typst_cell(cell: Cell) -> str:
+    words = in_typst(plain(str(cell)))
+    return f"[_{words}_]" if cell.waits and cell.value is not None else f"[{words}]"
+
+
 FORMATS: dict[str, Callable[[Table], str]] = {
     "text": terminal,
     "markdown": markdown,
@@ -252,4 +283,5 @@ FORMATS: dict[str, Callable[[Table], str]] = {
     "json": to_json,
     "html": html,
     "latex": latex,
+    "typst": typst,
 }
