@@ -45,10 +45,10 @@ HEADS = (
 LOGS: dict[str, str] = {}
 INTRODUCTION = f"""# Registers and memory of the attention kernels
 
-`python tools/kernel_resources.py` writes this page: it compiles the kernels for an H100 (sm_90), without a GPU, under Triton {{version}}.
+`python tools/kernel_resources.py` writes this table: it compiles the kernels for an H100 (sm_90), without a GPU, under Triton {{version}}.
 The tensors are those of the filled grid: {BATCH} x {CHANNELS} / d_head x {LENGTH} x d_head. A tile is queries x keys, or rows.
 
-Registers are those of a thread as ptxas assigns them; in `forward_kernel` of Gluon, warp groups then exchange some. Spilled bytes are those that a
+Registers are those of a thread as ptxas assigns them; in the warp-specialised kernels (12 warps or more), warp groups then exchange some. Spilled bytes are those that a
 thread stores to memory for lack of registers. An SM has 65,536 registers, and 227 KiB of shared memory for its programs. Times beside cuDNN's: `python tools/kernel_ratios.py`, on a GPU.
 
 """  # noqa: E501
@@ -159,7 +159,9 @@ def main() -> None:
     if few:
         print(table)
     else:
-        PAGE.write_text(INTRODUCTION.format(version=triton.__version__) + table + "\n")
+        _, heading, by_hand = PAGE.read_text().partition("\n## ")
+        introduction = INTRODUCTION.format(version=triton.__version__)
+        PAGE.write_text(introduction + table + "\n" + heading + by_hand)
 
 
 if __name__ == "__main__":

@@ -26,26 +26,28 @@ def hopper():
         pytest.skip("needs a Hopper GPU")
 
 
-def places(rows, columns):
+def places(rows, columns, parts):
     """For each element [rows, columns] of dQ, the offset at which `fused_kernel` adds it."""
+    rows //= parts
     r, c = torch.arange(rows)[:, None], torch.arange(columns)[None, :]
     fragment = c // 8 * (8 * rows) + r // 16 * 128
-    return fragment + r % 8 * 16 + c % 8 // 2 * 4 + r // 8 % 2 * 2 + c % 2
+    place = fragment + r % 8 * 16 + c % 8 // 2 * 4 + r // 8 % 2 * 2 + c % 2
+    return torch.cat([place + part * rows * columns for part in range(parts)])
 
 
-@pytest.mark.parametrize("transposed, d", [(True, 96), (False, 64)])
-def test_finish_kernel_restores_row_order(transposed, d):
+@pytest.mark.parametrize("transposed, d, parts", [(True, 96, 1), (False, 64, 1), (False, 64, 2)])
+def test_finish_kernel_restores_row_order(transposed, d, parts):
     block, width = 64, padded(d)
     tiles = torch.randn(SEQUENCES, 2, block, width, device=DEVICE)
     tiled = tiles.mT if transposed else tiles
     accumulated = torch.empty(SEQUENCES, 2, block * width, device=DEVICE)
-    where = places(*tiled.shape[2:]).flatten().to(DEVICE)
+    where = places(*tiled.shape[2:], parts).flatten().to(DEVICE)
     assert where.unique().numel() == block * width
     accumulated[:, :, where] = tiled.reshape(SEQUENCES, 2, -1)
     dq = torch.empty(1, SEQUENCES, LENGTH, d, device=DEVICE)
     fused.finish_kernel[(2 * SEQUENCES,)](
         accumulated, dq, dq.stride(), SEQUENCES, LENGTH, 2.0,
-        D=d, BLOCK=block, BLOCK_D=width, TRANSPOSED=transposed,
+        D=d, BLOCK=block, BLOCK_D=width, TRANSPOSED=transposed, PARTS=parts,
     )  # fmt: skip
     expected = 2 * tiles.reshape(SEQUENCES, 2 * block, width)[:, :LENGTH, :d]
     torch.testing.assert_close(dq[0], expected, rtol=0, atol=0)

@@ -48,6 +48,7 @@ Every module imports only modules that stand below it:
     backward.py         launch plan of the backward pass: delta and the gradient kernels, or fused
     forward.py          kernel and launch plan of the forward pass
     hopper_backward.py  launch plan of the fused backward pass; hopper_backward_kernel.py its kernel
+                        for wide heads, hopper_backward_narrow_kernel.py for up to 64 channels
     hopper_forward.py   launch plan on Hopper; hopper_forward_kernel.py its kernel
     key_gradients.py    kernel of dK and dV
     query_gradients.py  kernel of dQ

@@ -99,7 +99,7 @@ HOPPER = {
 # Fused backward kernel for float16 and bfloat16, by padded head width. At lengths below the last
 # number it was slower than the two gradient kernels, or was not measured.
 FUSED = {
-    64: FusedConfiguration(128, 128, 2, 1024),
+    64: FusedConfiguration(128, 128, 2, 256),
     128: FusedConfiguration(64, 128, 2, 512),
     256: FusedConfiguration(64, 64, 2, 512),
 }

@@ -2,30 +2,35 @@
 
 A program owns a tile of keys and loops over the queries, as in FlashAttention-3 (Shah et al. 2024,
 arXiv:2407.08608, section 3.4). dK and dV stay in registers; each tile of dQ is added atomically to
-a float32 accumulator in device memory. The order of these additions is not fixed, so the last bits
-of dQ differ from run to run; the two gradient kernels of `backward.py` are reproducible.
+a float32 accumulator in device memory: for heads of up to 64 channels from shared memory by warps
+of their own (`hopper_backward_narrow_kernel.py`), for wider ones from registers. The order of these
+additions is not fixed, so the last bits of dQ differ from run to run; the two gradient kernels of
+`backward.py` are reproducible.
 
 Three launches: `prepare_kernel` writes the rows (logsumexp and delta) and zeroes the accumulator,
 `fused_kernel` adds to it, `finish_kernel` scales it and rounds it to dQ. Bytes beyond those of the
 two gradient kernels: 8 per padded element of dQ to zero and read the accumulator, and 4 per element
 for every tile of keys that adds to it, mostly in L2.
 
-Tried on an H100 at d 128 and slower, about so many times this kernel's time: additions by warps of
-their own, which read dQ from shared memory (1.2), by TMA reduce-add from shared memory (1.15), and
-of dQ summed over two programs of a cluster, which halves the additions (1.3). All of these move dQ
-through shared memory, whose bandwidth the matmuls need.
+What was tried and is slower: docs/kernels.md.
 """
+
+from collections.abc import Callable
+from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from lmperf.attention.triton.configurations import FusedConfiguration
+from lmperf.attention.triton.configurations import FusedConfiguration, device_facts
+from lmperf.attention.triton.hopper_forward import schedule
 from lmperf.attention.triton.launch import Form, Launch
 from lmperf.attention.triton.tiles import LOG2_E, load_tile, padded, sequence_at, store_tile
 
 WARPS = 8
+# Padded head width of the warp-specialised kernel.
+NARROW = 64
 
 
 @triton.jit(do_not_specialize=("heads", "n"))
@@ -85,8 +90,12 @@ def finish_kernel(
     BLOCK: tl.constexpr,
     BLOCK_D: tl.constexpr,
     TRANSPOSED: tl.constexpr,
+    PARTS: tl.constexpr,
 ):
-    """dQ = scale * accumulated, for one tile of queries in the element order of `fused_kernel`."""
+    """dQ = scale * accumulated, for one tile of queries in the element order of `fused_kernel`.
+
+    PARTS: how many parts its rows were added in, one after the other in memory.
+    """
     tiles = tl.cdiv(n, BLOCK)
     sequence = tl.program_id(0) // tiles
     start = tl.program_id(0) % tiles * BLOCK
@@ -95,8 +104,8 @@ def finish_kernel(
     first = accumulated + tl.cast(tl.program_id(0), tl.int64) * (BLOCK * BLOCK_D)
     tile = tl.load(first + tl.arange(0, BLOCK * BLOCK_D))
     # From WGMMA fragments, in the order of `_add_fragments`, to rows and columns.
-    tile = tl.reshape(tile, [COLUMNS // 8, ROWS // 16, 8, 4, 2, 2])
-    tile = tl.reshape(tl.permute(tile, (1, 4, 2, 0, 3, 5)), [ROWS, COLUMNS])
+    tile = tl.reshape(tile, [PARTS, COLUMNS // 8, ROWS // 16 // PARTS, 8, 4, 2, 2])
+    tile = tl.reshape(tl.permute(tile, (0, 2, 5, 3, 1, 4, 6)), [ROWS, COLUMNS])
     if TRANSPOSED:
         tile = tl.trans(tile)
     dq = sequence_at(dq, strides_dq, sequence // heads, sequence % heads)
@@ -117,46 +126,24 @@ class Fused:
         scale: float,
         c: FusedConfiguration,
     ):
-        from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
-
-        from lmperf.attention.triton.hopper_backward_kernel import (
-            LAYOUT,
-            ROWS_LAYOUT,
-            fused_kernel,
-        )
-
         batch, heads, n, d = q.shape
-        m, width = k.shape[2], padded(d)
+        width = padded(d)
         tiles = triton.cdiv(n, c.block_m) * batch * heads
-
-        def described(rows: int):
-            box = [1, 1, rows, width]
-            return lambda x: TensorDescriptor(x, list(x.shape), list(x.stride()), box, LAYOUT)
-
-        def in_rows(x: Tensor) -> TensorDescriptor:
-            return TensorDescriptor(x, list(x.shape), [1], [2 * c.block_m], ROWS_LAYOUT)
-
-        queries, keys = described(c.block_m), described(c.block_n)
         tile = {"D": d, "BLOCK": c.block_m, "BLOCK_D": width}
         self._prepare = Launch(
             prepare_kernel, (tiles,), tile | {"HAS_GRAD_LSE": has_grad_lse}, {"num_warps": 4}
         )
-        self._fused = Launch(
-            fused_kernel,
-            (triton.cdiv(m, c.block_n) * batch * heads,),
-            {
-                "BLOCK_M": c.block_m, "BLOCK_N": c.block_n, "BLOCK_D": width, "CAUSAL": causal,
-                "STAGES": c.num_stages, "num_warps": WARPS,
-            },
-            {},
-            (queries, keys, keys, queries, in_rows, keys, keys),
-        )  # fmt: skip
+        is_narrow = width == NARROW
+        self._fused, self._sizes = (_narrow if is_narrow else _wide)(q, k, causal, scale, c)
         self._finish = Launch(
-            finish_kernel, (tiles,), tile | {"TRANSPOSED": width == c.block_n}, {"num_warps": 4}
+            finish_kernel,
+            (tiles,),
+            tile | {"TRANSPOSED": width == c.block_n, "PARTS": 2 if is_narrow else 1},
+            {"num_warps": 4},
         )
         self._room = (tiles * 2 * c.block_m, tiles * c.block_m * width)
         self._strides = (out.strides, grad_out.strides)
-        self._scalars = (heads, n, m, scale, scale * LOG2_E.value)
+        self._scalars = (heads, n, scale)
 
     def __call__(
         self,
@@ -169,7 +156,7 @@ class Fused:
         grad_lse: Tensor | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Returns dQ, dK, dV in dtype and layout of q, k, v; shapes as in `backward.backward`."""
-        heads, n, _, scale, _ = self._scalars
+        heads, n, scale = self._scalars
         dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
         rows, accumulated = (
             torch.empty(size, dtype=torch.float32, device=q.device) for size in self._room
@@ -177,6 +164,82 @@ class Fused:
         if grad_lse is not None:
             grad_lse = grad_lse.contiguous()
         self._prepare(out, grad_out, lse, grad_lse, rows, accumulated, *self._strides, heads, n)
-        self._fused(q, k, v, grad_out, rows, dk, dv, accumulated, *self._scalars)
+        self._fused(q, k, v, grad_out, rows, dk, dv, accumulated, *self._sizes)
         self._finish(accumulated, dq, dq.stride(), heads, n, scale)
         return dq, dk, dv
+
+
+def _described(c: FusedConfiguration, width: int) -> tuple[Callable[[Tensor], Any], ...]:
+    """Functions that make the TMA descriptors of q, k, v, dO, rows, dK and dV."""
+    from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+    from lmperf.attention.triton.hopper_backward_kernel import LAYOUT, ROWS_LAYOUT
+
+    def described(rows: int):
+        box = [1, 1, rows, width]
+        return lambda x: TensorDescriptor(x, list(x.shape), list(x.stride()), box, LAYOUT)
+
+    def in_rows(x: Tensor) -> TensorDescriptor:
+        return TensorDescriptor(x, list(x.shape), [1], [2 * c.block_m], ROWS_LAYOUT)
+
+    queries, keys = described(c.block_m), described(c.block_n)
+    return queries, keys, keys, queries, in_rows, keys, keys
+
+
+def _wide(
+    q: Form, k: Form, causal: bool, scale: float, c: FusedConfiguration
+) -> tuple[Launch, tuple]:
+    """Launch of the kernel for padded head widths above 64, and its last arguments."""
+    from lmperf.attention.triton.hopper_backward_kernel import fused_kernel
+
+    batch, heads, n, d = q.shape
+    m, width = k.shape[2], padded(d)
+    launch = Launch(
+        fused_kernel,
+        (triton.cdiv(m, c.block_n) * batch * heads,),
+        {
+            "BLOCK_M": c.block_m, "BLOCK_N": c.block_n, "BLOCK_D": width, "CAUSAL": causal,
+            "STAGES": c.num_stages, "num_warps": WARPS,
+        },
+        {},
+        _described(c, width),
+    )  # fmt: skip
+    return launch, (heads, n, m, scale, scale * LOG2_E.value)
+
+
+def _narrow(
+    q: Form, k: Form, causal: bool, scale: float, c: FusedConfiguration
+) -> tuple[Launch, tuple]:
+    """Launch of the warp-specialised kernel, and its last arguments."""
+    from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+    from lmperf.attention.triton.hopper_backward_narrow_kernel import (
+        LINE,
+        LINES,
+        LINES_LAYOUT,
+        fused_kernel,
+    )
+
+    batch, heads, n, _ = q.shape
+    m, line = k.shape[2], LINE.value
+    key_tiles, sequences = triton.cdiv(m, c.block_n), batch * heads
+    _, sms = device_facts(q.device.index)
+    # Q and dO are read, and float32 dQ is added to.
+    sequence_bytes = n * NARROW * (2 * q.dtype.itemsize + 4)
+    programs, items, together, section = schedule(
+        key_tiles, sequences, sequence_bytes, causal, False, sms
+    )
+
+    def in_lines(x: Tensor) -> TensorDescriptor:
+        shape = [x.numel() // line, line]
+        return TensorDescriptor(x, shape, [line, 1], [LINES.value, line], LINES_LAYOUT)
+
+    launch = Launch(
+        fused_kernel,
+        (programs,),
+        {"BLOCK_M": c.block_m, "BLOCK_N": c.block_n, "CAUSAL": causal},
+        {"num_warps": 4},
+        (*_described(c, NARROW), in_lines),
+    )
+    sizes = (items, sequences, key_tiles, together, section, heads, n, m, scale * LOG2_E.value)
+    return launch, sizes

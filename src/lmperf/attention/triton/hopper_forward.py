@@ -101,6 +101,23 @@ def together_of(tiles: int, sequences: int, sequence_bytes: int, sms: int) -> in
     return min(max(range(least, 2 * least + 3), key=busy), sequences)
 
 
+def schedule(
+    tiles: int, sequences: int, sequence_bytes: int, causal: bool, paired: bool, sms: int
+) -> tuple[int, int, int, int]:
+    """Programs, and the arguments items, together and section of a persistent kernel.
+
+    tiles: of one sequence, each of them the work of a program at a time.
+    """
+    items = (triton.cdiv(tiles, 2) if paired else tiles) * sequences
+    programs = min(items, sms)
+    together = together_of(tiles, sequences, sequence_bytes, sms)
+    # Each group of sorted sequences but the last is padded to whole waves.
+    section = triton.cdiv(together * tiles, programs) * programs
+    if causal and not paired:
+        items += (triton.cdiv(sequences, together) - 1) * (section - together * tiles)
+    return programs, items, together, section
+
+
 def tail_of(d: int) -> int:
     """How many columns beyond the first 64 a matmul covers; 0 means that it covers the whole tile.
 
@@ -149,13 +166,9 @@ class Forward:
         c = configuration or choose(n, d, causal, sequences, sms)
         tiles, width = tile_count(c, n), 64 if d <= 64 else 128 if d <= 128 else 256
         paired = causal and is_paired(c, n, sequences, sms)
-        items = (triton.cdiv(tiles, 2) if paired else tiles) * sequences
-        programs = min(items, sms)
-        together = together_of(tiles, sequences, 2 * m * d * q.dtype.itemsize, sms)
-        # Each group of sorted sequences but the last is padded to whole waves.
-        section = triton.cdiv(together * tiles, programs) * programs
-        if causal and not paired:
-            items += (triton.cdiv(sequences, together) - 1) * (section - together * tiles)
+        programs, items, together, section = schedule(
+            tiles, sequences, 2 * m * d * q.dtype.itemsize, causal, paired, sms
+        )
 
         def described(rows: int):
             box = [1, 1, rows, width]
