@@ -1,0 +1,104 @@
+"""The floor of a train step (P5): its parts at the rates measured here, beside the step."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import pandas as pd
+
+from lmperf.names import size_words
+from lmperf.reporting.calculations.kernels import ATTENTION, MATMUL, OPTIMIZER
+from lmperf.reporting.calculations.steps import AUTOCAST, GRAPH, NARROW, STEM, STEP, usual
+from lmperf.reporting.evidence import having, required, sorted_for_reading
+from lmperf.reporting.rows import Rows
+from lmperf.reporting.sections import Section
+from lmperf.reporting.words import NotMeasured, absent
+from lmperf.transformer.floor import step_work
+from lmperf.transformer.sizes import SIZES
+
+# Parts of a step -> its words in a sentence.
+PARTS = {
+    "matmul": "matmuls",
+    "attention": "attention",
+    "optimizer": "AdamW",
+    "rest": "norms and elementwise operations",
+}
+DTYPES = (AUTOCAST, NARROW)
+
+
+class Floor(Section):
+    """The step that the report recommends, at the context and batch of each size."""
+
+    @cached_property
+    def lines(self) -> Rows:
+        """A row for each size and dtype with the rates of all parts.
+
+        matmul, attention, optimizer, rest: their least ms; sum_ms: the sum. ms: the measured step.
+        of_step: sum_ms / ms. NAME_profiled: ms of a part in the profile of the step, else NaN.
+        """
+        rows = usual(self.evidence)
+        rows = having(rows, implementation=GRAPH.implementation, dtype=DTYPES)
+        rows = rows[rows["state"].isna()]
+        parts = pd.DataFrame([self._parts(row) for _, row in rows.iterrows()], rows.index)
+        rows = rows.join(parts).dropna(subset=["sum_ms"])
+        rows = required(rows, "the rates of a part of the step were not measured")
+        rows = rows.assign(of_step=rows["sum_ms"] / rows["ms"])
+        profiled = self._profiled(rows)
+        return self.rows(STEM).kept(sorted_for_reading(rows.join(profiled), ["size", "dtype"]))
+
+    @property
+    def profiled(self) -> Rows:
+        """Those of `lines` whose step was profiled."""
+        return self.lines.kept(self.lines.frame.dropna(subset=["matmul_profiled"]))
+
+    @property
+    def farthest(self) -> pd.Series:
+        """The profiled step of the largest size, with the part that is most ms above its floor.
+
+        part: in words; part_ms, part_least_ms: its time in the profile, and at least.
+        """
+        rows = having(self.profiled.sound, dtype=AUTOCAST)
+        row = required(rows, "no step with a floor was profiled").iloc[-1]
+        name = max(PARTS, key=lambda part: row[f"{part}_profiled"] - row[part])
+        part_ms, part_least_ms = row[f"{name}_profiled"], row[name]
+        if part_ms <= part_least_ms:
+            raise NotMeasured("no part of the step is above its floor")
+        found = {"part": PARTS[name], "part_ms": part_ms, "part_least_ms": part_least_ms}
+        return pd.concat([row, pd.Series(found)])
+
+    def _parts(self, row: pd.Series) -> dict[str, float]:
+        """The least ms of each part of a step and their sum; empty without a rate."""
+        size = next(SIZES[key] for key in SIZES if size_words(key) == row["size"])
+        work = step_work(size, int(row["context_length"]), int(row["batch"]), row["dtype"])
+        rates = self._attention_rates(size.d_head, int(row["context_length"]))
+        matmul = self.evidence.peak("bfloat16", "sustained", sound=True)
+        gbps = self.evidence.copy_gbps()
+        if rates is None or absent(matmul) or absent(gbps):
+            return {"sum_ms": float("nan")}
+        parts = {
+            "matmul": work.matmul / matmul / 1e9,
+            "attention": work.attention_forward / rates["forward"] / 1e9
+            + work.attention_backward / rates["backward"] / 1e9,
+            "optimizer": work.optimizer / gbps / 1e6,
+            "rest": work.rest / gbps / 1e6,
+        }
+        return {**parts, "sum_ms": sum(parts.values())}
+
+    def _attention_rates(self, d_head: int, seq_len: int) -> pd.Series | None:
+        """TFLOP/s of lmperf's attention by phase, at a width and length, in the largest batch."""
+        where = {"implementation": "triton", "dtype": "bfloat16", "causal": True}
+        rows = having(self.rows("flash_attention").valid.frame, **where)
+        rows = having(rows, d_head=d_head, seq_len=seq_len, cuda_graph=False)
+        rows = rows.assign(sequences=rows["batch"] * rows["heads"]).sort_values("sequences")
+        rates = rows.groupby("phase")["tflops"].last()
+        return rates if {"forward", "backward"}.issubset(rates.index) else None
+
+    def _profiled(self, rows: pd.DataFrame) -> pd.DataFrame:
+        """The time of each part in the profile of the same step; NaN if it was not profiled."""
+        axes = ["size", "context_length", "batch", "dtype", "implementation"]
+        cases = having(self.of("profiles").cases.valid.frame, phase=STEP)
+        cases = cases.set_index(axes)
+        cases = cases.assign(rest=cases["busy"] - cases[[MATMUL, ATTENTION, OPTIMIZER]].sum(axis=1))
+        places = pd.MultiIndex.from_frame(rows[axes])
+        found = cases.reindex(places)[[*PARTS]].set_axis(rows.index)
+        return found.add_suffix("_profiled")
