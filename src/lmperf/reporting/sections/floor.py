@@ -38,7 +38,7 @@ class Floor(Section):
         """
         rows = usual(self.evidence)
         rows = having(rows, implementation=GRAPH.implementation, dtype=DTYPES)
-        rows = rows[rows["state"].isna()]
+        rows = required(rows[rows["state"].isna()], "no step of the graph was timed")
         parts = pd.DataFrame([self._parts(row) for _, row in rows.iterrows()], rows.index)
         rows = rows.join(parts).dropna(subset=["sum_ms"])
         rows = required(rows, "the rates of a part of the step were not measured")
