@@ -8,7 +8,7 @@ from examples.student_model import LanguageModel
 from lmperf.benchmark import Implementation, Rank
 from lmperf.benchmarks import load
 from lmperf.own.model import build
-from lmperf.transformer.flops import forward_flops
+from lmperf.transformer.counted_flops import forward_flops
 from lmperf.transformer.sizes import SIZES, ModelSize
 
 OURS = "lmperf.distributed"

@@ -20,7 +20,8 @@ from lmperf.own.model import (
 )
 from lmperf.own.signatures import fault_of, is_model
 from lmperf.transformer import sizes
-from lmperf.transformer.flops import flops, forward_flops
+from lmperf.transformer.counted_flops import forward_flops
+from lmperf.transformer.flops import flops
 from lmperf.transformer.model_problem import ModelProblem
 from lmperf.transformer.sizes import VOCAB_SIZE, ModelSize
 

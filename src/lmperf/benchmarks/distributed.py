@@ -215,7 +215,8 @@ class Distributed(RankedTimed):
         from lmperf.distributed.gating import Reference, Timed
         from lmperf.own.model import trained_by
         from lmperf.precision import precision
-        from lmperf.transformer.flops import FLOPS_PER_FORWARD, flops, forward_flops
+        from lmperf.transformer.counted_flops import forward_flops
+        from lmperf.transformer.flops import FLOPS_PER_FORWARD, flops
 
         implementation = self.require(case, rank.device)
         if implementation.compiles:

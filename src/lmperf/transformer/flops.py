@@ -1,4 +1,4 @@
-"""FLOPs of `TransformerLM` in closed form, and counted ones of other models.
+"""FLOPs of `TransformerLM` in closed form. Imports no torch.
 
 Symbols, in elements: b batch, n context, T = b n tokens, d = d_model, f = d_ff, L layers,
 V vocabulary.
@@ -6,12 +6,7 @@ V vocabulary.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from lmperf.transformer.sizes import VOCAB_SIZE, ModelSize
-
-if TYPE_CHECKING:  # the closed form is used where there is no torch
-    from torch import Tensor, nn
 
 FLOPS_PER_FORWARD = {"forward": 1, "backward": 2, "forward_backward": 3, "train_step": 3}
 
@@ -39,18 +34,3 @@ def flops(
     scores = context**2 if full else context * (context + 1) // 2
     attention = 4 * size.num_layers * batch * scores * size.d_model
     return FLOPS_PER_FORWARD[phase] * (2 * batch * context * weights + attention)
-
-
-def forward_flops(model: nn.Module, tokens: Tensor) -> int:
-    """FLOPs of a forward pass on tokens [batch, seq_len], counted by `FlopCounterMode`.
-
-    The function runs the model on the first sequence and multiplies its FLOPs by the batch size.
-    Custom kernels, which PyTorch does not know, are not counted.
-    """
-    import torch
-    from torch.utils.flop_counter import FlopCounterMode
-
-    counter = FlopCounterMode(display=False)
-    with torch.no_grad(), counter:
-        model(tokens[:1])
-    return len(tokens) * counter.get_total_flops()

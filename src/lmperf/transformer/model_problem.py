@@ -17,8 +17,9 @@ from lmperf.gate import Gate
 from lmperf.outputs import plain
 from lmperf.precision import precision
 from lmperf.transformer import model_accuracy
+from lmperf.transformer.counted_flops import forward_flops
 from lmperf.transformer.float8 import RECIPES, with_float8
-from lmperf.transformer.flops import FLOPS_PER_FORWARD, flops, forward_flops
+from lmperf.transformer.flops import FLOPS_PER_FORWARD, flops
 from lmperf.transformer.guards import digest
 from lmperf.transformer.model import TransformerLM, cross_entropy
 from lmperf.transformer.reference import eager, float64_reference
