@@ -1,4 +1,7 @@
-"""Times of attention by cuDNN over ours on this GPU, in bf16: above 1 ours is faster.
+"""Times of attention by cuDNN and FlashAttention-4 over ours on this GPU, in bf16.
+
+Above 1 ours is faster. FlashAttention-4 is timed if `flash-attn-4` is installed; it compiles for
+9 to 19 s for each head width and mask.
 
     python tools/kernel_ratios.py                      # about three minutes on an H100
     python tools/kernel_ratios.py --csv ratios.csv     # also a line for each shape
@@ -27,10 +30,14 @@ from timing import median_ms
 
 from lmperf.attention.library import sdpa
 from lmperf.attention.triton import flash_attention
+from lmperf.peers import flash_attention_4
+from lmperf.peers.table import installed
 
 TOKENS, CHANNELS = 16384, 2048
 ROUNDS = 9
-CUDNN = partial(sdpa, backend="CUDNN_ATTENTION")
+PEERS = {"cuDNN": partial(sdpa, backend="CUDNN_ATTENTION")}
+if "flash_attention_4" in installed():
+    PEERS["FlashAttention-4"] = flash_attention_4.attention
 PHASES = ("forward", "backward", "both")
 
 
@@ -98,12 +105,13 @@ def compiled(shape: Shape, causal: bool) -> None:
     torch.cuda.synchronize()
 
 
-def ratios(shape: Shape, causal: bool) -> tuple[float, float, float]:
-    """Time of cuDNN over ours: forward, backward, and both together."""
+def ratios(shape: Shape, causal: bool) -> list[tuple[float, float, float]]:
+    """Time of each peer over ours: forward, backward, and both together."""
     tensors = inputs(shape)
-    ours, theirs = (calls(attend, *tensors, causal) for attend in (flash_attention, CUDNN))
-    times = median_ms([*ours, *theirs], ROUNDS)
-    return times[2] / times[0], times[3] / times[1], sum(times[2:]) / sum(times[:2])
+    timed = [calls(attend, *tensors, causal) for attend in (flash_attention, *PEERS.values())]
+    times = median_ms([call for pair in timed for call in pair], ROUNDS)
+    ours, *theirs = zip(times[::2], times[1::2], strict=True)
+    return [(peer[0] / ours[0], peer[1] / ours[1], sum(peer) / sum(ours)) for peer in theirs]
 
 
 def main() -> None:
@@ -118,20 +126,23 @@ def main() -> None:
     rows = []
     for shape, causal in cases:
         values = ratios(shape, causal)
-        found[shape.group].append(values)
-        rows.append((*shape, causal, *(round(one, 4) for one in values)))
+        for peer, of_peer in zip(PEERS, values, strict=True):
+            found[peer, shape.group].append(of_peer)
+        ratio = [round(value, 4) for of_peer in values for value in of_peer]
+        rows.append((*shape, causal, *ratio))
     print(
         f"{torch.cuda.get_device_name()}, torch {torch.__version__}, Triton {triton.__version__}\n"
     )
     lines = []
-    for group, of in found.items():
+    for (peer, group), of in found.items():
         for phase, values in zip(PHASES, zip(*of, strict=True), strict=True):
-            lines.append((group, phase, len(values), geometric_mean(values), min(values)))
-    heads = ("shapes", "phase", "cells", "over cuDNN", "least")
+            lines.append((peer, group, phase, len(values), geometric_mean(values), min(values)))
+    heads = ("over", "shapes", "phase", "cells", "mean", "least")
     print(tabulate(lines, heads, "pipe", floatfmt=".3f"))
     if arguments.csv:
         with open(arguments.csv, "w", newline="") as file:
-            csv.writer(file).writerows([(*Shape._fields, "causal", *PHASES), *rows])
+            names = [f"{phase} over {peer}" for peer in PEERS for phase in PHASES]
+            csv.writer(file).writerows([(*Shape._fields, "causal", *names), *rows])
 
 
 if __name__ == "__main__":

@@ -63,6 +63,8 @@ _FORMS: dict[str, str | tuple[str, ...]] = {
     "sdpa_flash": "SDPA flash",
     "sdpa_efficient": "SDPA efficient",
     "flex": "FlexAttention",
+    "flash_attention_4": "FlashAttention-4",
+    "flash_attention_4_deterministic": "FlashAttention-4, deterministic",
     "flash_attention": ("lmperf's attention", "+ lmperf's attention", "flash attention"),
     "fused_loss": ("loss in chunks", "+ loss in chunks"),
     "fused_blocks": ("fused blocks", "+ fused blocks"),

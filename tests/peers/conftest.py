@@ -6,16 +6,19 @@ from pathlib import Path
 
 import pytest
 
+# Package -> path of a module, and its source.
 SOURCES = {
-    "flash-attn": """
+    "flash-attn-4": (
+        "flash_attn/cute.py",
+        """
 import torch.nn.functional as F
 
-def flash_attn_func(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False,
-                    window_size=(-1, -1), softcap=0.0, alibi_slopes=None,
-                    deterministic=False, return_attn_probs=False):
+def flash_attn_func(q, k, v, causal=False, deterministic=False):
     q, k, v = (one.transpose(1, 2) for one in (q, k, v))
-    return F.scaled_dot_product_attention(q, k, v, is_causal=causal).transpose(1, 2)
+    out = F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+    return out.transpose(1, 2), None
 """,
+    ),
 }
 
 
@@ -32,7 +35,9 @@ class Packages:
         metadata = self.folder / f"{module}-{version}.dist-info"
         metadata.mkdir()
         (metadata / "METADATA").write_text(f"Name: {package}\nVersion: {version}\n")
-        (self.folder / f"{module}.py").write_text(source or SOURCES.get(package, ""))
+        path, fake = SOURCES.get(package, (f"{module}.py", ""))
+        (self.folder / path).parent.mkdir(exist_ok=True)
+        (self.folder / path).write_text(source or fake)
 
     def version(self, package):
         found = importlib.metadata.distribution(package)

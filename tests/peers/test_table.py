@@ -26,18 +26,18 @@ def names(benchmark, preset):
 
 
 def test_installed_peers_have_cases_they_support(packages):
-    for package in ("flash-attn", "liger-kernel"):
+    for package in ("flash-attn-4", "liger-kernel"):
         packages.install(package, "1.0")
     config = configured()
     found = {stem: config.external(stem) for stem in stems() if config.external(stem)}
     assert {stem: set(peers) for stem, peers in found.items()} == {
-        "flash_attention": {"flash_attn"},
+        "flash_attention": {"flash_attention_4", "flash_attention_4_deterministic"},
         "end_to_end": {"liger"},
     }
     attention, models = (load(stem, found[stem]) for stem in ("flash_attention", "end_to_end"))
-    assert "flash_attn" not in names(attention, "cpu")
+    assert not names(attention, "cpu") & set(PEERS)
     assert not names(models, "cpu") & set(PEERS)
-    cells = [c.axes for c in attention.cases("gpu") if c.implementation == "flash_attn"]
+    cells = [c.axes for c in attention.cases("gpu") if c.implementation == "flash_attention_4"]
     assert {axes["dtype"] for axes in cells} == {"bfloat16"} and len(cells) > 20
     sizes = {"gpu": {"0.13B"}, "full": {"0.13B", "0.42B"}}
     for preset, expected in sizes.items():

@@ -49,17 +49,27 @@ def _fp8(recipe: str) -> Peer:
     )
 
 
-_PEERS = (
-    Peer(
-        "flash-attn",
+def _flash_attention_4(name: str, function: str, **only: tuple[int, ...]) -> Peer:
+    """FlashAttention-4, with a function of its module."""
+    return Peer(
+        "flash-attn-4",
         ("flash_attention",),
         Implementation(
-            "flash_attn",
-            "lmperf.peers.flash_attn:attention",
+            name,
+            f"lmperf.peers.flash_attention_4:{function}",
+            compiles=True,
             origin="peer",
             needs_cuda=True,
-            only={"dtype": ("float16", "bfloat16")},
+            only={"dtype": ("float16", "bfloat16"), **only},
         ),
+    )
+
+
+_PEERS = (
+    _flash_attention_4("flash_attention_4", "attention"),
+    # Of the filled grid only: each head width and mask is compiled for 9 to 19 s.
+    _flash_attention_4(
+        "flash_attention_4_deterministic", "deterministic_attention", heads=(16, 25, 32)
     ),
     Peer(
         "liger-kernel",

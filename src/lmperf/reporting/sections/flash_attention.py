@@ -31,7 +31,10 @@ from lmperf.statistics import UNRESOLVED
 STEM, CHECK, PROFILES = "flash_attention", "flash_attention_check", "profiles"
 PLAIN, HALF = "eager", "bfloat16"
 # The best peer first; SDPA without a backend is what a machine without a GPU has.
-PEERS = ("sdpa_cudnn", "sdpa_flash", "sdpa_efficient", "flex", "sdpa")
+PEERS = (
+    *("sdpa_cudnn", "flash_attention_4", "flash_attention_4_deterministic"),
+    *("sdpa_flash", "sdpa_efficient", "flex", "sdpa"),
+)
 BACKENDS = ("sdpa_cudnn", "sdpa_flash", "sdpa_efficient")
 FASTEST = "the fastest SDPA backend"
 PHASES = ("forward", "backward", "forward_backward")
