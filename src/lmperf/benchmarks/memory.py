@@ -36,7 +36,10 @@ class Memory(Observed):
             _cells(size="0.13B", context_length=128, dtype="float32"),
         ],
         "gpu": [_cells(size=SWEPT, context_length=[256, 1024])],
-        "full": [_cells(size=SWEPT, context_length=[128, 512])],
+        "full": [
+            _cells(size=SWEPT, context_length=[128, 512]),
+            _cells(size="3.4B", context_length=2048),
+        ],
     }
     head = {
         "cpu": [{"size": ["tiny"], "context_length": [512]}],
