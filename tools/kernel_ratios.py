@@ -5,6 +5,7 @@ Above 1 ours is faster. FlashAttention-4 is timed if `flash-attn-4` is installed
 
     python tools/kernel_ratios.py                      # about three minutes on an H100
     python tools/kernel_ratios.py --csv ratios.csv     # also a line for each shape
+    python tools/kernel_ratios.py --groups "d 64" odd  # these groups of shapes only
 
 Calls take turns and start with a cold L2 cache; the clock is that of `timing.py`, not the report's.
 Each line of the table is the geometric mean over its shapes, with a causal mask and without, and
@@ -38,6 +39,8 @@ ROUNDS = 9
 PEERS = {"cuDNN": partial(sdpa, backend="CUDNN_ATTENTION")}
 if "flash_attention_4" in installed():
     PEERS["FlashAttention-4"] = flash_attention_4.attention
+    # Its compiled kernels are kept on disk, for all processes.
+    os.environ.setdefault("FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED", "1")
 PHASES = ("forward", "backward", "both")
 
 
@@ -99,9 +102,10 @@ def calls(attend, q, k, v, grad_out, causal: bool) -> tuple:
 
 
 def compiled(shape: Shape, causal: bool) -> None:
-    """Call our kernels once, so that Triton keeps them for all processes."""
-    for call in calls(flash_attention, *inputs(shape), causal):
-        call()
+    """Call each kernel once, so that compilers keep them for all processes."""
+    for attend in (flash_attention, *PEERS.values()):
+        for call in calls(attend, *inputs(shape), causal):
+            call()
     torch.cuda.synchronize()
 
 
@@ -117,8 +121,11 @@ def ratios(shape: Shape, causal: bool) -> list[tuple[float, float, float]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--csv", help="file for a line per shape")
+    groups = [*dict.fromkeys(shape.group for shape in SHAPES)]
+    parser.add_argument("--groups", nargs="+", choices=groups, default=groups)
     arguments = parser.parse_args()
-    cases = [(shape, causal) for shape in SHAPES for causal in (True, False)]
+    shapes = [shape for shape in SHAPES if shape.group in arguments.groups]
+    cases = [(shape, causal) for shape in shapes for causal in (True, False)]
     workers = min(12, os.cpu_count() or 1)
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         list(pool.map(compiled, *zip(*cases, strict=True)))
