@@ -1,4 +1,4 @@
-"""The fused backward kernel for Hopper, in Gluon: dQ, dK and dV in five matmuls per tile.
+"""The fused backward kernel for Hopper and heads of more than 64 channels, in Gluon.
 
 Gluon controls which matmuls are in flight together. dV runs while dS is computed. dQ follows as
 soon as dS is in shared memory, and is added to device memory while dK runs. The two warp groups
@@ -114,27 +114,23 @@ def fused_kernel(
     [b h tiles, BLOCK_M * BLOCK_D] float32.
     """
     dtype: gl.constexpr = q.dtype
-    # Each of the two warp groups has 64 keys. If WIDE, both have the same 64 keys and half of the
-    # columns each, and P^T and dS^T reach the matmuls of dV and dK through shared memory.
+    # Each of the two warp groups has 64 keys, and computes dQ^T. If WIDE, both have the same 64
+    # keys and half of the columns each, and P^T and dS^T reach the matmuls of dV and dK through
+    # shared memory.
     key_warps: gl.constexpr = BLOCK_N // 16
     column_warps: gl.constexpr = num_warps // key_warps
     query_warps: gl.constexpr = BLOCK_M // 16
     WIDE: gl.constexpr = column_warps > 1
-    TRANSPOSED: gl.constexpr = BLOCK_D == BLOCK_N
     s_layout: gl.constexpr = gl.NVMMADistributedLayout(
         [3, 0], [key_warps, column_warps], [16, BLOCK_M // column_warps, 16]
     )
     d_layout: gl.constexpr = gl.NVMMADistributedLayout(
         [3, 0], [key_warps, column_warps], [16, BLOCK_D // column_warps, 16]
     )
-    q_layout: gl.constexpr = (
-        s_layout
-        if TRANSPOSED
-        else gl.NVMMADistributedLayout(
-            [3, 0],
-            [query_warps, num_warps // query_warps],
-            [16, BLOCK_D * query_warps // num_warps, 16],
-        )
+    q_layout: gl.constexpr = gl.NVMMADistributedLayout(
+        [3, 0],
+        [query_warps, num_warps // query_warps],
+        [16, BLOCK_D * query_warps // num_warps, 16],
     )
     operand_layout: gl.constexpr = gl.DotOperandLayout(0, d_layout, 2)
     of_queries: gl.constexpr = gl.SliceLayout(0, s_layout)
@@ -247,15 +243,15 @@ def fused_kernel(
         free = gl.where(stage == 0, STAGES - 1, stage - 1)
         _expect(bars, free, BLOCK_M, BLOCK_D, valid)
         barrier()
-        # dQ^T has the shape of dP^T and takes its registers.
-        if TRANSPOSED:
-            dq_tile = warpgroup_mma(
-                k_tile.permute([1, 0]), ds_buffer, dp, use_acc=False, is_async=True
-            )
-        else:
+        if WIDE:
             dq_zeros = gl.zeros([BLOCK_M, BLOCK_D], gl.float32, q_layout)
             dq_tile = warpgroup_mma(
                 ds_buffer.permute([1, 0]), k_tile, dq_zeros, use_acc=False, is_async=True
+            )
+        else:
+            # dQ^T has the shape of dP^T and takes its registers.
+            dq_tile = warpgroup_mma(
+                k_tile.permute([1, 0]), ds_buffer, dp, use_acc=False, is_async=True
             )
         ahead = first + ahead
         ahead = gl.where(ahead >= tiles, ahead - tiles, ahead)
