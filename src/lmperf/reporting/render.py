@@ -23,7 +23,7 @@ from __future__ import annotations
 import re
 import sys
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -63,10 +63,6 @@ from lmperf.reporting.words import FILTERS, NotMeasured
 from lmperf.workflow import TEMPLATES
 
 FIRST = "report"  # the template of the first page
-COLUMNS = (
-    *("number", "memory", "known", "time", "over_base", "text", "status", "across"),
-    "largest_error",
-)
 CHARTS = ("line_chart", "bar_chart", "area_chart")
 # Messages about notes in the user's templates of which nothing is left; None: nobody lists them.
 lost_notes: ContextVar[list[str] | None] = ContextVar("lost_notes", default=None)
@@ -118,7 +114,6 @@ def load_templates(own: Path | None = None) -> Templates:
     env.filters |= {**FILTERS, "code": untrusted.code, "link": untrusted.link}
     sentences.prepare(env)
     env.filters |= {"finished": sentences.finished, "table": written_table}
-    env.globals |= {name: getattr(tables, name) for name in COLUMNS}
     if own:
         try:
             check(env, own)
@@ -211,31 +206,32 @@ class Page:
 
     def table(
         self,
-        title: str,
+        text: str,
         rows: Rows,
-        lines: str,
-        columns: Iterable[tables.Quantity],
-        split: str = "",
+        columns: Sequence[tables.Quantity] = (),
         *,
-        note: str = "",
+        split: str = "",
         again: bool = True,
         folds: bool = True,
         italic: str = Table.italic,
         **layout,
     ) -> str:
-        """The tables of a title, which may begin with a number; nothing without rows.
+        """The tables that a template writes; nothing without rows.
 
         Tables of one title stand below one heading.
-        lines, split: names of axes, separated by blanks. again, folds, italic: see `Table`.
-        layout: see `tables.Layout`.
+        text: see `tables.Written`. columns: those at `{...}`. split: names of axes, separated by
+        blanks. again, folds, italic: see `Table`. layout: see `tables.Layout`.
         """
-        layout = tables.Layout(lines.split(), [*columns], split.split(), note=note, **layout)
-        number = re.match(r"([A-Z]\d+)\. ", title)
-        named = {"id": number[1] if number else "", "title": title}
+        one = tables.written(text, rows, columns)
+        heads = {axis: header for axis, header in one.axes.items() if header}
+        layout = {"what": one.caption, "note": one.note, "heads": heads} | layout
+        layout = tables.Layout([*one.axes], one.columns, split.split(), **layout)
+        number = re.match(r"([A-Z]\d+)\. ", one.title)
+        named = {"id": number[1] if number else "", "title": one.title}
         more = {"again": again and bool(rows.stem), "folds": folds, "italic": italic}
         ready = [replace(table, **named, **more) for table in layout.tables(rows)]
-        is_first = all(title != shown.title for shown in self.tables)
-        heading = [f"## {title}"] * bool(title and ready and is_first)
+        is_first = all(one.title != shown.title for shown in self.tables)
+        heading = [f"## {one.title}"] * bool(one.title and ready and is_first)
         return "\n\n".join([*heading, *map(self.ready, ready)])
 
     def every_row(self, stem: str) -> str:
@@ -368,20 +364,10 @@ def question(name: str, own: Path | None = None) -> str:
 
 @pass_context
 def written_table(
-    context: Context, text: str, rows: Rows, columns: Sequence[tables.Quantity] = (), **more
+    context: Context, text: str, rows: Rows, columns: Sequence[tables.Quantity] = (), **options
 ) -> str:
-    """The table that a template writes; see `tables.written` and `Page.table`.
-
-    columns: those at `{...}`.
-    """
-
-    def made(rows: Rows, columns: Sequence[tables.Quantity]) -> str:
-        one = tables.written(text, rows, columns)
-        heads = {axis: header for axis, header in one.axes.items() if header}
-        options = {"what": one.caption, "note": one.note, "heads": heads}
-        return context["table"](one.title, rows, " ".join(one.axes), one.columns, **options | more)
-
-    return f"{sentences.tried(made, rows, columns)}\n"
+    """`Page.table` of the page that is rendered; missing without rows."""
+    return f"{sentences.tried(context['table'], text, rows, columns, **options)}\n"
 
 
 def _located(error: Exception) -> UserError:

@@ -28,7 +28,7 @@ _SPECIAL = re.compile(
     r"[\\`*<|$~\"]"  # spans, tags, cells, mathematics, ends of attributes
     r"|(?<![A-Za-z0-9_])_+|_+(?![A-Za-z0-9_])"  # emphasis
     r"|\](?=[(\[:])|&(?=[#\w])"  # links and references
-    r"|\{(?=[{%#])"  # tags that a site generator would execute
+    r"|\{"  # fields of tables in templates; tags that a site generator would execute
     r"|^[-+#=>\[]"  # lists, headings, quotations, definitions of links
 )
 # Unicode categories of invisible characters: control, format (such as text direction), surrogate,

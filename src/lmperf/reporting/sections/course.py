@@ -180,6 +180,11 @@ class Course(Section):
         wide = rows.pivot_table("ms", CELL, "phase").reindex(columns=["forward", "backward"])
         return of_rows(Range.of((wide["backward"] / wide["forward"]).dropna()), rows)
 
+    @predicate
+    def backward_has_twice_the_work(self) -> bool:
+        """Whether the backward takes about twice as long as the forward."""
+        return self.backward_over_forward.low > 1.5 and self.backward_over_forward.high < 2.5
+
     @cached_property
     def by_context(self) -> dict[str, object]:
         """The largest `size` with steps that do not wait of several `contexts`: least and greatest.
@@ -232,6 +237,12 @@ class Course(Section):
     def step(self) -> pd.Series:
         """The profiled train step of the same model."""
         return self.profiled.kept(having(self.profiled.frame, **self._case(STEP))).one
+
+    @predicate
+    def optimizer_adds_other_work(self) -> bool:
+        """Whether matmuls take less of the step than of the forward, and AdamW has kernels."""
+        step, forward = self.step, self.forward
+        return step["matmul_share"] < forward["matmul_share"] and step["optimizer"] > 0
 
     def _case(self, phase: str) -> dict[str, object]:
         return self.forward[CASE].to_dict() | {"phase": phase}
