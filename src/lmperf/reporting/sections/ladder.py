@@ -143,6 +143,11 @@ class Ladder(Section):
         return in_order("size", whole["size"])
 
     @predicate
+    def gains_everywhere(self) -> bool:
+        """Whether `gained` are all of several sizes."""
+        return self.gained == self.sizes and len(self.sizes) > 1
+
+    @predicate
     def is_over_peer(self) -> bool:
         """Whether the last rung, bf16 weights in a graph, was measured beside SDPA."""
         found = self.of("bf16_weights").over_sdpa
