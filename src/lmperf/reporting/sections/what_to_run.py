@@ -46,7 +46,7 @@ SIMPLEST = (
     *("sdpa", "sdpa_compiled", "sdpa_compiled_blocks"),
     *("triton", "triton_compiled", "triton_compiled_blocks"),
     *("fused_loss", "fused_blocks", "sdpa_graph", "fused_graph", "sdpa_copies_graph"),
-    *("graph", "clipped_graph", "accumulated_graph"),
+    "graph",
 )
 COLUMNS = (SDPA, SDPA_GRAPH, FUSED_GRAPH, SDPA_COPIES, GRAPH)  # of the times on a GPU
 SLOW = 1.1  # bf16 that takes so many times as long as float32 is left out
