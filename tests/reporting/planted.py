@@ -103,3 +103,8 @@ def page(name: str, of: Evidence, **options) -> Page:
     made = Page(name, of, **options)
     made.text = made.render()
     return made
+
+
+def printed(made: Page) -> list[float]:
+    """The numbers that the sentences of a page print, unrounded, in their order."""
+    return [float(one.value) for one in made.numbers if one.kind == "sentence"]
