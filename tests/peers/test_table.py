@@ -9,7 +9,7 @@ from lmperf.benchmark import Implementation
 from lmperf.benchmarks import load, stems
 from lmperf.config.model import Config
 from lmperf.evidence.facts import write_facts
-from lmperf.evidence.keys import row_key
+from lmperf.evidence.keys import code_of, row_key
 from lmperf.evidence.plan import files_of
 from lmperf.evidence.project import Project
 from lmperf.evidence.review import review
@@ -58,6 +58,15 @@ def test_float8_steps_are_timed_and_trained_where_torchao_is_installed(packages)
         assert {case.axes.get("dtype", "bfloat16") for case in cases} == {"bfloat16"}
         assert not both & names(benchmark, "cpu")
         assert {benchmark.phases_of(case) for case in cases} == {("train_step",)}
+
+
+def test_rows_of_every_peer_have_a_key(packages):
+    for peer in PEERS.values():
+        packages.install(peer.package, "1.0")
+    for stem in stems():
+        benchmark = load(stem, configured().external(stem))
+        for name in benchmark.external:
+            assert code_of(benchmark, name)["version"] == "1.0", (stem, name)
 
 
 @pytest.mark.slow

@@ -54,7 +54,8 @@ def code_of(benchmark: Benchmark, name: str) -> Code:
     entry = implementation.entry
     models = [[*of, closure_of(of[1]).fingerprint] for of in implementation.models if of[1]]
     runs_others = implementation.origin != "project" or models
-    modules = benchmark.takes.adapters if runs_others else ()
+    # A benchmark that takes no custom implementation may have peers: it runs them as they are.
+    modules = benchmark.takes.adapters if runs_others and benchmark.takes else ()
     adapters = [closure_of(module).fingerprint for module in modules]
     return {
         "problem": closure_of(benchmark.entry, DECLARATIONS).fingerprint,
