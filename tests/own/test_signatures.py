@@ -230,7 +230,7 @@ def test_train_step_is_recognised_by_its_signature():
 
 
 def test_measuring_refuses_with_the_same_words(monkeypatch):
-    monkeypatch.setattr("lmperf.own.kinds.resolve", lambda entry: masked)
+    monkeypatch.setattr("lmperf.own.kinds.imported", lambda entry: masked)
     benchmark = load("attention", {"mine": Implementation("mine", "a.b:masked", origin="custom")})
     with pytest.raises(Unsupported, match=r"a\.b:masked: it has no argument causal or is_causal;"):
         benchmark.callable_of("mine")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from lmperf.benchmark import Implementation, Unsupported, resolve
+from lmperf.benchmark import Implementation, Unsupported
+from lmperf.own.imported import imported
 from lmperf.own.signatures import bound, fault_of
 
 
@@ -28,7 +29,7 @@ class Taken:
         Raises:
             Unsupported: it is not what the benchmark takes.
         """
-        called = resolve(implementation.entry)
+        called = imported(implementation.entry)
         if fault := fault_of(called, self.name, options=implementation.options):
             raise Unsupported(f"{implementation.entry}: {fault}")
         return bound(called, implementation.options)

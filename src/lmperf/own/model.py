@@ -13,7 +13,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from lmperf.benchmark import Benchmark, Implementation, Unsupported, resolve
+from lmperf.benchmark import Benchmark, Implementation, Unsupported
+from lmperf.own.imported import imported
 from lmperf.own.kinds import MODEL
 from lmperf.own.signatures import (
     MODEL_ALIASES,
@@ -40,7 +41,7 @@ def trained_by(implementation: Implementation) -> tuple[str, Build | None]:
         Unsupported: what the configuration names is no model class, or cannot be built.
     """
     for name, entry, options in implementation.models:
-        found = bound(resolve(entry), options) if entry else None
+        found = bound(imported(entry), options) if entry else None
         if is_model(found) and (fault := fault_of(found, MODEL.name)):
             raise Unsupported(f"model: {name}: {fault}")
         if found is None or is_model(found):

@@ -15,9 +15,9 @@ from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from lmperf.benchmark import resolve
 from lmperf.errors import described
 from lmperf.measuring.processes import can_be_interrupted, die_with
+from lmperf.own.imported import imported
 from lmperf.own.signatures import bound, fault_of, is_called_with_nothing, is_model, is_step
 from lmperf.sources import find, how_to_install
 
@@ -47,7 +47,7 @@ def answer(entry: str, takes: str, kind: str, options: dict[str, Any], parent: i
             importlib.import_module(module)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_REAL, _CALL_S)
-        _write(answers, _called(bound(resolve(entry), options), takes))
+        _write(answers, _called(bound(imported(entry), options), takes))
     os._exit(0)  # without waiting for threads that the import started
 
 
