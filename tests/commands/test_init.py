@@ -71,7 +71,7 @@ def test_init_overwrites_nothing(repository, lmperf):
     path.write_text("mine\n")
     code, out, said = lmperf("init", "--attention", ENTRY)
     assert code == 2 and not out
-    assert said == f"lmperf: {there} exists already; init overwrites nothing\n"
+    assert said.startswith(f"lmperf: {there} exists already; init overwrites nothing; to have it")
     assert written(repository) == {there} and path.read_text() == "mine\n"
 
 
@@ -129,6 +129,17 @@ def test_wrong_entry_writes_nothing(repository, lmperf, entry, why):
     code, _, said = lmperf("init", "--lrpe", entry)
     assert code == 2 and why in said and said.count("\n") == 1
     assert written(repository) == set()
+
+
+@pytest.mark.process
+def test_solution_that_cannot_be_imported_writes_nothing(repository, lmperf):
+    """A configuration without it would be in the way of the next `init`."""
+    adapters = "import not_installed\ndef get_ddp(module):\n    return not_installed.DDP(module)\n"
+    (repository / "my_adapters.py").write_text(adapters)
+    code, out, said = lmperf("init", "--course", "my_adapters")
+    assert code == 2 and not out and "No module named 'not_installed'" in said
+    assert said.endswith("all is left out; mend that and run init again\n")
+    assert not (repository / "config").exists()
 
 
 def test_init_outside_git_is_refused(folder, lmperf):

@@ -105,6 +105,8 @@ def init(templates: bool, adapters: str | None, install: str | None, **given: st
     entries = _entries({kind: entry for kind, entry in given.items() if entry})
     for solution in found_in(adapters, _python_files()) if adapters else ():
         entries = _with_found(entries, solution, given)
+    if adapters and not entries:
+        raise UserError("nothing is written, since all is left out; mend that and run init again")
     files = {
         Path("Snakefile"): scaffold("Snakefile.txt").template,
         CONFIG: _config(entries, folders),
@@ -149,7 +151,7 @@ def _python_files() -> list[Path]:
 def _write(files: Mapping[Path, str]) -> None:
     from lmperf.reporting.files import write_files  # pandas is slow to import
 
-    write_files(files, "init overwrites nothing")
+    write_files(files, "init overwrites nothing; to have it written anew, move it away")
     print(*files, sep="\n")
 
 
