@@ -51,38 +51,21 @@ def part(*made):
     return planted.page(PART, planted.evidence(*made))
 
 
-FAST = (
-    "length 16,384, the forward of lmperf's kernel is 2.00 times as fast as SDPA cuDNN's; in it,",
-    "of another. The backward of lmperf's kernel is 2.00 times as fast as SDPA cuDNN's.",
-    "lmperf's kernel over SDPA cuDNN, 12 shapes: forward 2.00x, backward 2.00x; both 2.00x at",
-)
-SLOW = (
-    "length 16,384, the forward of lmperf's kernel reaches 0.50 of SDPA cuDNN's speed. The",
-    "The backward of lmperf's kernel reaches 0.50 of SDPA cuDNN's speed, probably because each",
-    "lmperf's kernel over SDPA cuDNN, 12 shapes: forward 0.50x, backward 0.50x; both 0.50x at",
-)
-EQUAL = (
-    "length 16,384, the forward of lmperf's kernel is as fast as SDPA cuDNN's. The backward",
-    "The backward of lmperf's kernel is as fast as SDPA cuDNN's.",
-    "backward on par (1.00x); both on par (1.00x) at d_head 64, on par (1.00x) at d_head 128.",
-)
-
-
 @pytest.mark.parametrize(
-    ("ours", "said"),
+    ("ours", "verdicts"),
     [
-        (rows("triton", 0.5, gluon="forward, backward"), FAST),
-        (rows("triton", 2.0, gluon="forward, backward"), SLOW),
-        (rows("triton"), EQUAL),
-        (rows("triton", spread=150), ("kernel or of SDPA cuDNN is faster is not",)),
-        ([], ()),
+        (rows("triton", 0.5), {"faster"}),
+        (rows("triton", 2.0), {"slower"}),
+        (rows("triton"), {"same"}),
+        (rows("triton", spread=150), set()),
+        ([], set()),
     ],
     ids=["fast", "slow", "equal", "noisy", "missing"],
 )
-def test_first_page_follows_the_data(ours, said):
-    found = " ".join(part(*ours, *rows("sdpa_cudnn")).said)
-    assert all(sentence in found for sentence in said)
-    assert said or not found
+def test_first_page_follows_the_data(ours, verdicts):
+    page = part(*ours, *rows("sdpa_cudnn"))
+    assert {one.verdict for one in page.numbers} - {""} == verdicts
+    assert bool(page.said) is bool(ours)
 
 
 def test_first_table_leads_with_the_heads_of_the_models():
@@ -99,10 +82,7 @@ def test_first_table_leads_with_the_heads_of_the_models():
         "SDPA cuDNN",
         "PyTorch",
     ]
-    assert (
-        "With the heads of lmperf's models, lmperf's kernel over SDPA cuDNN: forward 0.50x"
-        in page.text
-    )
+    assert planted.printed(page)[0] == 0.5 and "With the heads of lmperf's models" in page.text
 
 
 def test_rates_of_the_first_table_stand_in_f3():
