@@ -167,17 +167,28 @@ def test_page_of_attention_is_about_the_one_brought():
     assert 0.25 in planted.printed(page), "its backward's peak over PyTorch's"
 
 
-def test_page_of_attention_is_about_all_that_were_brought_in_their_order():
-    rows = [*planted_own.plain_attention()]
+def with_another(name, *rows):
+    """A page of my_attention, and of the same under another name; and the page without them."""
     mine = [row for row in rows if row["implementation"] == "my_attention"]
-    rows += [row | {"implementation": "another"} for row in mine]
-    recorded = {f"attention.{name}": {"entry": "s:f"} for name in ("my_attention", "another")}
-    evidence = planted.evidence(*rows, facts=planted.H200 | {"implementations": recorded})
-    page = planted.page("attention", evidence)
+    rows = [*rows, *(row | {"implementation": "another"} for row in mine)]
+    recorded = {f"{name}.{one}": {"entry": "s:f"} for one in ("my_attention", "another")}
+    own = planted.evidence(*rows, facts=planted.H200 | {"implementations": recorded})
+    return planted.page(name, own), planted.page(name, planted.evidence(*rows))
+
+
+def test_page_of_flash_attention_is_about_all_that_were_brought_in_their_order():
+    page, _ = with_another("flash_attention", *planted_own.attention())
+    for name in ("FlashAttention, 64 x 64 tiles", "another"):
+        gains = [one.verdict for one in page.numbers if f"Speed-up of {name} over" in one.where]
+        assert gains == ["slower", "slower"]
+        assert any(one.caption.startswith(f"Rates of {name}, filled grid") for one in page.tables)
+
+
+def test_page_of_attention_is_about_all_that_were_brought_in_their_order():
+    page, lmperfs = with_another("attention", *planted_own.plain_attention())
     subjects = re.findall(r"^- Memory of (.*): 4 times", page.text, re.MULTILINE)
     assert subjects == ["FlashAttention, 64 x 64 tiles", "another"]
     assert "**Memory of another, float32" in page.text
-    lmperfs = planted.page("attention", planted.evidence(*rows))
     assert "Memory before backward is what" not in lmperfs.text
 
 

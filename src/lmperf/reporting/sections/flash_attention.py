@@ -87,7 +87,7 @@ class FlashAttention(Section):
         """Whether this is about a custom implementation."""
         return self.subject != self.kernel
 
-    @property
+    @cached_property
     def each(self) -> list[FlashAttention]:
         """This section about each of several custom implementations."""
         names = self.evidence.subjects(STEM)
@@ -100,8 +100,9 @@ class FlashAttention(Section):
 
     @property
     def rates(self) -> list[Quantity]:
-        """The rates of the subject, its peers and plain PyTorch."""
-        return [rate(name) for name in (self.subject, *self.peers, PLAIN)]
+        """The rates of the subjects, the peers and plain PyTorch."""
+        subjects = [one.subject for one in self.each]
+        return [rate(name) for name in (*subjects, *self.peers, PLAIN)]
 
     @property
     def rates_over_peer(self) -> list[Quantity]:
