@@ -242,8 +242,10 @@ def test_own_strategy_stands_under_its_problem():
 def test_own_report_names_what_was_not_brought_or_is_out_of_scope():
     steps = planted.row("checkpointing", 30, peak_mib=10, implementation="eager")
     rows = [head("flash", 1.0), steps, ranks.step("flat", 70)]
-    here = own(*rows)
+    entries = {"flash_attention.flash": {"entry": "student:flash"}}
+    here = planted.evidence(*rows, facts=planted.H200 | {"implementations": entries})
     assert "Not brought" in answer("naive_ddp", here)
+    assert "To measure" in answer("naive_ddp", own(*rows))
     assert "checkpointing of its own model only" in answer("gradient_checkpointing (2026)", here)
     shown = answer("gradient_checkpointing (2026)", own(*rows, reference=True))
     assert "of its own model only" not in shown

@@ -144,7 +144,7 @@ class Course(Section):
         return [(stem,) for stem in needs.split() if self.reasons(stem) == reason]
 
     def reasons(self, stem: str) -> str:
-        if self.evidence.subjects(stem) or not self._is_left_out(stem):
+        if self.evidence.declared(stem) or not self._is_left_out(stem):
             return ""
         return "not brought" if load(stem).takes else "own only"
 
