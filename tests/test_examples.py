@@ -12,7 +12,7 @@ from lmperf.config.model import Config
 
 pytestmark = pytest.mark.process
 
-EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
+EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("student_*.py"))
 CELLS = {
     "attention": {"batch": 2, "seq_len": 192, "d_head": 16, "dtype": "float32", "causal": True},
     "flash_attention": {
