@@ -142,6 +142,35 @@ def test_solution_that_cannot_be_imported_writes_nothing(repository, lmperf):
     assert not (repository / "config").exists()
 
 
+SOLUTION = """
+import torch
+
+class Model(torch.nn.Module):
+    def __init__(self, vocab_size, d_model, num_layers):
+        super().__init__()
+    def forward(self, tokens):
+        return tokens
+
+class AdamW(torch.optim.Optimizer):
+    def __init__(self, params, lr, betas, eps, weight_decay):
+        super().__init__(params, {})
+    def step(self):
+        pass
+
+def get_ddp(module):
+    return module
+"""
+
+
+@pytest.mark.process
+def test_optimizer_of_a_solution_steps_its_model(repository, lmperf):
+    (repository / "my_solution.py").write_text(SOLUTION)
+    assert lmperf("init", "--course", "my_solution")[0] == 0
+    entries = yaml.safe_load(Path("config/config.yaml").read_text())["implementations"]
+    adamw = {"use": "my_solution:AdamW", "model": "my_model"}
+    assert entries["end_to_end"] == {"my_model": "my_solution:Model", "my_adamw": adamw}
+
+
 def test_init_outside_git_is_refused(folder, lmperf):
     code, _, said = lmperf("init")
     assert code == 2 and said.endswith("is in no Git repository; run git init there\n")

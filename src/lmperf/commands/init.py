@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -195,12 +196,24 @@ def _with_found(entries: _Entries, solution: Found, given: Mapping[str, str | No
     if fault:
         say(f"{solution.entry}: left out: {fault}")
         return entries
+    if solution.kind == "optimizer" and (model := _model_in(entries)):
+        solution = replace(solution, options={"model": model})
     taking = _stems_of(solution.kind)
-    options = [f"{name} {', '.join(map(str, values))}" for name, values in solution.options.items()]
+    options = [f"{name} {_listed(values)}" for name, values in solution.options.items()]
     more = "; ".join([*([solution.use] if solution.use else []), *options, *solution.hooks])
     say(f"{solution.entry}: {solution.name} in {', '.join(taking)}{f' ({more})' if more else ''}")
     added = {stem: {**entries.get(stem, {}), solution.name: solution.configured} for stem in taking}
     return entries | added
+
+
+def _model_in(entries: _Entries) -> str:
+    """The name of the user's model, which an optimizer of the same solution steps; "" for none."""
+    steps = entries.get("end_to_end", {})
+    return next((name for name in ("my_model", "mine") if name in steps), "")
+
+
+def _listed(values: Any) -> str:
+    return ", ".join(map(str, values if isinstance(values, list) else [values]))
 
 
 def _config(entries: _Entries, folders: Mapping[str, str]) -> str:
