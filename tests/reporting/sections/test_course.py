@@ -232,6 +232,20 @@ def test_own_attention_is_compared_with_plain_pytorch():
     assert 3 in numbers("flash_benchmarking", own(head("flash", 1.0), head("eager", 3.0)))
 
 
+def test_only_the_same_model_compiled_answers_torch_compile():
+    entries = {"net": {}, "net_compiled": {"compiles": True}, "adamw": {"entry": "student:AdamW"}}
+    facts = {f"end_to_end.{name}": {"entry": "student:net"} | of for name, of in entries.items()}
+    times = {"net": 60.0, "net_compiled": 20.0, "adamw": 42.0}
+    rows = [
+        planted.row("end_to_end", ms, **STEP | {"implementation": n}) for n, ms in times.items()
+    ]
+    here = planted.evidence(*rows, facts=planted.H200 | {"implementations": facts})
+    assert [gain[:2] for gain in section(here, "course").compiled_models] == [
+        ("net_compiled", "net")
+    ]
+    assert 3.0 in numbers("torch_compile", here)
+
+
 def test_own_strategy_stands_under_its_problem():
     here = own(ranks.step("my_flat", 50.0), ranks.step("flat", 70.0))
     assert 50 in numbers("minimal_ddp_flat_benchmarking", here)

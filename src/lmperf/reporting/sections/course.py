@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cached_property
+from itertools import permutations
 
 import numpy as np
 import pandas as pd
@@ -346,6 +347,20 @@ class Course(Section):
         for name in others:
             with suppress(NotMeasured):
                 found.append((name, first, self.rows(stem).where(implementation=name).over(first)))
+        return found
+
+    @property
+    def compiled_models(self) -> list[tuple[str, str, Gain]]:
+        """(model that is compiled, the same one as it is, its speed-up over that)."""
+        declared, found = self.evidence.declared(STEM), []
+        for name, first in permutations(self.names(STEM), 2):
+            one, other = declared[name], declared[first]
+            same = (one.entry, one.options) == (other.entry, other.options)
+            if same and one.compiles and not other.compiles:
+                with suppress(NotMeasured):
+                    found.append(
+                        (name, first, self.rows(STEM).where(implementation=name).over(first))
+                    )
         return found
 
     @property
