@@ -160,6 +160,19 @@ def test_page_of_memory_names_the_model_brought():
     }
 
 
+def test_page_of_memory_is_about_all_that_were_brought():
+    rows = [*planted_own.memory()]
+    rows += [row | {"implementation": "another"} for row in rows if row["implementation"] == MODEL]
+    recorded = {f"memory.{name}": {"entry": "s:f"} for name in (MODEL, "another")}
+    facts = planted.H200 | {"implementations": recorded}
+    page = planted.page("memory", planted.evidence(*rows, facts=facts))
+    assert planted.printed(page) == [pytest.approx(-1 / 11, rel=1e-5)] * 2
+    captions = [one.caption for one in page.tables]
+    for name in ("My LM", "another"):
+        assert f"Peak of a train step of {name}, context 512, batch 4" in captions
+        assert any(one.startswith(f"Model {name}, peak of one train step") for one in captions)
+
+
 def test_page_of_attention_is_about_the_one_brought():
     page = planted.page("attention", planted_own.evidence(*planted_own.plain_attention()))
     about = [one for one in page.numbers if "FlashAttention, 64 x 64 tiles" in one.where]

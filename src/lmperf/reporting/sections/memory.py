@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from lmperf.names import in_order
-from lmperf.reporting.evidence import having, matching, required
+from lmperf.reporting.evidence import Evidence, having, matching, required
 from lmperf.reporting.numbers import of_rows
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
@@ -71,12 +71,22 @@ class Autocast(NamedTuple):
 class Memory(Section):
     """Peaks of forwards and train steps, with the changes that Y1 shows.
 
-    Sentences are about one model, the subject: the first custom one, or lmperf's eager one.
+    Sentences are about one model, the subject.
 
     Columns of `every` in addition: difference (of the predicted peak), over_float32 (of bf16
     autocast), over_eager (of another model than lmperf's), peak (in `unit`), and the shares of the
     predicted peak.
     """
+
+    def __init__(self, evidence: Evidence, subject: str = ""):
+        """subject: by default the first custom model, else lmperf's eager one."""
+        super().__init__(evidence)
+        self.subject = subject or next(iter(evidence.subjects(STEM)), EAGER)
+
+    @cached_property
+    def each(self) -> list[Memory]:
+        """This section about each of several custom models."""
+        return [Memory(self.evidence, name) for name in self.evidence.subjects(STEM)] or [self]
 
     @cached_property
     def every(self) -> Rows:
@@ -87,10 +97,6 @@ class Memory(Section):
     def unit(self) -> str:
         """Of peaks that stand side by side: GiB, unless all are smaller."""
         return "GiB" if self.evidence.rows(STEM)["peak_gib"].max() >= 1 else "MiB"
-
-    @cached_property
-    def subject(self) -> str:
-        return next(iter(self.evidence.subjects(STEM)), EAGER)
 
     @property
     def instruments(self) -> str:
@@ -105,7 +111,8 @@ class Memory(Section):
     @property
     def of_others(self) -> Rows:
         rows = self.every.frame
-        return self.every.kept(rows[rows["implementation"] != self.subject])
+        subjects = [one.subject for one in self.each]
+        return self.every.kept(rows[~rows["implementation"].isin(subjects)])
 
     @cached_property
     def steps(self) -> Rows:
