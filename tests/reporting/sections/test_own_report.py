@@ -74,6 +74,13 @@ def test_what_was_not_brought_is_left_out(brought):
     assert [PARTS[brought]] == [one for one in headings(page) if one in PARTS.values()]
 
 
+def test_attention_without_a_right_result_has_no_heading():
+    causal = [one for one in planted_own.wrong_dq() if one["causal"].lower() == "true"]
+    found = headings(first_page(*causal))
+    assert "What does not work" in found and "Attention" not in found
+    assert "Attention" in headings(first_page(*planted_own.wrong_dq()))
+
+
 def test_reference_keeps_the_parts_about_lmperf():
     rows = [*planted_own.memory(), rung("float32", 20.0), rung("graph", 10.0)]
     assert "What to run" in headings(first_page(*rows, reference=True))
