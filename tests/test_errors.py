@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lmperf.config.machine_names import slug
-from lmperf.errors import UserError, described, explained, meant, shown
+from lmperf.errors import UserError, described, explained, meant, one_line, shown
 
 
 def test_unprintable_characters_are_escaped():
@@ -85,3 +85,8 @@ def test_misspelt_name_has_one_suggestion(name, near):
     words = meant(name, ["attention", "bfloat16", "seq_len", 4096, "F2"], "all:")
     every = "all: attention, bfloat16, seq_len, 4096, F2"
     assert words == (f"did you mean {near}?" if near else every)
+
+
+def test_text_of_several_lines_becomes_one_that_is_not_too_long():
+    assert one_line("a\n  b\x1b[31m\u202e\ud800 é") == "a b\\x1b[31m\\u202e\\ud800 é"
+    assert one_line("word " * 100, limit=20) == "word word word wo..."

@@ -482,6 +482,13 @@ class Benchmark:
         called, options = resolve(implementation.entry), implementation.options
         return partial(called, **options) if options else called
 
+    def runs_back_to_back(self, case: Case) -> bool:
+        """Return whether each call of a case is itself a long run of calls back to back.
+
+        A device that is then held back by its power limit is what is to be measured: no mark.
+        """
+        return False
+
     @classmethod
     def known_tolerances(cls) -> tuple[str, ...]:
         """The names of the tolerances that implementations of this benchmark may declare."""
@@ -532,13 +539,6 @@ class Timed(Benchmark):
     ) -> Workload:
         """Prepare a case, or a rank's part of it; rank: None for a single process."""
         return self.prepare(case, device, seed, shared)
-
-    def runs_back_to_back(self, case: Case) -> bool:
-        """Return whether each call of a case is itself a long run of calls back to back.
-
-        A device that is then held back by its power limit is what is to be measured: no mark.
-        """
-        return False
 
 
 class Observed(Benchmark):

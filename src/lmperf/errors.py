@@ -46,6 +46,12 @@ def _printable(text: str) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
+def one_line(text: str, limit: int = 240) -> str:
+    """Return a text as one line of `limit` characters at most, unprintable ones as `\\x1b`."""
+    line = _printable(" ".join(text[: 8 * limit].split())[: 2 * limit])
+    return line if len(line) <= limit else line[: limit - 3] + "..."
+
+
 def meant(name: object, known: Iterable[object], label: str = "choose one of:") -> str:
     """Return `did you mean X?` if a known name X is near, else `label` and all known names.
 

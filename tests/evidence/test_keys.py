@@ -42,12 +42,11 @@ NO_NUMBERS = {
     "lmperf.measuring": "has no code of its own, only a docstring",
     "lmperf.measuring.gpus": "names GPUs for the lock; which of equal ones measures is no matter",
     "lmperf.measuring.lock": "makes a run wait for another one; no effect once the lock is held",
-    "lmperf.measuring.printable": "escapes characters in messages",
     "lmperf.measuring.progress": "writes progress for a person, between slices",
 }
 # METHOD_VERSION and the digest of the measuring code that belongs to it. After an edit of that code
 # put the new digest here; if the edit can change a number, raise METHOD_VERSION as well.
-METHOD = (8, "b2ed6868f5868998")
+METHOD = (8, "94bc0c77eb222301")
 
 
 @cache

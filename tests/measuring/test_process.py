@@ -61,7 +61,6 @@ def worker(tmp_path):
         "measuring/keeper",
         "measuring/process",
         "measuring/processes",
-        "measuring/printable",
     )
     for name in copied:
         shutil.copy(source / f"{name}.py", copy / f"{name}.py")

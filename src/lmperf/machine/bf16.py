@@ -31,7 +31,7 @@ def slowdown_of(environment: str) -> float:
 
     environment: digest of hardware and software.
     """
-    return probed(f"bf16-{environment}", _MEASURE, 1.0)
+    return probed(f"bf16-{environment}", _MEASURE)
 
 
 def slowdown_in(rows: Iterable[Mapping[str, str]]) -> float:

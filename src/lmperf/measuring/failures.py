@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from lmperf.benchmark import Unsupported, WrongResult
-from lmperf.errors import described, message_of
+from lmperf.errors import described, message_of, one_line
 from lmperf.gate import UNCHECKED
 from lmperf.measuring.interpreter import NEEDS_GPU, NO_DRIVER
 from lmperf.measuring.out_of_memory import out_of_memory
-from lmperf.measuring.printable import one_line
 
 Row = dict[str, Any]
 

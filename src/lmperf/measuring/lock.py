@@ -14,9 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from lmperf.errors import UserError
+from lmperf.errors import UserError, one_line
 from lmperf.measuring.gpus import visible_gpus
-from lmperf.measuring.printable import one_line
 
 _PATH, _POLL_S = "/tmp/lmperf.lock", 0.2
 

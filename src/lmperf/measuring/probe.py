@@ -11,12 +11,10 @@ from pathlib import Path
 _TIME_OUT_S = 120
 
 
-def probed(name: str, code: str, otherwise: float) -> float:
+def probed(name: str, code: str) -> float:
     """Return the number that some Python code prints; measured once, kept in the user's cache.
 
-    Args:
-        name: of the answer, with what it depends on.
-        otherwise: the answer if the process fails, which is not kept.
+    1 if the process fails, which is not kept. name: of the answer, with what it depends on.
     """
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     kept = Path(home) / "lmperf" / f"{name}.json"
@@ -29,7 +27,7 @@ def probed(name: str, code: str, otherwise: float) -> float:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_TIME_OUT_S)
         answer = float(done.stdout)
     except (OSError, subprocess.TimeoutExpired, ValueError):
-        return otherwise
+        return 1.0
     try:
         kept.parent.mkdir(parents=True, exist_ok=True)
         kept.write_text(json.dumps(answer))

@@ -14,8 +14,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from lmperf.errors import one_line
 from lmperf.measuring import keeper
-from lmperf.measuring.printable import one_line
 
 _LONGEST = 2**12  # bytes kept of a line of output
 _END_LIMIT_S = 10.0  # the keeper waits for what the worker cleans up

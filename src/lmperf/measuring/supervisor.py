@@ -178,7 +178,7 @@ class Supervisor:
     def _whole(self, case: Case, phase: str, row: Row, gpus: Gpus) -> Row:
         """Return a row with what names it, and what the sensors say of it."""
         seen = gpus.columns((case, phase))
-        if is_back_to_back(self._benchmark, phase) or _runs_on(self._benchmark, case):
+        if is_back_to_back(self._benchmark, phase) or self._benchmark.runs_back_to_back(case):
             seen.pop("marks", None)  # the clock and the power of the cap are what is measured
         marks = ";".join(filter(None, (seen.pop("marks", ""), row.get("marks"))))
         return {**_named(case, phase), **row, **seen, **({"marks": marks} if marks else {})}
@@ -285,10 +285,6 @@ def empty_cache() -> Iterator[str]:
         ) from None
     with cache as folder:
         yield folder
-
-
-def _runs_on(benchmark: Benchmark, case: Case) -> bool:
-    return getattr(benchmark, "runs_back_to_back", lambda _: False)(case)
 
 
 def _named(case: Case, phase: str) -> Row:

@@ -28,7 +28,7 @@ def narrow() -> bool:
     wrong; whether it is. Known of a version of PyTorch and a CPU once it was tried.
     """
     tried = hashlib.sha256(f"{torch.__version__} {_processor()}".encode()).hexdigest()[:16]
-    if probed(f"vectors-{tried}", _CODE, 1.0) == 1.0:
+    if probed(f"vectors-{tried}", _CODE) == 1.0:
         return False
     from torch._inductor import config
 

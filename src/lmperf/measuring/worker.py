@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 import torch
 
 from lmperf.benchmark import Case, Observed, is_ranked, ranks_of
+from lmperf.errors import one_line
 from lmperf.measuring import interpreter, ranks, vectors
 from lmperf.measuring.case_steps import CaseSteps
 from lmperf.measuring.clock import now
@@ -23,7 +24,6 @@ from lmperf.measuring.group import Group
 from lmperf.measuring.isolation import Worlds, import_compiler
 from lmperf.measuring.job import Job, seed_of
 from lmperf.measuring.peak_memory import import_dispatch
-from lmperf.measuring.printable import one_line
 
 # Version of the messages. A comparison of two versions of the code needs workers of the same one.
 PROTOCOL = 7
@@ -111,7 +111,7 @@ def _measure(
     team: ranks.Alone,
 ) -> int:
     """Measure groups; return how many. Ranks end after one that has left memory in use."""
-    told = tell if team.is_first else _silent
+    told = tell if team.is_first else lambda **_: None
     # A comparison of versions ends no worker for what an implementation changes.
     worlds = Worlds(job.apart, ignores=job.on_request)
     for number, cases in enumerate(groups, 1):
@@ -149,7 +149,3 @@ def _keeps_memory(team: ranks.Alone) -> bool:
     gc.collect()
     held = torch.cuda.memory_allocated() if torch.cuda.is_initialized() else 0
     return team.longest([float(held)])[0] > _KEPT_BYTES
-
-
-def _silent(**message: Any) -> None:
-    pass

@@ -12,8 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from lmperf.benchmark import Benchmark
-from lmperf.errors import UserError
-from lmperf.measuring.printable import one_line
+from lmperf.errors import UserError, one_line
 from lmperf.measuring.processes import adopt_orphans, end, end_children, family, locks_of_builds
 from lmperf.sources import find, how_to_install
 
