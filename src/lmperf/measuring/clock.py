@@ -51,6 +51,11 @@ class Clock:
         self.late: set[int] = set()
         self.ratios: dict[int, tuple[float, float]] = {}
 
+    def forget(self) -> None:
+        """Forget phases that are no longer there: others may have their ids from now on."""
+        for by_id in (self._leads, self.late, self.ratios):
+            by_id.clear()
+
     def fresh(self, work: Workload, name: str) -> tuple[Phase, Any]:
         """Write new inputs and prepare a call; return its phase and what its `run` takes."""
         if work.freshen is not None:

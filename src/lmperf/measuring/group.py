@@ -46,7 +46,7 @@ class Group:
         self._full: dict[Case, None] = {}  # those that lack memory beside the others
         self._beside = 1  # how many cases are measured together now
         if not isinstance(self._benchmark, Observed):
-            clock = Clock(self._device, steps.team)
+            self._clock = clock = Clock(self._device, steps.team)
             self._checks = Checks(steps, clock)
             self._timing = PhaseTiming(steps, clock, self._ready, self._lose, self._restore)
 
@@ -77,6 +77,7 @@ class Group:
                 self._rows(case, phase, row)
         gc.unfreeze()
         self._ready.clear()
+        self._clock.forget()
         self._steps.contexts.clear()
         self._shared, self._weights = {}, Weights()
         _reset_compiler()
