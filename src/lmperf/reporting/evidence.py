@@ -55,7 +55,7 @@ AT_LIMIT, SLOW_CLOCK = 0.95, 0.95  # of the power limit, and of the usual clock
 NEUTRAL = {"state": None, "words": "", "signs": None, "waits": False, "key": None}
 WITHHELD = ("failed_check", "impossible")
 # What a withheld row does not keep: times, and rates of them.
-_TIMED = re.compile(r"(^|_)(ms|us|s|gbps|tflops|share|mfu)$")
+_WITHHELD_NUMBERS = re.compile(r"(^|_)(ms|us|s|gbps|tflops|share|mfu)$|^peak_(mib|gib)$")
 # Traces are large: these few are published, all others stay on the machine that measured.
 PUBLISHED_TRACES = (
     "small-512-4-autocast_bfloat16-eager-forward.json.gz",
@@ -447,10 +447,10 @@ def judged(rows: pd.DataFrame, floor_ms, stale: frozenset[str], is_step: bool) -
 
 
 def masked(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows, of which those that are withheld have no times."""
-    timed = [name for name in rows if _TIMED.search(name)]
+    """The rows, of which those that are withheld have no times and no peaks."""
+    numbers = [name for name in rows if _WITHHELD_NUMBERS.search(name)]
     is_withheld = rows["state"].isin(WITHHELD)
-    return rows.assign(**{name: rows[name].mask(is_withheld) for name in timed})
+    return rows.assign(**{name: rows[name].mask(is_withheld) for name in numbers})
 
 
 def _oom(asked: float, free: float) -> str:

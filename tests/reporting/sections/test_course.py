@@ -253,6 +253,12 @@ def test_own_strategy_stands_under_its_problem():
     assert "To measure" in answer("naive_ddp", here)
 
 
+@pytest.mark.parametrize("name, problem", [("overlapped", "ddp_overlap_individual_parameters")])
+def test_check_of_a_strategy_stands_though_its_step_was_timed_beside_load(name, problem):
+    here = planted.evidence(ranks.step(name, 50.0, marks="loaded"), facts=ranks.TWO_H200)
+    assert 0.1 in numbers(problem, here) and 50 not in numbers(problem, here)
+
+
 def test_own_report_names_what_was_not_brought_or_is_out_of_scope():
     steps = planted.row("checkpointing", 30, peak_mib=10, implementation="eager")
     rows = [head("flash", 1.0), steps, ranks.step("flat", 70)]

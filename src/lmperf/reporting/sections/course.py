@@ -581,6 +581,12 @@ class Course(Section):
         rows = self.runs(*problems)
         return rows.kept(rows.sound)
 
+    def right(self, *problems: str) -> Rows:
+        """Those that passed their check in their code of today; load does not change a result."""
+        rows = self.runs(*problems)
+        is_right = rows.frame["state"].isna() & ~rows.frame["key"].isin(self.evidence.stale)
+        return rows.kept(required(rows.frame[is_right], "no strategy passed its check"))
+
     def over(self, problem: str, base: str) -> list[tuple[str, str, Gain]]:
         """(strategy, base, its speed-up over the first strategy of a base), where resolved."""
         bases = [name for name in self.strategies.get(base, ()) if self.runs(base)]
