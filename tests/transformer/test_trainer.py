@@ -10,6 +10,7 @@ import torch
 
 from lmperf.transformer.model import TransformerLM, cross_entropy
 from lmperf.transformer.sizes import SHORT, SIZES, ModelSize
+from lmperf.transformer.steps import ACCUMULATED_GRAPH, CLIPPED_GRAPH, SDPA_GRAPH
 from lmperf.transformer.trainer import Trainer
 from lmperf.transformer.training import autocast, decay_groups
 
@@ -170,6 +171,13 @@ def test_example_trains_saves_and_goes_on(tmp_path, monkeypatch, capsys):
     assert [line.split(":")[0] for line in lines(2)] == ["step 2"]
     assert [line.split(":")[0] for line in lines(4)] == ["step 4"]
     assert int(torch.load(saved)["step"]) == 4
+
+
+@pytest.mark.parametrize("maker", [CLIPPED_GRAPH, ACCUMULATED_GRAPH, SDPA_GRAPH])
+def test_every_graph_of_the_report_trains(maker):
+    model = model_on("cpu")
+    trainer = Trainer(model, maker, groups=decay_groups(model, DECAY), max_norm=MAX_NORM)
+    assert float(trainer.step(*batch(0))) > 0 and float(trainer.gradient_norm) > 0
 
 
 @pytest.mark.gpu

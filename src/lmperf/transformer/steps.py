@@ -159,14 +159,24 @@ def copying_adamw(
     return FusedAdamW(groups or model.parameters(), learning_rate, copies, max_norm)
 
 
-def clipping_adamw(model: TransformerLM, learning_rate: float) -> FusedAdamW:
-    """`copying_adamw` that clips gradients to a global norm of 1."""
-    return copying_adamw(model, learning_rate, max_norm=1.0)
+def clipping_adamw(
+    model: TransformerLM,
+    learning_rate: float,
+    groups: ParameterGroups = None,
+    max_norm: float | None = 1.0,
+) -> FusedAdamW:
+    """`copying_adamw` that clips gradients, to a global norm of 1 unless told otherwise."""
+    return copying_adamw(model, learning_rate, groups, max_norm)
 
 
-def accumulating_adamw(model: TransformerLM, learning_rate: float) -> FusedAdamW:
+def accumulating_adamw(
+    model: TransformerLM,
+    learning_rate: float,
+    groups: ParameterGroups = None,
+    max_norm: float | None = None,
+) -> FusedAdamW:
     """`copying_adamw` whose gradients are float32 sums over micro-batches."""
-    optimizer = copying_adamw(model, learning_rate)
+    optimizer = copying_adamw(model, learning_rate, groups, max_norm)
     sum_in_float32(model)
     return optimizer
 

@@ -156,17 +156,26 @@ class Trainer:
         return tokens, targets, step
 
     def _what_fits(self, shape: torch.Size) -> str:
-        """Words about a step that did not fit, with the largest power of two that does."""
+        """Words about a step that did not fit, and what does."""
         what = f"a step of {shape[0]} sequences of {shape[1]} tokens does not fit into memory"
         if not self._maker.capture:
             return f"{what}: give a smaller micro_batch than {self._maker.micro_batch or shape[0]}"
+        dtypes = [parameter.grad_dtype for parameter in self.model.parameters()]
+        try:
+            return f"{what}; {self._smaller(shape)}"
+        finally:
+            for parameter, dtype in zip(self.model.parameters(), dtypes, strict=True):
+                parameter.grad, parameter.grad_dtype = None, dtype
+
+    def _smaller(self, shape: torch.Size) -> str:
+        """Words on the largest micro-batch, a power of two, with which a step fits."""
         sum_in_float32(self.model)
         micro_batch = 2 ** ((self._maker.micro_batch or shape[0]) - 1).bit_length() // 2
         while micro_batch:
             if shape[0] % micro_batch == 0 and self._fits(shape, micro_batch):
-                return f"{what}; with micro_batch={micro_batch} it does"
+                return f"with micro_batch={micro_batch} it does"
             micro_batch //= 2
-        return f"{what}, nor does one sequence at a time: use a smaller model or context"
+        return "nor does one sequence at a time: use a smaller model or context"
 
     def _fits(self, shape: torch.Size, micro_batch: int) -> bool:
         _, _, step = self._step_of(shape, replace(self._maker, micro_batch=micro_batch))
