@@ -81,6 +81,13 @@ def test_attention_without_a_right_result_has_no_heading():
     assert "Attention" in headings(first_page(*planted_own.wrong_dq()))
 
 
+def test_what_a_machine_cannot_run_is_no_fault():
+    head = {"seq_len": 1024, "d_head": 64, "dtype": "bfloat16", "causal": True}
+    row = planted.row("flash_attention", implementation=planted_own.ATTENTION, **head)
+    found = headings(first_page(row | {"status": "unsupported", "reason": "needs a GPU"}))
+    assert "What this machine does not measure" in found and "What does not work" not in found
+
+
 def test_reference_keeps_the_parts_about_lmperf():
     rows = [*planted_own.memory(), rung("float32", 20.0), rung("graph", 10.0)]
     assert "What to run" in headings(first_page(*rows, reference=True))
