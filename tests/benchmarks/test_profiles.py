@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from lmperf.benchmark import Case
+from lmperf.benchmark import Case, Unsupported
 from lmperf.benchmarks import load
 from lmperf.transformer import sizes
 from lmperf.transformer.rungs import RUNGS
@@ -64,3 +64,5 @@ def test_step_on_a_cpu_has_operators_and_its_time(monkeypatch):
     assert "aten::mm" in {row["name"] for row in rows}
     assert {row["table"] for row in rows} == {"kernel"}
     assert all(row["wall_ms"] > 0 and row["instances"] > 0 for row in rows)
+    with pytest.raises(Unsupported, match="fused_loss has a train step only"):
+        load("profiles").observe(case, "forward", "cpu", 1)

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from lmperf.axes import model_axes
-from lmperf.benchmark import Case, Observed, Phase, Value, grid, numbers, texts
+from lmperf.benchmark import Case, Observed, Phase, Unsupported, Value, grid, numbers, texts
 from lmperf.benchmarks.end_to_end import EndToEnd
 from lmperf.dtypes import MODEL_STORED_DTYPES, STEP_DTYPES, dtype_of
 from lmperf.own.kinds import MODEL
@@ -88,6 +88,8 @@ class Profiles(Observed):
         if case != self._built:  # the phases share a model, which only the last one trains
             self._ready = {}  # frees the model before
             self._ready, self._built = self._phases_of(case, device, seed), case
+        if phase not in self._ready:
+            raise Unsupported(f"{case.implementation} has a train step only")
         timed = self._ready[phase]
         kept = trace_path(self.traces, case, phase)
         with precision(dtype):
