@@ -92,8 +92,8 @@ def test_ten_steps_are_those_of_eager_adamw(dtype, off, micro_batch, device="cpu
     assert (weights_of(model) - before - moved).norm() < off * moved.norm()
 
 
-def test_small_gradients_of_micro_batches_are_not_lost():
-    """A sum in bf16 of sixteen parts would be off by a percent; weights are bf16 here."""
+def test_gradients_of_micro_batches_build_up_in_float32():
+    """Those of sixteen parts are those of the whole batch; weights are bf16."""
     whole, parts = (trainer_of(model_on("cpu"), "bfloat16", size) for size in (16, 1))
     for trainer in (whole, parts):
         trainer.step(*batch(0, 16))
@@ -171,6 +171,15 @@ def test_example_trains_saves_and_goes_on(tmp_path, monkeypatch, capsys):
     assert [line.split(":")[0] for line in lines(2)] == ["step 2"]
     assert [line.split(":")[0] for line in lines(4)] == ["step 4"]
     assert int(torch.load(saved)["step"]) == 4
+
+
+def test_trainer_clips_and_splits_as_its_maker_does():
+    clipping = Trainer(model_on("cpu"), CLIPPED_GRAPH)
+    clipping.step(*batch(0))
+    assert float(clipping.gradient_norm) > clipping.optimizer.max_norm == 1.0
+    splitting = Trainer(model_on("cpu"), ACCUMULATED_GRAPH)
+    with pytest.raises(ValueError, match="6 sequences do not split into micro-batches of 4"):
+        splitting.step(*batch(0, 6))
 
 
 @pytest.mark.parametrize("maker", [CLIPPED_GRAPH, ACCUMULATED_GRAPH, SDPA_GRAPH])

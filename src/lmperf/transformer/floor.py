@@ -1,4 +1,4 @@
-"""The work of a train step's parts in closed form, for the time that it takes at least.
+"""The work of a train step's parts in closed form: FLOPs, and bytes with each tensor once.
 
 The step is the one that the report recommends: bf16 matmuls, flash attention, fused kernels for
 norms, RoPE and SwiGLU, and AdamW in one pass. Imports no torch. Symbols as in `flops`: T = b n
@@ -17,7 +17,7 @@ BF16 = 2  # bytes
 
 
 class Work(NamedTuple):
-    """What a train step computes and moves at least.
+    """What a train step computes, and moves if each kernel reads and writes a tensor once.
 
     Attributes:
         matmul: FLOPs of matmuls with weights, forward and backward.

@@ -36,9 +36,10 @@ class Trainer:
         learning_rate: of all groups that have none of their own.
         groups: groups of parameters with options of their own, as `torch.optim.AdamW` takes them;
             `training.decay_groups` makes the usual ones. None: one group of all.
-        max_norm: gradients are scaled down to this global norm if theirs is larger; None: never.
+        max_norm: gradients are scaled down to this global norm if theirs is larger; None: as
+            `maker` does.
         micro_batch: sequences of a forward and backward pass; the gradients of all micro-batches
-            of a step are added up in float32. None: the whole batch at once.
+            of a step are added up in float32. None: as `maker` does.
 
     Raises:
         Unsupported: the maker has no optimizer for weights of this dtype.
@@ -56,7 +57,10 @@ class Trainer:
     ):
         self.model, self.dtype = model, dtype
         self._device = next(model.parameters()).device
-        self.optimizer = maker.prepare(dtype)(model, learning_rate, groups, max_norm)
+        # Without a norm of the caller's, a maker that clips keeps its own.
+        options = {} if max_norm is None else {"max_norm": max_norm}
+        self.optimizer = maker.prepare(dtype)(model, learning_rate, groups, **options)
+        micro_batch = micro_batch or maker.micro_batch
         if micro_batch:
             sum_in_float32(model)
         capture = maker.capture if self._device.type == "cuda" else None

@@ -254,7 +254,7 @@ def test_own_strategy_stands_under_its_problem():
 
 
 @pytest.mark.parametrize("name, problem", [("overlapped", "ddp_overlap_individual_parameters")])
-def test_check_of_a_strategy_stands_though_its_step_was_timed_beside_load(name, problem):
+def test_check_of_a_strategy_stands_beside_load(name, problem):
     here = planted.evidence(ranks.step(name, 50.0, marks="loaded"), facts=ranks.TWO_H200)
     assert 0.1 in numbers(problem, here) and 50 not in numbers(problem, here)
 
@@ -284,7 +284,7 @@ def test_block_of_the_model_brought_keeps_its_largest_tensors():
     assert found == [40, 2, 512, 30, 0.75, 10, 0.25]
 
 
-def test_parts_of_the_attention_brought_are_measured_or_it_is_said_how():
+def test_parts_of_brought_attention_are_measured_or_explained():
     cell = {"size": "0.97B", "context_length": 512, "batch": 4, "dtype": "float32"}
     cell |= {"implementation": "my_model", "phase": "forward", "wall_ms": 3, "instances": 1}
     kernel = planted.row("profiles", table="kernel", name="nvjet", total_ms=2, **cell)

@@ -203,7 +203,7 @@ def with_another(name, *rows):
     return planted.page(name, own), planted.page(name, planted.evidence(*rows))
 
 
-def test_page_of_flash_attention_is_about_all_that_were_brought_in_their_order():
+def test_flash_attention_page_is_about_all_that_were_brought():
     page, _ = with_another("flash_attention", *planted_own.attention())
     for name in ("FlashAttention, 64 x 64 tiles", "another"):
         gains = [one.verdict for one in page.numbers if f"Speed-up of {name} over" in one.where]
@@ -211,7 +211,7 @@ def test_page_of_flash_attention_is_about_all_that_were_brought_in_their_order()
         assert any(one.caption.startswith(f"Rates of {name}, filled grid") for one in page.tables)
 
 
-def test_page_of_attention_is_about_all_that_were_brought_in_their_order():
+def test_attention_page_is_about_all_that_were_brought():
     page, lmperfs = with_another("attention", *planted_own.plain_attention())
     subjects = re.findall(r"^- Memory of (.*): 4 times", page.text, re.MULTILINE)
     assert subjects == ["FlashAttention, 64 x 64 tiles", "another"]

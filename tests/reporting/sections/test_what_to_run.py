@@ -266,7 +266,7 @@ def test_narrow_vectors_of_compiled_code_are_said_with_their_gain(ms, over_eager
     assert 256 not in planted.printed(on_cpu(eager))
 
 
-def test_costs_of_clipping_and_micro_batches_stand_below_the_first_table():
+def test_costs_of_clipping_and_micro_batches_are_said():
     made = page(
         *(rung("graph", 10.0, SMALL), rung("graph", 30.0, SMALL, batch=64)),
         *(step(SMALL, AUTOCAST, "clipped_graph", 10.25), sdpa(20.0, SMALL)),

@@ -33,8 +33,9 @@ class Floor(Section):
     def lines(self) -> Rows:
         """A row for each size and dtype with the rates of all parts.
 
-        matmul, attention, optimizer, rest: their least ms; sum_ms: the sum. ms: the measured step.
-        of_step: sum_ms / ms. NAME_profiled: ms of a part in the profile of the step, else NaN.
+        matmul, attention, optimizer, rest: their ms at these rates; sum_ms: the sum. ms: the
+        measured step. of_step: sum_ms / ms. NAME_profiled: ms of a part in the profile of the step,
+        else NaN.
         """
         rows = usual(self.evidence)
         rows = having(rows, implementation=GRAPH.implementation, dtype=DTYPES)
@@ -55,7 +56,7 @@ class Floor(Section):
     def farthest(self) -> pd.Series:
         """The profiled step of the largest size, with the part that is most ms above its floor.
 
-        part: in words; part_ms, part_least_ms: its time in the profile, and at least.
+        part: in words; part_ms, part_least_ms: its time in the profile, and at its rate.
         """
         rows = having(self.profiled.sound, dtype=AUTOCAST)
         row = required(rows, "no step with a floor was profiled").iloc[-1]
@@ -67,7 +68,7 @@ class Floor(Section):
         return pd.concat([row, pd.Series(found)])
 
     def _parts(self, row: pd.Series) -> dict[str, float]:
-        """The least ms of each part of a step and their sum; empty without a rate."""
+        """The ms of each part of a step at its rate, and their sum; NaN without a rate."""
         size = next(SIZES[key] for key in SIZES if size_words(key) == row["size"])
         work = step_work(size, int(row["context_length"]), int(row["batch"]), row["dtype"])
         rates = self._attention_rates(size.d_head, int(row["context_length"]))
