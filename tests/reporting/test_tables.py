@@ -75,6 +75,14 @@ def test_column_in_which_nothing_ran_is_left_out(here):
     assert tables(here, "seq_len", [time("flex")]) == []
 
 
+def test_caption_keeps_the_name_of_someone_s_code_and_no_note_is_about_nothing():
+    rows = [row("lrpe", implementation=name, status="oom") for name in ("mine", "triton")]
+    lines = Rows(here := evidence(*rows), "lrpe", here.rows("lrpe"))
+    found = Layout(["implementation"], [time()], split=["implementation"]).tables(lines)
+    assert [table.caption.partition(",")[0] for table in found] == ["Lmperf's kernel", "mine"]
+    assert not any(table.notes for table in found)
+
+
 def test_columns_are_repeated_across_an_axis(here):
     (table,) = tables(
         here, "seq_len", across("d_head", [64, 128], number("ms", "Triton", unit="ms", of="triton"))

@@ -19,7 +19,7 @@ import pandas as pd
 
 from lmperf.dtypes import DTYPES
 from lmperf.errors import UserError
-from lmperf.names import ORDERS, axis_words, value_words
+from lmperf.names import IMPLEMENTATIONS, ORDERS, axis_words, value_words
 from lmperf.reporting.cells import (
     NO_ROW,
     NOT_COMPARED,
@@ -567,9 +567,16 @@ class Layout:
             for name, value in named.items()
         ]
         caption = ", ".join(filter(None, (self.what, *words)))
-        notes = [one.note for one, column in zip(self.columns, columns, strict=True) if column]
+        # The name of an implementation that someone brought stays as its author writes it.
+        first, value = next(iter(named.items()), ("", None))
+        if self.what or first != "implementation" or value in IMPLEMENTATIONS:
+            caption = caption[:1].upper() + caption[1:]
+        notes = [
+            one.note
+            for one, column in zip(self.columns, columns, strict=True)
+            if column and any(cell.value is not None for cell in column.cells)
+        ]
         note = " ".join(filter(None, dict.fromkeys([self.note, *notes])))
-        caption = caption[:1].upper() + caption[1:]
         return Table(caption, (*heads, *filter(None, columns)), note, shared)
 
     def _head(self, name: str, values: Iterable, part: pd.DataFrame) -> TableColumn:
