@@ -108,6 +108,14 @@ def test_worker_that_only_prints_has_no_message_and_is_ended(worker):
     assert not is_alive(marked("worker")) and not is_alive(marked("daemon"))
 
 
+def test_worker_that_cannot_start_leaves_no_open_files(monkeypatch, worker):
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    before = {*os.listdir("/proc/self/fd")}
+    with pytest.raises(FileNotFoundError):
+        received(worker("pass"))
+    assert {*os.listdir("/proc/self/fd")} == before
+
+
 def test_daemon_of_a_worker_ends_with_it(worker):
     with pytest.raises(Lost):
         received(worker("if os.fork() == 0: daemon()", "os.wait()"))

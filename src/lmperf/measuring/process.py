@@ -53,17 +53,23 @@ class Process:
         for descriptor in (ours, output):
             self._select.register(descriptor, selectors.EVENT_READ)
         places = map(os.path.abspath, sys.path if path is None else path)
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", keeper.__name__, *map(str, (os.getpid(), theirs, *held))],
-            stdin=subprocess.PIPE,
-            stdout=printed,
-            stderr=printed,
-            pass_fds=(theirs, *held),
-            start_new_session=True,
-            env={**environ, "PYTHONPATH": os.pathsep.join(places)},
-        )
-        os.close(theirs)
-        os.close(printed)
+        command = [sys.executable, "-P", "-m", keeper.__name__]
+        try:
+            self._process = subprocess.Popen(
+                [*command, *map(str, (os.getpid(), theirs, *held))],
+                stdin=subprocess.PIPE,
+                stdout=printed,
+                stderr=printed,
+                pass_fds=(theirs, *held),
+                start_new_session=True,
+                env={**environ, "PYTHONPATH": os.pathsep.join(places)},
+            )
+        except BaseException:
+            self._close()
+            raise
+        finally:
+            os.close(theirs)
+            os.close(printed)
         self._write(first)
 
     def __enter__(self) -> Process:
@@ -79,6 +85,10 @@ class Process:
             self._process.wait()
         with contextlib.suppress(OSError):
             self._process.stdin.close()
+        self._close()
+
+    def _close(self) -> None:
+        """Close this side of the pipes."""
         for descriptor in self._unended:
             os.close(descriptor)
         self._select.close()

@@ -40,6 +40,7 @@ _SKIPPED = {"status": "timeout", "reason": "skipped: it timed out twice in this 
 # Seconds by which the clock of a worker may be behind: all processes share one.
 _CLOCK_S = 0.5
 _MOST_LINES = 100  # of the worker's output that are passed on
+_HIDDEN = "SyncActivityProfilerHandler"  # in lines of PyTorch's profiler about its own start
 
 
 class Supervisor:
@@ -119,6 +120,8 @@ class Supervisor:
 
     def _on_line(self, line: str) -> None:
         """Pass on a line that a worker has printed, once: libraries repeat their warnings."""
+        if _HIDDEN in line:
+            return
         if line not in self._said and len(self._said) < _MOST_LINES:
             self._said.add(line)
             self._progress.note(f"the worker writes: {line}")
