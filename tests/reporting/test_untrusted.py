@@ -130,6 +130,26 @@ def test_latex_has_no_command_of_the_text(text):
     assert not re.search(r"[%$#&_^~]", bare)
 
 
+@given(texts)
+def test_typst_has_no_markup_of_the_text(text):
+    written = formats.in_typst(as_seen(text))
+    assert re.sub(r"\\(.)", r"\1", written) == as_seen(text)
+    assert not re.search(r"[\\#\[\]$*_@<>`~/]|^[-+=]", re.sub(r"\\.", "x", written))
+
+
+@given(texts)
+def test_terminal_shows_the_text_and_is_not_controlled_by_it(text):
+    written = formats.terminal(table_of(untrusted.neutral(text)))
+    assert as_seen(text) in written and written.replace("\n", "").isprintable()
+
+
+@pytest.mark.parametrize("form", formats.FORMATS)
+def test_only_markdown_keeps_references(form):
+    table = table_of(*map(untrusted.neutral, ("a|b", "*c*", "[d](e)")))
+    shown = formats.FORMATS[form](table)
+    assert ("&#" in shown) is (form == "markdown")
+
+
 @given(st.text(st.characters(codec="utf-8"), min_size=1))
 def test_folder_name_is_one_path_segment_of_a_link(name):
     link = untrusted.link(untrusted.neutral(name))
@@ -140,6 +160,7 @@ def test_folder_name_is_one_path_segment_of_a_link(name):
 def test_figure_shows_any_name_as_text(text):
     rows = pd.DataFrame({"implementation": untrusted.neutral(text), "x": [1, 2], "y": [1.0, 2.0]})
     spec = figures.line_chart(untrusted.neutral(text), rows, "x", "y", ("x", "y"))
+    assert "&#" in text or "&#" not in json.dumps(spec)
     root = ElementTree.fromstring(figures.svgs(spec)["light"])
     words = " ".join(part for node in root.iter() for part in (node.text or "").split())
     assert all(part in words for part in as_seen(text).split() if len(part) < 40)

@@ -156,12 +156,13 @@ def _ratio(
 
 def as_text(comparison: Comparison) -> str:
     """The summary, a line for each benchmark, and a line for each row, worst first."""
-    parts = ["\n".join([headline(comparison), *(f"  {line}" for line in summary(comparison))])]
+    lines = [headline(comparison), *(f"  {line}" for line in summary(comparison))]
+    parts = [plain("\n".join(lines))]
     if comparison.rows["benchmark"].nunique() > 1:
         parts.append(formats.terminal(overview(comparison)))
     if len(comparison.rows):
         parts.append(formats.terminal(table(comparison, comparison.rows)))
-    return plain("\n\n".join(parts) + "\n")
+    return "\n\n".join(parts) + "\n"
 
 
 def as_markdown(comparison: Comparison) -> str:

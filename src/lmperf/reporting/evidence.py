@@ -88,7 +88,10 @@ def cached_by_evidence(function: Callable) -> Callable:
 
 @dataclass
 class Evidence:
-    """Rows and facts of one machine. All text in it is neutralised (`untrusted.neutral`).
+    """Rows and facts of one machine.
+
+    All text that it is made of is neutralised (`untrusted.neutral`), except for `raw`, `again` and
+    `cost_rows`, of which `rows` and `cost` are.
 
     Attributes:
         machine: the name of its folder below `report/`.
@@ -135,11 +138,10 @@ class Evidence:
     quoted: dict = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self):
-        self.machine = untrusted.neutral(self.machine)
-        self.facts = untrusted.deep(untrusted.neutral, self.facts)
-        self.damaged = untrusted.deep(untrusted.neutral, dict(self.damaged))
-        self.faults = untrusted.deep(untrusted.neutral, list(self.faults))
-        self.anyway = untrusted.neutral(self.anyway)
+        for name in ("machine", "facts", "damaged", "faults", "anyway"):
+            setattr(self, name, untrusted.deep(untrusted.neutral, getattr(self, name)))
+        if self.selftest is not None:
+            self.selftest = untrusted.neutral_frame(self.selftest)
 
     @classmethod
     def reviewed(cls, review: Review, **more) -> Evidence:
@@ -176,8 +178,13 @@ class Evidence:
         return any(self.subjects(stem) for stem in self.stems)
 
     @property
+    def folder(self) -> str:
+        """The name of the machine's folder as a file system and a terminal may have it."""
+        return untrusted.plain(self.machine)
+
+    @property
     def link(self) -> str:
-        """The name of the machine's directory, quoted for use in a link."""
+        """The name of the machine's folder, quoted for use in a link."""
         return untrusted.link(self.machine)
 
     @property

@@ -286,13 +286,14 @@ def _in_panels(
     shared: bool,
     side: str = "y",
 ) -> Spec:
+    title, records, spec = deep(plain, [title, [*map(dict, records)], spec])
     width, height = size
     panels = list(dict.fromkeys(record["panel"] for record in records))
-    whole = {"title": _title(title), "data": {"values": deep(plain, list(map(dict, records)))}}
+    whole = {"title": _title(title), "data": {"values": records}}
     spec = {"width": width, "height": height, **spec}
     if len(panels) < 2:
         return {**whole, **spec}
-    facet = {"field": "panel", "type": "nominal", "sort": deep(plain, panels), "title": None}
+    facet = {"field": "panel", "type": "nominal", "sort": panels, "title": None}
     resolve = {} if shared else {"resolve": {"scale": {side: "independent", "y": "independent"}}}
     return {**whole, "facet": facet, "columns": columns, "spec": spec, **resolve}
 
@@ -307,7 +308,7 @@ def _space_labels(records: Sequence[dict]) -> None:
 
 
 def _title(title: str) -> Spec:
-    return {"text": textwrap.wrap(plain(title), TITLE_LENGTH), "anchor": "start"}
+    return {"text": textwrap.wrap(title, TITLE_LENGTH), "anchor": "start"}
 
 
 def _value_or(value, other) -> float:
@@ -327,7 +328,7 @@ def _lengths(ticks: Sequence[float], title: str) -> Spec:
 
 def _colour(colours: Mapping[str, str]) -> Spec:
     ranges = [f"colour:{colour}" for colour in colours.values()]
-    scale = {"domain": deep(plain, list(colours)), "range": ranges}
+    scale = {"domain": list(colours), "range": ranges}
     return {"field": "name", "type": "nominal", "scale": scale, "legend": LEGEND}
 
 

@@ -11,7 +11,8 @@ import math
 import re
 import unicodedata
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from functools import wraps
 from html import escape
 from typing import Any
 
@@ -71,13 +72,38 @@ def markdown(table: Table) -> str:
     return f"<details>\n<summary>{title}</summary>\n\n{text}\n\n</details>"
 
 
+def of_plain_text(form: Callable[..., str]) -> Callable[..., str]:
+    """A format without references to characters; see `untrusted`."""
+
+    @wraps(form)
+    def formed(table: Table, *arguments) -> str:
+        columns = [
+            replace(
+                column,
+                name=plain(column.name),
+                header=plain(column.header),
+                cells=tuple(
+                    replace(cell, words=plain(cell.words), value=deep(plain, cell.value))
+                    for cell in column.cells
+                ),
+            )
+            for column in table.columns
+        ]
+        texts = {"caption": plain(table.caption), "notes": plain(table.notes)}
+        axes = deep(plain, table.axes)
+        return form(replace(table, columns=tuple(columns), axes=axes, **texts), *arguments)
+
+    return formed
+
+
+@of_plain_text
 def terminal(table: Table, most: int | None = None) -> str:
     """The table for a terminal or a mail.
 
     most: characters of an axis value in a line; longer ones are wrapped.
     """
     body = _tabulated(table, "simple", _italic, str, most)
-    return plain("\n".join(filter(None, (table.caption, body, legend(table)))))
+    return "\n".join(filter(None, (table.caption, body, legend(table))))
 
 
 def _tabulated(
@@ -148,6 +174,7 @@ def _shown(text: str) -> str:
     return escape(plain(text))
 
 
+@of_plain_text
 def to_csv(table: Table) -> str:
     """Stable column names; ``name.low``, ``name.verdict``, ... follow a column where it has them.
 
@@ -160,14 +187,13 @@ def to_csv(table: Table) -> str:
             values = [getattr(cell, companion) or None for cell in column.cells]
             if any(value is not None for value in values):
                 columns[f"{column.name}.{companion}"] = values
-    columns = {plain(name): [*map(_in_csv, values)] for name, values in columns.items()}
+    columns = {name: [*map(_in_csv, values)] for name, values in columns.items()}
     frame = pd.DataFrame(columns, dtype=object)
     return frame.to_csv(index=False, lineterminator="\n").rstrip("\n")
 
 
 def _in_csv(value):
-    value = ";".join(value) if isinstance(value, tuple) else value
-    return plain(value) if isinstance(value, str) else value
+    return ";".join(value) if isinstance(value, tuple) else value
 
 
 def document(table: Table) -> dict[str, Any]:
@@ -221,15 +247,16 @@ def _in_latex(character: str) -> str:
     return "".join(_IN_LATEX.get(c, c) for c in bare) or _UNKNOWN
 
 
+@of_plain_text
 def latex(table: Table) -> str:
     """A booktabs tabular."""
     rows = (" & ".join(map(_latex_cell, line)) for line in table.lines)
-    note = re.sub(r"(?<!\w)\*(\w[^*]*)\*", r"\\emph{\1}", in_latex(plain(legend(table))))
+    note = re.sub(r"(?<!\w)\*(\w[^*]*)\*", r"\\emph{\1}", in_latex(legend(table)))
     parts = [
-        f"% {in_latex(plain(table.caption))}",
+        f"% {in_latex(table.caption)}",
         f"\\begin{{tabular}}{{{''.join(side[0] for side in aligns(table))}}}",
         r"\toprule",
-        " & ".join(in_latex(plain(column.header)) for column in table.columns) + r" \\",
+        " & ".join(in_latex(column.header) for column in table.columns) + r" \\",
         r"\midrule",
         *(rf"{row} \\" for row in rows),
         r"\bottomrule",
@@ -241,7 +268,7 @@ def latex(table: Table) -> str:
 
 def _latex_cell(cell: Cell) -> str:
     # LaTeX would read a leading bracket or star as an argument of the preceding line break.
-    words = re.sub(r"^(?=[\[*])", "{}", in_latex(plain(str(cell))))
+    words = re.sub(r"^(?=[\[*])", "{}", in_latex(str(cell)))
     return rf"\emph{{{words}}}" if cell.waits and cell.value is not None else words
 
 
@@ -254,14 +281,15 @@ def in_typst(text: str) -> str:
     return _TYPST.sub(lambda found: f"\\{found[0]}", text)
 
 
+@of_plain_text
 def typst(table: Table) -> str:
     """A figure with a table and its caption; notes follow it."""
-    heads = (f"[*{in_typst(plain(column.header))}*]" for column in table.columns)
+    heads = (f"[*{in_typst(column.header)}*]" for column in table.columns)
     lines = (f"  {', '.join(map(_typst_cell, line))}," for line in table.lines)
     sides = "".join(f"{side}, " for side in aligns(table))
-    note = in_typst(plain(legend(table)))
+    note = in_typst(legend(table))
     parts = [
-        f"#figure(caption: [{in_typst(plain(table.caption))}], table(",
+        f"#figure(caption: [{in_typst(table.caption)}], table(",
         f"  columns: {len(table.columns)}, align: ({sides}),",
         f"  table.header({', '.join(heads)}),",
         *lines,
@@ -272,7 +300,7 @@ def typst(table: Table) -> str:
 
 
 def _typst_cell(cell: Cell) -> str:
-    words = in_typst(plain(str(cell)))
+    words = in_typst(str(cell))
     return f"[_{words}_]" if cell.waits and cell.value is not None else f"[{words}]"
 
 

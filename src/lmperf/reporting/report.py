@@ -59,7 +59,7 @@ def _require_whole(project: Project, evidence: Evidence) -> None:
     Raises:
         UserError: there is a write-up, and all rows of a file are damaged, or no file has any.
     """
-    folder = project.report_directory / evidence.machine
+    folder = project.report_directory / evidence.folder
     if not (folder / WRITE_UP).exists():
         return
     there = {**evidence.raw, COST: evidence.cost_rows, REPEATED: evidence.again}

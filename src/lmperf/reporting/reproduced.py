@@ -78,14 +78,14 @@ def require_comparable(then: Evidence, stem: str, kind: str) -> None:
     Raises:
         UserError: the evidence has no rows of the benchmark, or is of another kind of device.
     """
-    name = plain(then.machine)
+    name = then.folder
     if not then.raw.get(stem):
         intact = "intact " if stem in then.damaged else ""
         raise UserError(f"--against: {name} has no {intact}rows of {stem}")
     environments = [then.environments.get(row["environment"], {}) for row in then.raw[stem]]
     devices = {str(e["kind"]): str(e.get("device")) for e in environments if e.get("kind")}
     if devices and kind not in devices:
-        there = plain(listed(f"{device} ({name})" for name, device in devices.items()))
+        there = listed(f"{plain(device)} ({name})" for name, device in devices.items())
         raise UserError(
             f"--against: {name} was measured on another kind of device: {there}; this machine"
             f" measures on {kind}"

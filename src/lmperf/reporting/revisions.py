@@ -12,7 +12,6 @@ import tarfile
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from lmperf.benchmarks import stems
@@ -79,8 +78,8 @@ def evidence_in(folder: Path, name: str) -> Evidence:
         for stem in again:
             evidence.rows_again(stem)
     except ValueError as error:
-        why = untrusted.neutral(f"{repeatability.STEM}.csv: {error}")
-        evidence = replace(evidence, damaged=damaged | {repeatability.STEM: why}, again={})
+        damaged[repeatability.STEM] = f"{repeatability.STEM}.csv: {error}"
+        return Evidence(name, facts, raw, damaged=damaged)
     return evidence
 
 

@@ -92,7 +92,7 @@ def files(site: Site) -> Files:
 def files_of_machine(site: Site, number: int) -> Files:
     """The files in the folder of a machine; of the first one also the first page of the site."""
     evidence = site.machines[number]
-    folder = plain(evidence.machine)
+    folder = evidence.folder
     pages = pages_of(evidence, site.own, "html")
     titles = {name: title(name, site.own) for name in pages if name != REPORT}
     names = {REPORT: "Report", **titles}.items()

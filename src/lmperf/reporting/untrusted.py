@@ -1,9 +1,10 @@
 """Untrusted text in evidence: names, reasons, facts of a machine that somebody else wrote.
 
 `neutral` replaces each character that Markdown, HTML, mathematics or Liquid would interpret by an
-HTML character reference, once, when evidence is read. Markdown and HTML show a reference as the
-character, never as markup, so templates and tables need no escaping. Formats without references
-(CSV, JSON, LaTeX, terminals, code spans, figures) call `plain`.
+HTML character reference, once: in `Evidence`, through which all such text passes. Markdown and HTML
+show a reference as the character, never as markup, so templates and tables need no escaping. What
+has no references (CSV, JSON, LaTeX, Typst, terminals, code spans, figures, messages) calls `plain`,
+once for a table, a figure or a message.
 """
 
 from __future__ import annotations
@@ -72,12 +73,15 @@ def neutral_frame(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def deep(form: Callable[[str], str], value: Any) -> Any:
-    """A JSON value with the function ``form`` applied to every text in it, keys included."""
+    """A JSON value with the function ``form`` applied to every text in it, keys included.
+
+    A tuple becomes a list.
+    """
     if isinstance(value, str):
         return form(value)
     if isinstance(value, Mapping):
         return {deep(form, key): deep(form, item) for key, item in value.items()}
-    return [deep(form, item) for item in value] if isinstance(value, list) else value
+    return [deep(form, item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _neutral_column(column: pd.Series) -> pd.Series | None:

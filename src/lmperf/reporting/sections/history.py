@@ -161,7 +161,7 @@ class History(Section):
     @property
     def read(self) -> tuple[list[Step], str]:
         """The steps, and why Git cannot tell all of them; or nothing."""
-        machine, report = untrusted.plain(self.evidence.machine), self.evidence.report
+        machine, report = self.evidence.folder, self.evidence.report
         try:
             is_cut = git(report, "rev-parse", "--is-shallow-repository").strip() == b"true"
             return steps(machine, report), SHALLOW if is_cut else ""
