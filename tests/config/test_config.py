@@ -158,10 +158,10 @@ def test_custom_implementation_is_an_entry_or_a_mapping(tmp_path):
             "implementations.ceilings is not a known key; benchmarks that take one: attention, dis",
         ),
         ("peers: [gpt3]", "peers.0 is 'gpt3'; it must be 'flash_attention_4', 'flash_"),
-        ("peers: [liger, liger]", "peers names 'liger' twice"),
+        ("peers: [fp8_tensorwise, fp8_tensorwise]", "peers names 'fp8_tensorwise' twice"),
         (
-            "peers: liger",
-            "peers is 'liger'; it must be true, false, or a list: [flash_attention_4, ",
+            "peers: fp8_tensorwise",
+            "peers is 'fp8_tensorwise'; it must be true, false, or a list: [flash_attention_4, ",
         ),
         ("preset: [cpu", ":1: not valid YAML"),
         ("grid: {1: x}", "grid.1 is 1; it must be a text, in quotes if it is a number"),

@@ -26,37 +26,37 @@ def names(benchmark, preset):
 
 
 def test_installed_peers_have_cases_they_support(packages):
-    for package in ("flash-attn-4", "liger-kernel"):
+    for package in ("flash-attn-4", "torchao"):
         packages.install(package, "1.0")
     config = configured()
     found = {stem: config.external(stem) for stem in stems() if config.external(stem)}
     assert {stem: set(peers) for stem, peers in found.items()} == {
         "flash_attention": {"flash_attention_4", "flash_attention_4_deterministic"},
-        "end_to_end": {"liger"},
+        "end_to_end": {"fp8_tensorwise"},
+        "ladder_loss": {"fp8_tensorwise"},
     }
     attention, models = (load(stem, found[stem]) for stem in ("flash_attention", "end_to_end"))
     assert not names(attention, "cpu") & set(PEERS)
     assert not names(models, "cpu") & set(PEERS)
     cells = [c.axes for c in attention.cases("gpu") if c.implementation == "flash_attention_4"]
     assert {axes["dtype"] for axes in cells} == {"bfloat16"} and len(cells) > 20
-    sizes = {"gpu": {"0.13B"}, "full": {"0.13B", "0.42B"}}
-    for preset, expected in sizes.items():
-        cases = [case for case in models.cases(preset) if case.implementation in PEERS]
-        assert {case.axes["size"] for case in cases} == expected, preset
-    packages.install("liger-kernel", "2.0")
-    assert config.external("end_to_end")["liger"].version == "2.0"
+    cases = [case for case in models.cases("gpu") if case.implementation in PEERS]
+    assert {(axes["size"], axes["batch"]) for axes in (case.axes for case in cases)} >= {
+        *(("0.13B", 4), ("0.97B", 4), ("0.97B", 16), ("3.4B", 8)),
+    }
+    packages.install("torchao", "2.0")
+    assert config.external("end_to_end")["fp8_tensorwise"].version == "2.0"
 
 
 def test_float8_steps_are_timed_and_trained_where_torchao_is_installed(packages):
     packages.install("torchao", "0.18")
-    both = {"fp8_tensorwise", "fp8_rowwise"}
+    name = "fp8_tensorwise"
     for stem in ("end_to_end", "ladder_loss"):
         benchmark = load(stem, configured().external(stem))
-        cases = [case for case in benchmark.cases("gpu") if case.implementation in both]
-        assert {case.implementation for case in cases} == both
+        cases = [case for case in benchmark.cases("gpu") if case.implementation == name]
         assert {case.axes["size"] for case in cases} >= {"0.13B", "0.97B"}
         assert {case.axes.get("dtype", "bfloat16") for case in cases} == {"bfloat16"}
-        assert not both & names(benchmark, "cpu")
+        assert name not in names(benchmark, "cpu")
         assert {benchmark.phases_of(case) for case in cases} == {("train_step",)}
 
 
@@ -76,35 +76,37 @@ def test_names_and_modules_of_peers_are_valid(packages):
     for stem in stems():
         check_names(load(stem, configured().external(stem)))
     models = load("end_to_end", configured().external("end_to_end"))
-    assert {"liger", "fp8_tensorwise", "fp8_rowwise"} == {*models.external}
+    assert {"fp8_tensorwise"} == {*models.external}
     assert all(models.callable_of(name) is not None for name in models.external)
 
 
 def test_configuration_leaves_peers_out_or_replaces_them(packages):
-    packages.install("liger-kernel", "0.8.5")
-    assert set(configured(peers=["liger"]).external("end_to_end")) == {"liger"}
-    assert configured(peers=["fp8_rowwise"]).external("end_to_end") == {}
-    assert configured(peers=False).external("end_to_end") == {}
-    mine = configured(implementations={"end_to_end": {"liger": "a.b:C"}}).external("end_to_end")
-    assert mine == {"liger": Implementation("liger", "a.b:C", origin="custom")}
+    stem, name = "end_to_end", "fp8_tensorwise"
+    packages.install("torchao", "0.18")
+    assert set(configured(peers=[name]).external(stem)) == {name}
+    assert configured(peers=["flash_attention_4"]).external(stem) == {}
+    assert configured(peers=False).external(stem) == {}
+    mine = configured(implementations={stem: {name: "a.b:C"}}).external(stem)
+    assert mine == {name: Implementation(name, "a.b:C", origin="custom")}
 
 
 def test_peer_rows_stay_fresh_on_a_machine_without_the_peer(packages, tmp_path):
-    stem, there = "end_to_end", {"liger": "0.8"}
+    stem, name = "end_to_end", "fp8_tensorwise"
+    there = {name: "0.8"}
     config = configured()
     benchmark = load(stem, config.external(stem, there))
-    case = next(c for c in benchmark.cases("gpu") if c.implementation == "liger")
+    case = next(c for c in benchmark.cases("gpu") if c.implementation == name)
     said = {"status": "oom", "environment": "e" * 16, "measured_at": "2026-01-02T03:04:05+00:00"}
-    case_row = {**case.axes, "implementation": "liger", **said}
-    rows = [{**case_row, "phase": phase} for phase in benchmark.phases]
+    case_row = {**case.axes, "implementation": name, **said}
+    rows = [{**case_row, "phase": phase} for phase in benchmark.phases_of(case)]
     directory = tmp_path / "report" / "elsewhere"
     rows = [{**row, "key": row_key(benchmark, row, "e" * 16)} for row in rows]
     files_of(benchmark, directory).publish(rows)
-    other = {"f" * 16: {"kind": "cuda", "device": "another", "peers": {"liger": "0.7"}}}
-    for version, stale in ({"liger": "0.8"}, []), ({"liger": "0.9"}, [stem]):
+    other = {"f" * 16: {"kind": "cuda", "device": "another", "peers": {name: "0.7"}}}
+    for version, stale in ({name: "0.8"}, []), ({name: "0.9"}, [stem]):
         environments = {"e" * 16: {"kind": "cuda", "device": "another", "peers": version}, **other}
         facts = {"machine": "elsewhere", "preset": "gpu", "environments": environments}
         write_facts(directory, facts)
         found = review(Project(config, tmp_path), "elsewhere")
-        assert {row["implementation"] for row in found.rows[stem]} == {"liger"}
+        assert {row["implementation"] for row in found.rows[stem]} == {name}
         assert [cause.stem for cause in found.of_kinds(["stale"])] == stale

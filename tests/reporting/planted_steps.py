@@ -27,7 +27,7 @@ def step(size: str, dtype: str, implementation: str, ms: float | None, **values)
 
 def rung(name: str, ms: float | None, size: str = "0.97B", **values) -> dict[str, str]:
     """The step of a rung."""
-    found = next(rung for rung in (*RUNGS, *FLOAT8) if rung.name == name)
+    found = next(rung for rung in (*RUNGS, FLOAT8) if rung.name == name)
     return step(size, found.dtype, found.implementation, ms, **values)
 
 

@@ -24,7 +24,7 @@ from lmperf.dtypes import STEP_DTYPES, dtype_of
 from lmperf.gate import Gate
 from lmperf.own.kinds import MODEL
 from lmperf.own.signatures import is_step
-from lmperf.transformer.rungs import NEEDED, RUNGS, STEPS_ALONE
+from lmperf.transformer.rungs import FLOAT8, NEEDED, RUNGS, STEPS_ALONE
 from lmperf.transformer.sizes import SIZES, SWEPT
 
 if TYPE_CHECKING:
@@ -53,8 +53,6 @@ _STEPS = (
         )
     ),
 )
-# Peers with float8 matmuls (`rungs.FLOAT8`), each with a tolerance of its own.
-_FLOAT8 = ("fp8_tensorwise", "fp8_rowwise")
 # The sizes whose ladder has every rung in the preset `gpu`, and the largest size.
 _SHOWN, _LARGEST = ["0.13B", "0.97B"], "3.4B"
 # The largest batches that fit into 80 GiB without stored scores.
@@ -242,12 +240,12 @@ class EndToEnd(Timed):
     def not_applicable(self, axes: Mapping[str, Value], implementation: str) -> bool:
         """Float8 matmuls are timed with bf16 weights, which need a step of the ladder."""
         if dtype_of(axes["dtype"]).storage == "float32":
-            return implementation in _FLOAT8
+            return implementation == FLOAT8.implementation
         return implementation not in STEPS_ALONE
 
     @classmethod
     def known_tolerances(cls) -> tuple[str, ...]:
-        return (*super().known_tolerances(), *_FLOAT8)
+        return (*super().known_tolerances(), FLOAT8.implementation)
 
     def phases_of(self, case: Case) -> tuple[str, ...]:
         """All phases, or the train step alone: of some cells, and of other attentions."""

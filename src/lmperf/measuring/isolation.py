@@ -32,7 +32,7 @@ import torch
 from torch.utils._config_module import _UNSET_SENTINEL as _UNSET
 
 # Packages whose functions and classes run in calls of several implementations.
-_PACKAGES = {"torch", "triton", "flash_attn", "liger_kernel", "torchao"}
+_PACKAGES = {"torch", "triton", "flash_attn", "torchao"}
 # Modules and classes that are compared even after a slice of calls.
 _OFTEN: tuple[Any, ...] = (
     *(torch, torch.nn.functional, torch.Tensor, torch.nn.Module, torch.autograd.Function),

@@ -8,10 +8,6 @@ from importlib import metadata
 
 from lmperf.benchmark import Implementation
 
-# Peers are measured on small models at two contexts: larger models cost minutes per cell and
-# compare in the same way. A peer takes ten seconds to start, so the head's cells have none.
-_MODELS = {"size": ("tiny", "0.13B", "0.42B"), "context_length": (128, 256), "batch": (4,)}
-
 
 @dataclass(frozen=True)
 class Peer:
@@ -26,27 +22,6 @@ class Peer:
     package: str
     benchmarks: tuple[str, ...]
     implementation: Implementation
-
-
-_FP8 = {"size": ("0.13B", "0.97B", "3.4B")}
-
-
-def _fp8(recipe: str) -> Peer:
-    """The train step with float8 matmuls of torchao in a recipe of it."""
-    name = f"fp8_{recipe}"
-    return Peer(
-        "torchao",
-        ("end_to_end", "ladder_loss"),
-        Implementation(
-            name,
-            f"lmperf.peers.torchao:{recipe.upper()}",
-            tolerance=name,
-            compiles=True,
-            needs_cuda=True,
-            origin="peer",
-            only=_FP8,
-        ),
-    )
 
 
 def _flash_attention_4(name: str, function: str, **only: tuple[int, ...]) -> Peer:
@@ -72,18 +47,18 @@ _PEERS = (
         "flash_attention_4_deterministic", "deterministic_attention", heads=(16, 25, 32)
     ),
     Peer(
-        "liger-kernel",
-        ("end_to_end",),
+        "torchao",
+        ("end_to_end", "ladder_loss"),
         Implementation(
-            "liger",
-            "lmperf.peers.liger:with_kernels",
-            origin="peer",
+            "fp8_tensorwise",
+            "lmperf.peers.torchao:TENSORWISE",
+            tolerance="fp8_tensorwise",
+            compiles=True,
             needs_cuda=True,
-            only=_MODELS,
+            origin="peer",
+            only={"size": ("0.13B", "0.97B", "3.4B")},
         ),
     ),
-    _fp8("tensorwise"),
-    _fp8("rowwise"),
 )
 PEERS = {peer.implementation.name: peer for peer in _PEERS}
 

@@ -30,4 +30,3 @@ def _way(recipe: str, model: TransformerLM) -> WithLoss:
 
 
 TENSORWISE = replace(GRAPH, way=partial(_way, "tensorwise"))
-ROWWISE = replace(GRAPH, way=partial(_way, "rowwise"))

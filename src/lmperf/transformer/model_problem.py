@@ -16,9 +16,8 @@ from lmperf.benchmark import STRICT, Phase, WrongResult
 from lmperf.gate import Gate
 from lmperf.outputs import plain
 from lmperf.precision import precision
-from lmperf.transformer import model_accuracy
+from lmperf.transformer import float8, model_accuracy
 from lmperf.transformer.counted_flops import forward_flops
-from lmperf.transformer.float8 import RECIPES, with_float8
 from lmperf.transformer.flops import FLOPS_PER_FORWARD, flops
 from lmperf.transformer.guards import digest
 from lmperf.transformer.model import TransformerLM, cross_entropy
@@ -222,8 +221,8 @@ class ModelProblem:
     def gate_run(self, run: Callable[[], Any], dtype: str, tolerance: str = STRICT) -> Gate:
         """Compare the loss of a train step, and the gradients that it leaves, with float64.
 
-        run: makes the step and returns the loss. tolerance: a key of `float8.RECIPES` if the step
-        rounds the operands of its matmuls to float8; PyTorch's error is then that of an eager model
+        run: makes the step and returns the loss. tolerance: `float8.TOLERANCE` if the step rounds
+        the operands of its matmuls to float8; PyTorch's error is then that of an eager model
         that does the same. Otherwise as `gate`.
 
         Raises:
@@ -306,7 +305,7 @@ class ModelProblem:
 
     def _exact(self, tolerance: str) -> Any:
         """The eager model that rounds as a tolerance allows."""
-        return with_float8(self.model, RECIPES[tolerance]) if tolerance in RECIPES else self.model
+        return float8.with_float8(self.model) if tolerance == float8.TOLERANCE else self.model
 
     def _limits(
         self, dtype: str, tolerance: str = STRICT
@@ -320,7 +319,7 @@ class ModelProblem:
             with self._gate_tokens():
                 got = eager(exact, self.tokens, self.targets, dtype, self._names)
             pytorch = model_accuracy.pytorch_errors(got, reference)
-            if tolerance in RECIPES:
+            if tolerance == float8.TOLERANCE:
                 allowed = model_accuracy.coarse_bounds(pytorch)
             else:
                 layers = self._size.num_layers

@@ -44,11 +44,8 @@ RUNGS = (
     Rung("bf16_weights", "bfloat16", "fused_blocks", below="fused_blocks"),
     Rung("bf16_graph", "bfloat16", "graph", below="graph"),
 )
-# Rungs over the highest one of `RUNGS`, each with the float8 matmuls of a peer in one recipe.
-FLOAT8 = (
-    Rung("fp8_tensorwise", "bfloat16", "fp8_tensorwise", below="bf16_graph"),
-    Rung("fp8_rowwise", "bfloat16", "fp8_rowwise", below="bf16_graph"),
-)
+# The rung over the highest one of `RUNGS`, with the float8 matmuls of a peer.
+FLOAT8 = Rung("fp8_tensorwise", "bfloat16", "fp8_tensorwise", below="bf16_graph")
 # The recommended step with what training needs beyond it: what each costs.
 NEEDED = (
     Rung("clipped_graph", _AUTOCAST, "clipped_graph", below="graph"),
@@ -58,7 +55,7 @@ NEEDED = (
 STEPS_ALONE = frozenset(
     {
         *("fused_loss", "fused_blocks", "sdpa_graph", "fused_graph", "sdpa_copies_graph", "graph"),
-        *(rung.name for rung in (*FLOAT8, *NEEDED)),
+        *(rung.name for rung in (FLOAT8, *NEEDED)),
     }
 )
 

@@ -166,9 +166,6 @@ def gains(*rows):
 
 
 def test_float8_is_compared_with_the_highest_rung():
-    rows = [rung("fused_blocks", 50), rung("bf16_graph", 40), rung("fp8_rowwise", 20)]
-    rows.append(rung("fp8_tensorwise", 80))
-    found = gains(*rows)
-    assert (found["fp8_rowwise"], found["fp8_tensorwise"]) == pytest.approx((2, 0.5))
-    said = {name: gain.mean for name, gain in ladder(*rows).float8}
-    assert said == pytest.approx({"fp8_rowwise": 2, "fp8_tensorwise": 0.5})
+    rows = [rung("fused_blocks", 50), rung("bf16_graph", 40), rung("fp8_tensorwise", 20)]
+    assert gains(*rows)["fp8_tensorwise"] == pytest.approx(2)
+    assert ladder(*rows).float8.mean == pytest.approx(2)

@@ -47,7 +47,7 @@ FUSED, FUSED_NARROW = Way("fused_blocks", AUTOCAST), Way("fused_blocks", NARROW)
 SDPA, SDPA_GRAPH = Way("sdpa_compiled_blocks", AUTOCAST), Way("sdpa_graph", AUTOCAST)
 # The graphs that differ from another one in kernels alone, or in bf16 copies alone.
 FUSED_GRAPH, SDPA_COPIES = Way("fused_graph", AUTOCAST), Way("sdpa_copies_graph", AUTOCAST)
-WAYS = {rung.name: Way(rung.implementation, rung.dtype) for rung in (*RUNGS, *FLOAT8, *NEEDED)}
+WAYS = {rung.name: Way(rung.implementation, rung.dtype) for rung in (*RUNGS, FLOAT8, *NEEDED)}
 _RUNGS = {way: name for name, way in WAYS.items()}
 
 

@@ -70,14 +70,17 @@ class Ladder(Section):
         found = rows_over(self.evidence, STEM, WAYS[rung]._asdict(), WAYS[base]._asdict())
         return Gain(found[found.index.isin(self.every.frame.index)])
 
+    @cached_property
+    def float8(self) -> Gain:
+        """The speed-ups of the step with a peer's float8 matmuls over the highest rung."""
+        return self.over(FLOAT8.name, self.highest)
+
     @property
-    def float8(self) -> list[tuple[str, Gain]]:
-        """Each float8 recipe that was timed, with its speed-ups over the highest rung."""
-        there = {*self.every.frame["implementation"]}
-        names = required(
-            [one.name for one in FLOAT8 if one.name in there], "no float8 step was timed"
-        )
-        return [(name, self.over(name, self.highest)) for name in names]
+    def float8_advised(self) -> list[tuple[str, Gain]]:
+        """The sizes at which float8 matmuls are faster and their loss holds, with their gains."""
+        sizes = self.of("losses").float8.harmless
+        gains = [(size, gain) for size, gain in self.float8.by("size") if size in sizes]
+        return required([pair for pair in gains if pair[1].is_faster], "float8 gains nothing")
 
     # The first page: one cell of each size.
 
@@ -256,7 +259,7 @@ class Ladder(Section):
 def _bases(cell: tuple[tuple, pd.DataFrame]) -> pd.Series:
     """Of each step of a cell the axes of the step that it is compared with, or None."""
     _, rows = cell
-    below = {one.name: rung_below(one, {*rows["rung"]}) for one in (*RUNGS, *FLOAT8, *NEEDED)}
+    below = {one.name: rung_below(one, {*rows["rung"]}) for one in (*RUNGS, FLOAT8, *NEEDED)}
     return rows["rung"].map(lambda name: WAYS[below[name].name]._asdict() if below[name] else None)
 
 

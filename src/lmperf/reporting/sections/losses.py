@@ -17,13 +17,14 @@ from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.tables import Quantity, number
 from lmperf.reporting.words import NotMeasured, Range, signed_percent
-from lmperf.transformer.rungs import RUNGS
+from lmperf.transformer.rungs import FLOAT8, RUNGS
 
 STEM = "ladder_loss"
 NEAR = 0.01  # a loss within this fraction of the range with float32 weights is near it
 SHOWN = 0.0005  # less of it reads as 0.0 %
 # Of the runs with float32 weights the first and the usual one; the range has all of them.
-SHOWN_RUNGS = (FLOAT32, "autocast", "graph", *(one.name for one in RUNGS if one.dtype == NARROW))
+_NARROW_RUNGS = (*(one.name for one in RUNGS if one.dtype == NARROW), FLOAT8.name)
+SHOWN_RUNGS = (FLOAT32, "autocast", "graph", *_NARROW_RUNGS)
 
 
 class Losses(Section):
@@ -37,8 +38,9 @@ class Losses(Section):
 
         apart: by which fraction the runs of a rung differ at most, if there are several.
         low, high: the range of the losses with float32 weights and gradients, if there are two.
-        outside, outside_graph: how far the worst loss with bf16 weights, and that of the graph with
-            float32 weights, is outside the range, as a fraction.
+        outside, outside_graph, outside_float8: how far the worst loss with bf16 weights, that of
+            the graph with float32 weights, and that of float8 matmuls, is outside the range, as a
+            fraction.
         """
         rows = self.rows(STEM).valid.frame
         rows = rows[rows["loss"].notna() & (rows["step"] == rows["step"].max())]
@@ -55,17 +57,21 @@ class Losses(Section):
             dtype=rows["implementation"].map({n: w.dtype for n, w in WAYS.items()}),
         ).drop_duplicates([*CELL, "implementation"])
         is_narrow, is_graph = rows["dtype"] == NARROW, rows["implementation"] == "graph"
+        is_float8 = rows["implementation"] == FLOAT8.name
         exact = rows["loss"].mask(is_narrow | is_graph).groupby(rows["size"])
         is_range = exact.transform("count") > 1
         low, high = (exact.transform(end).where(is_range) for end in ("min", "max"))
         beyond = (rows["loss"] / high - 1).clip(lower=0) + (rows["loss"] / low - 1).clip(upper=0)
-        outside, of_graph = (
-            beyond.where(which).groupby(rows["size"]).transform(_farthest)
-            for which in (is_narrow, is_graph)
-        )
-        return self.rows(STEM).kept(
-            rows.assign(low=low, high=high, outside=outside, outside_graph=of_graph)
-        )
+        kinds = {
+            "outside": is_narrow & ~is_float8,
+            "outside_graph": is_graph,
+            "outside_float8": is_float8,
+        }
+        outside = {
+            name: beyond.where(which).groupby(rows["size"]).transform(_farthest)
+            for name, which in kinds.items()
+        }
+        return self.rows(STEM).kept(rows.assign(low=low, high=high, **outside))
 
     @property
     def of_bf16_weights(self) -> Rows:
@@ -97,41 +103,22 @@ class Losses(Section):
             raise NotMeasured("no losses were compared")
         return of_rows(Range.of(self.every.frame["runs"]), self.every.frame)
 
-    # bf16 weights beside float32 weights.
+    # Steps beside those with float32 weights and gradients.
 
     @cached_property
-    def outside(self) -> pd.Series:
-        """Size -> how far the worst loss with bf16 weights is outside, as a fraction."""
-        rows = self.every.sound.dropna(subset=["outside"])
-        rows = required(rows, "no loss with bf16 weights beside two with float32 weights")
-        return rows.groupby("size", sort=False)["outside"].first()
+    def bf16(self) -> Outside:
+        """The worst losses with bf16 weights."""
+        return Outside(self.every.sound, "outside")
 
-    @property
-    def harmless(self) -> list[str]:
-        """The sizes whose losses with bf16 weights are below, in or near the range."""
-        found = self.outside[self.outside <= NEAR]
-        return [*required(found, "each loss with bf16 weights is above those with float32").index]
+    @cached_property
+    def graph(self) -> Outside:
+        """The losses of the graph with float32 weights."""
+        return Outside(self.every.sound, "outside_graph")
 
-    @property
-    def bound(self) -> float:
-        """How far the losses of `harmless` are above the range at most, as a fraction."""
-        rows = having(self.every.sound, size=self.harmless)
-        return of_rows(self.outside[self.harmless].max().clip(0), rows)
-
-    @property
-    def above(self) -> dict[str, float]:
-        """Size -> how far the worst loss with bf16 weights is above the range, if beyond NEAR."""
-        return self._beyond(self.outside)
-
-    @property
-    def graph_above(self) -> dict[str, float]:
-        """Size -> how far the graph with float32 weights ends above the range, if beyond NEAR."""
-        return self._beyond(self.every.sound.groupby("size", sort=False)["outside_graph"].first())
-
-    def _beyond(self, outside: pd.Series) -> dict[str, float]:
-        """Size -> how far losses are above the range, of those that are not near it."""
-        rows, above = self.every.sound, outside[outside > NEAR]
-        return {size: of_rows(far, having(rows, size=size)) for size, far in above.items()}
+    @cached_property
+    def float8(self) -> Outside:
+        """The losses of float8 matmuls over bf16 weights."""
+        return Outside(self.every.sound, "outside_float8")
 
     @property
     def apart(self) -> dict[str, float]:
@@ -144,6 +131,43 @@ class Losses(Section):
         """How far the loss with bf16 weights ends outside of the range."""
         words = lambda value: "no" if abs(value) < SHOWN else signed_percent(value)  # noqa: E731
         return [number("outside", "outside", words, of=FLOAT32)]
+
+
+class Outside:
+    """How far losses of one kind are outside the range with float32 weights and gradients.
+
+    Args:
+        rows: the rows of `Losses.every` that a sentence may rest on.
+        column: of how far they are outside, as a fraction.
+
+    Attributes:
+        by_size: size -> that fraction.
+
+    Raises:
+        NotMeasured: none of these losses stands beside a range.
+    """
+
+    def __init__(self, rows: pd.DataFrame, column: str):
+        rows = required(rows.dropna(subset=[column]), "no such loss beside two with float32")
+        self._rows, self.by_size = rows, rows.groupby("size", sort=False)[column].first()
+
+    @property
+    def harmless(self) -> list[str]:
+        """The sizes whose losses are below, in or near the range."""
+        found = self.by_size[self.by_size <= NEAR]
+        return [*required(found, "each of these losses is above those with float32").index]
+
+    @property
+    def bound(self) -> float:
+        """How far the losses of `harmless` are above the range at most, as a fraction."""
+        rows = having(self._rows, size=self.harmless)
+        return of_rows(self.by_size[self.harmless].max().clip(0), rows)
+
+    @property
+    def above(self) -> dict[str, float]:
+        """Size -> how far losses are above the range, of those that are not near it."""
+        above = self.by_size[self.by_size > NEAR]
+        return {size: of_rows(far, having(self._rows, size=size)) for size, far in above.items()}
 
 
 def _farthest(values: pd.Series) -> float:
