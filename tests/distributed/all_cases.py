@@ -8,6 +8,7 @@ import collective_cases
 import leaderboard_cases
 import overlap_cases
 import pytest
+import recommended_cases
 import strategy_cases
 
 from lmperf.benchmark import Rank
@@ -31,4 +32,5 @@ def run(rank: Rank) -> dict[str, Any]:
         # Last: these switch compilers off for good.
         "leaderboard": leaderboard_cases.gates(rank),
         "wrong": leaderboard_cases.wrong(rank),
+        "recommended": recommended_cases.run(rank),
     }

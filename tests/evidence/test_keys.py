@@ -214,6 +214,9 @@ def test_edited_code_makes_only_its_callers_stale(before, tree):
             *("flash_attention", "fused_loss", "fused_blocks"),
             *("fused_graph", "graph", "bf16_weights", "bf16_graph"),
         ],
+    ) | rows_of(
+        *("distributed", "distributed_overlap"),
+        names=["one_rank_graph", "overlapped_graph", "sharded_optimizer_graph"],
     ) | rows_of("leaderboard", "distributed_leaderboard", "lrpe", "lrpe_check")
 
 

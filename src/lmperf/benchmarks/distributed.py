@@ -26,6 +26,7 @@ from lmperf.benchmark import (
 )
 from lmperf.distributed.rank_footprint import state_bytes
 from lmperf.dtypes import MODEL_STORED_DTYPES
+from lmperf.gate import Gate
 from lmperf.own.kinds import STRATEGY
 from lmperf.own.signatures import kind_of
 from lmperf.transformer.sizes import ModelSize
@@ -38,8 +39,13 @@ LARGE_BATCH = 16
 _BF16 = "autocast_bfloat16"
 # Gathers norms in bf16 as well, and so rounds them: `lmperf.distributed.weight_bounds`.
 ROUNDED_NORMS = "rounded_norms"
+# Size -> sequences of a rank, with the recommended step: the larger batches of `end_to_end`.
+SCALED = {"0.13B": 64, "0.97B": 16, "3.4B": 8}
+SCALED_CONTEXT = 1024
 # Size -> how many implementations share a group, whose models are side by side; of others one.
 _SIDE_BY_SIDE = {"tiny": 32, "0.13B": 32, "0.97B": 2}
+# Tokens of a rank whose activations fit beside those of another implementation.
+_FEW_TOKENS = 8192
 # Kind of a custom strategy -> the strategy of `distributed.rank_footprint` that stores the least.
 _STORES = {"ddp": "overlapped", "sharded_optimizer": "sharded_optimizer", "fsdp": "fsdp2"}
 _MIB = 2**20
@@ -56,7 +62,21 @@ def _strategy(
         yield Implementation(f"{name}_{how}", entry, variant, tolerance, compiles)
 
 
+def _compiled(name: str, function: str, tolerance: str = STRICT, **options: Any) -> Implementation:
+    """A strategy with compiled blocks."""
+    given = {**options, "blocks": "compiled"}
+    return Implementation(f"{name}_compiled", f"{_ENTRY}:{function}", given, tolerance, True)
+
+
+def _recommended(name: str, tolerance: str = STRICT, **options: Any) -> Implementation:
+    """The step that the report recommends on one GPU, on one rank or several."""
+    return Implementation(f"{name}_graph", f"{_ENTRY}:recommended", options, tolerance, True)
+
+
 _IMPLEMENTATIONS = (
+    _recommended("one_rank"),
+    _recommended("overlapped"),
+    _recommended("sharded_optimizer", sharded=True),
     *_strategy("one_rank", "one_rank", blocks=["compiled"]),
     *_strategy("one_by_one", "data_parallel", overlapped=False),
     *_strategy("flat", "data_parallel", blocks=["compiled"], bucket_mb=math.inf, overlapped=False),
@@ -70,6 +90,8 @@ _IMPLEMENTATIONS = (
     *_strategy("zero_redundancy", "zero_redundancy"),
     *_strategy("fully_sharded", "fully_sharded", blocks=["compiled", "checkpointed"]),
     *_strategy("fsdp2", "fsdp2", ROUNDED_NORMS, blocks=["compiled", "checkpointed"]),
+    _compiled("ddp_bf16", "ddp", compresses=True),
+    _compiled("fsdp2_kept", "fsdp2", ROUNDED_NORMS, keeps=True),
 )
 _BUCKETS = ["bucket_1", "bucket_10", "bucket_100", "bucket_1000"]
 _EAGER = [
@@ -82,6 +104,10 @@ _COMPILED = [
     *("one_rank_compiled", "flat_compiled", "overlapped_compiled", "ddp_compiled"),
     *("fully_sharded_compiled", "fsdp2_compiled"),
 ]
+RECOMMENDED = ["one_rank_graph", "overlapped_graph", "sharded_optimizer_graph"]
+# Peers that average gradients in bf16, as the recommended step does.
+LIKE_RECOMMENDED = ["ddp_bf16_compiled", "fsdp2_kept_compiled"]
+PEERS = ["one_rank_compiled", "ddp_compiled", "fsdp2_compiled", *LIKE_RECOMMENDED]
 # Timed at `LARGE_BATCH`.
 _LARGE = [
     *("one_rank_compiled", "overlapped_compiled", "ddp_compiled"),
@@ -110,6 +136,24 @@ def cells(
     )
 
 
+def scaled(size: str, implementations: list[str]) -> list[dict[str, list]]:
+    """The cells of a size that show how steps scale: one rank, and up to eight.
+
+    Several ranks have the batch of one rank (strong scaling), and as many times it (weak scaling).
+    """
+    return [
+        grid(
+            size=size,
+            context_length=SCALED_CONTEXT,
+            batch=times * SCALED[size],
+            ranks=[1, 2, 4, 8] if times == 1 else times,
+            dtype=_BF16,
+            implementation=implementations,
+        )
+        for times in (1, 2, 4, 8)
+    ]
+
+
 def is_alone(implementation: str) -> bool:
     """Whether an implementation of the benchmark is the step of a single rank."""
     return implementation.startswith("one_rank")
@@ -130,7 +174,7 @@ class Distributed(RankedTimed):
     title = "Several GPUs"
     order = 75
     columns = (
-        *numbers("parameters", "tokens", "error_parameters", "error_ranks"),
+        *numbers("parameters", "tokens", "error_parameters", "error_ranks", "pool_mib"),
         *texts("model"),
     )
     axes = (
@@ -155,8 +199,12 @@ class Distributed(RankedTimed):
             cells(["3.4B"], 512, [1, 2, 4], _BF16, _LARGE, batch=LARGE_BATCH),
             # At batch 4, steps of this size waited for the CPU on two H100s.
             cells(["0.97B"], 512, [1, 2], _BF16, FEW, batch=LARGE_BATCH),
+            *(one for size in SCALED for one in scaled(size, RECOMMENDED)),
+            *scaled("3.4B", PEERS),
         ],
         "full": [
+            *scaled("0.13B", PEERS),
+            *scaled("0.97B", PEERS),
             cells(["0.97B"], 512, [2, 4], _BF16, _EAGER),
             cells(["2.0B"], 512, [2], _BF16, FEW),
             cells(["0.97B"], 512, [2], "float32", FEW),
@@ -165,16 +213,19 @@ class Distributed(RankedTimed):
     head = {
         "gpu": [
             {
-                "size": ["0.97B"],
-                "batch": [LARGE_BATCH],
-                "ranks": [1, 2],
-                "implementation": ["one_rank", "ddp", "fully_sharded"],
+                **{"size": ["0.97B"], "context_length": [SCALED_CONTEXT]},
+                **{"batch": [ranks * SCALED["0.97B"]], "ranks": [ranks]},
+                "implementation": names,
             }
+            for ranks, names in ((1, ["one_rank_graph"]), (2, ["overlapped_graph"]))
         ],
     }
     trials = {"gpu": Trial(least={"size": "0.13B", "context_length": 128})}
     # The first table.
-    repeated = {"cpu": [{"size": ["tiny"]}], "gpu": [{"size": ["3.4B"], "implementation": _LARGE}]}
+    repeated = {
+        "cpu": [{"size": ["tiny"]}],
+        "gpu": [{"size": ["3.4B"], "implementation": [*RECOMMENDED, "ddp_bf16_compiled"]}],
+    }
 
     @property
     def known(self) -> dict[str, Implementation]:
@@ -187,10 +238,13 @@ class Distributed(RankedTimed):
         return is_alone(implementation) != (axes["ranks"] == 1)
 
     def groups(self, cases: Iterable[Case]) -> list[list[Case]]:
-        """Few implementations of a large size together; of the largest, each alone."""
+        """Few implementations of a large size together; of the largest, and of batches of many
+        tokens, each alone."""
         found = []
         for group in super().groups(cases):
-            most = _SIDE_BY_SIDE.get(group[0].axes["size"], 1)
+            axes = group[0].axes
+            tokens = axes["batch"] * axes["context_length"] / axes["ranks"]
+            most = _SIDE_BY_SIDE.get(axes["size"], 1) if tokens <= _FEW_TOKENS else 1
             found += [group[i : i + most] for i in range(0, len(group), most)]
         return found
 
@@ -238,16 +292,24 @@ class Distributed(RankedTimed):
             model = problem.setup().model
             parameters = sum(parameter.numel() for parameter in model.parameters())
             work = forward_flops(model, problem.tokens) * FLOPS_PER_FORWARD["train_step"]
+        columns = {"parameters": parameters, "tokens": batch * context, "model": name or None}
+
+        def checked(_: list[str]) -> Gate:
+            if timed.training.captures and rank.device == "cuda":
+                timed.run()  # captures the step
+                columns["pool_mib"] = timed.training.graph.pool_mib
+            return gate
+
         return Workload(
             {"train_step": Phase(lambda _: timed.run(), flops=work)},
-            gate=lambda _: gate,
+            gate=checked,
             freshen=problem.freshen,
             check=lambda _, result: timed.check(result),
             resident=[*timed.tensors, timed.training.optimizer, problem.tokens, problem.targets],
             least_mib=of_ours * parameters / problem.size.parameters() / _MIB,
             compiles=implementation.compiles,
             context=partial(precision, dtype),
-            columns={"parameters": parameters, "tokens": batch * context, "model": name or None},
+            columns=columns,
         )
 
     def _state_of(self, case: Case, size: ModelSize) -> dict[str, int]:
@@ -267,5 +329,6 @@ class Distributed(RankedTimed):
 
         implementation, made = self.implementation(name), self.callable_of(name)
         if implementation.origin == "project":
-            return made, implementation.options.get("blocks", "eager")
+            blocks = implementation.options.get("blocks", "eager")
+            return made, "compiled" if implementation.compiles else blocks
         return partial(trained, made), "eager"

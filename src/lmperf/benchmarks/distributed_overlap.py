@@ -13,20 +13,26 @@ from lmperf.benchmark import Case, Implementation, Rank, RankedObserved, numbers
 from lmperf.benchmarks.distributed import (
     BATCH,
     LARGE_BATCH,
+    LIKE_RECOMMENDED,
+    PEERS,
+    RECOMMENDED,
+    SCALED,
+    SCALED_CONTEXT,
     Distributed,
     cells,
     is_alone,
+    scaled,
     with_models,
 )
 from lmperf.distributed.ledger import Entry, entry, summary
 
 _BF16 = "autocast_bfloat16"
 _ALL = [one.name for one in Distributed.implementations if not is_alone(one.name)]
-_EAGER = [name for name in _ALL if not name.endswith("_compiled")]
+_RECOMMENDED, _PEERS = ([n for n in names if n in _ALL] for names in (RECOMMENDED, PEERS))
+_EVERY = [name for name in _ALL if name not in (*RECOMMENDED, *LIKE_RECOMMENDED)]
+_EAGER = [name for name in _EVERY if not name.endswith("_compiled")]
 _FEW = ["one_by_one", "flat", "overlapped", "ddp", "fully_sharded", "fsdp2"]
 _LARGE = ["overlapped_compiled", "ddp_compiled", "fully_sharded_compiled", "fsdp2_compiled"]
-# A strategy of a quick run, so that it fills table D3.
-_HEAD = ["fully_sharded"]
 WARM_UPS, STEPS = 2, 9
 # The strategies whose trace is kept.
 TRACED = ("flat", "overlapped")
@@ -51,23 +57,25 @@ class DistributedOverlap(RankedObserved):
     grids = {
         "cpu": [cells(["tiny"], 32, [2], "float32", _FEW)],
         "gpu": [
-            cells(["3.4B"], 512, [2, 4], _BF16, _ALL),
-            cells(["3.4B"], 512, [8], _BF16, _ALL, batch=2 * BATCH),
+            cells(["3.4B"], 512, [2, 4], _BF16, _EVERY),
+            cells(["3.4B"], 512, [8], _BF16, _EVERY, batch=2 * BATCH),
             cells(["3.4B"], 512, [2, 4], _BF16, _LARGE, batch=LARGE_BATCH),
-            cells(["0.97B"], 512, [2], _BF16, _HEAD, batch=LARGE_BATCH),
+            *(one for size in SCALED for one in scaled(size, _RECOMMENDED)),
+            *scaled("3.4B", _PEERS),
         ],
         "full": [
+            *scaled("0.13B", _PEERS),
+            *scaled("0.97B", _PEERS),
             cells(["0.97B"], 512, [2], _BF16, _EAGER),
             cells(["0.97B"], 512, [2], "float32", _FEW),
         ],
     }
+    # A strategy of a quick run, so that it fills table D3.
     head = {
         "gpu": [
             {
-                "size": ["0.97B"],
-                "batch": [LARGE_BATCH],
-                "ranks": [2],
-                "implementation": _HEAD,
+                **{"size": ["0.97B"], "context_length": [SCALED_CONTEXT], "ranks": [2]},
+                **{"batch": [2 * SCALED["0.97B"]], "implementation": ["overlapped_graph"]},
             }
         ],
     }

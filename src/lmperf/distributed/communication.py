@@ -68,18 +68,22 @@ def weak_hook(method: Callable, *arguments: Any, outputs: bool = False) -> Calla
 
 
 def alike_groups(parameters: list[nn.Parameter], most: float) -> list[list[nn.Parameter]]:
-    """Split parameters, in order, into groups of one dtype and device and at most `most` bytes."""
+    """Split parameters, in order, into groups whose gradients have one dtype and device.
+
+    The gradients of a group have at most `most` bytes together, or are one.
+    """
     groups: list[list[nn.Parameter]] = []
     size = 0
     for parameter in parameters:
         alike = groups and _kind(groups[-1][0]) == _kind(parameter)
-        size += parameter.nbytes
+        nbytes = parameter.numel() * parameter.grad_dtype.itemsize
+        size += nbytes
         if not alike or size > most:
             groups.append([])
-            size = parameter.nbytes
+            size = nbytes
         groups[-1].append(parameter)
     return groups
 
 
 def _kind(parameter: nn.Parameter) -> tuple[torch.dtype, torch.device]:
-    return parameter.dtype, parameter.device
+    return parameter.grad_dtype, parameter.device

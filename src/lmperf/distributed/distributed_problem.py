@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -12,10 +13,11 @@ from torch import Tensor, nn
 from lmperf.benchmark import Rank, Unsupported, WrongResult
 from lmperf.distributed.strategies import Setup, Training
 from lmperf.dtypes import dtype_of
+from lmperf.transformer.graphed import Graphed
 from lmperf.transformer.implementations import sdpa
-from lmperf.transformer.model import TransformerLM, cross_entropy
+from lmperf.transformer.model import TransformerLM
 from lmperf.transformer.sizes import SIZES, VOCAB_SIZE, ModelSize
-from lmperf.transformer.training import autocast, draw
+from lmperf.transformer.training import autocast, draw, loss_of
 
 Build = Callable[[Setup], Training]
 BuildModel = Callable[[ModelSize, int], nn.Module]  # (size, context) -> model
@@ -100,7 +102,7 @@ class DistributedProblem:
         """The loss of a training's model on a part of the batch."""
         tokens, targets = self.part(number, parts)
         with autocast(self.dtype, self.device):
-            return cross_entropy(training.model(tokens), targets)
+            return loss_of(training.model, tokens, targets)
 
     def backward(self, training: Training) -> Tensor:
         """Clear gradients, forward and backward on this rank's part, and average the gradients.
@@ -115,7 +117,15 @@ class DistributedProblem:
         return loss.detach()
 
     def step(self, training: Training) -> Tensor:
-        """One step on this rank's part of the batch; returns its loss, a detached scalar."""
+        """One step on this rank's part of the batch; returns its loss, a detached scalar.
+
+        A CUDA graph is captured at its first step, and overwrites the loss at the next one.
+        """
+        if training.captures and self.device.type == "cuda":
+            if training.graph is None:
+                backward = partial(self.backward, training)
+                training.graph = Graphed(backward, training.optimizer)
+            return training.graph()
         loss = self.backward(training)
         training.optimizer.step()
         return loss

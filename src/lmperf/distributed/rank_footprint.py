@@ -22,6 +22,7 @@ COMPONENTS = ("parameters", "gradients", "optimizer", "other")
 # What ZeRO stages 1 and 3 shard over the ranks; the rest is replicated.
 _ZERO_1, _ZERO_3 = ("optimizer",), ("optimizer", "gradients", "parameters")
 _MB = 10**6
+_BFLOAT16 = 2
 # Bytes of DistributedDataParallel's default buckets.
 _DDP_BUCKET = 25 * 2**20
 # Layers whose weights the fully sharded strategy holds at once: the current one and two ahead.
@@ -44,6 +45,8 @@ class Strategy:
         gathered: units whose weights are held in whole at the peak; 0: parameters are replicated.
         buffers: units whose all-gather needs a buffer beside the weights at the peak.
         checkpointed: whether each block keeps its input only and is run again.
+        has_copies: whether the linear layers of the blocks have bf16 copies of their weights, whose
+            gradients are bf16; their float32 weights are sharded like the moments.
     """
 
     sharded: tuple[str, ...] = ()
@@ -52,6 +55,7 @@ class Strategy:
     gathered: int = 0
     buffers: int = 0
     checkpointed: bool = False
+    has_copies: bool = False
 
 
 _OURS = Strategy(_ZERO_3, gathered=HELD_UNITS)
@@ -64,11 +68,16 @@ STRATEGIES: Mapping[str, Strategy] = MappingProxyType(
         "flat": Strategy(bucket=2**62),
         "overlapped": Strategy(),
         **{f"bucket_{mb}": Strategy(bucket=mb * _MB) for mb in (1, 10, 100, 1000)},
+        "one_rank_graph": Strategy(has_copies=True),
+        "overlapped_graph": Strategy(has_copies=True),
+        "sharded_optimizer_graph": Strategy(_ZERO_1, has_copies=True),
         "ddp": Strategy(bucket=_DDP_BUCKET),
+        "ddp_bf16": Strategy(bucket=_DDP_BUCKET),
         "sharded_optimizer": Strategy(_ZERO_1),
         "zero_redundancy": Strategy(_ZERO_1, bucket=_DDP_BUCKET),
         "fully_sharded": _OURS,
         "fsdp2": _FSDP2,
+        "fsdp2_kept": _FSDP2,
         "fully_sharded_checkpointed": replace(_OURS, checkpointed=True),
         "fsdp2_checkpointed": replace(_FSDP2, checkpointed=True),
     }
@@ -99,7 +108,14 @@ def state_bytes(name: str, size: ModelSize, ranks: int) -> dict[str, int]:
         replicated = (2 * size.num_layers + 1) * size.d_model  # norms
     shard = replicated + -(-(parameters - replicated) // ranks)
     held = {part: shard if part in strategy.sharded else parameters for part in COMPONENTS[:3]}
-    return {part: FLOAT32 * (1 + (part == "optimizer")) * held[part] for part in held}
+    state = {part: FLOAT32 * (1 + (part == "optimizer")) * held[part] for part in held}
+    if strategy.has_copies:
+        copied = size.num_layers * size.linear_parameters
+        state["gradients"] -= (FLOAT32 - _BFLOAT16) * copied
+        state["parameters"] += _BFLOAT16 * copied
+        if "optimizer" in strategy.sharded:
+            state["parameters"] -= FLOAT32 * (copied - copied // ranks)
+    return state
 
 
 def predicted_bytes(

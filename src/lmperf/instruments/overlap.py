@@ -11,7 +11,8 @@ device that idles while the host prepares the next kernel does not compute; on a
 work counts as computation, since the collectives proceed meanwhile.
 
 Calls and bytes are counted from the collectives that the backend ran in one more step, under a
-profiler of host and device. The trace of that step can be kept.
+profiler of host and device. The trace of that step can be kept. In a CUDA graph the backend runs
+none: calls are the kernels of NCCL, and bytes are not known.
 """
 
 from __future__ import annotations
@@ -76,12 +77,12 @@ class Observed:
         ranks: one for each rank, in order; times in ms, from the beginning of the step on.
         calls: number of collectives of this rank.
         sent_bytes: bytes that this rank sends in them by a ring; of a broadcast, the mean over the
-            ranks.
+            ranks. None: not known.
     """
 
     ranks: Sequence[RankStep]
     calls: int
-    sent_bytes: float
+    sent_bytes: float | None
 
 
 def observed(
@@ -105,13 +106,16 @@ def observed(
     return [Observed(_from_the_first(step), *ran) for step in zip(*ranks, strict=True)]
 
 
-def _ran(step: _Profiled, rank: Rank) -> tuple[int, float]:
+def _ran(step: _Profiled, rank: Rank) -> tuple[int, float | None]:
     """Number of collectives that this rank's backend ran in a step, and the bytes it sends."""
     ran = [
         event
         for event in step.events
         if event.get("cat") == "user_annotation" and event["name"].startswith(f"{rank.backend}:")
     ]
+    if not ran and rank.device == "cuda":
+        _, transfers = on_device(step.events)
+        return len(transfers), None
     return len(ran), math.fsum(_sent_bytes(event, rank.ranks) for event in ran)
 
 

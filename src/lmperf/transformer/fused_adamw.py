@@ -64,13 +64,19 @@ class FusedAdamW(torch.optim.AdamW):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:
-        scale = None
-        if self.max_norm is not None:
-            parameters = [p for group in self.param_groups for p in group["params"]]
-            self.gradient_norm.copy_(global_norm([p.grad for p in parameters]))
-            scale = clip_factor(self.gradient_norm, self.max_norm)
+        scale = self._scale()
         for group in self.param_groups:
             self._step(group, scale)
+
+    def _scale(self) -> Tensor | None:
+        """What gradients are multiplied by, a scalar on their device; sets `gradient_norm`."""
+        if self.max_norm is None:
+            return None
+        self.gradient_norm.copy_(self._norm())
+        return clip_factor(self.gradient_norm, self.max_norm)
+
+    def _norm(self) -> Tensor:
+        return global_norm([p.grad for group in self.param_groups for p in group["params"]])
 
     def _step(self, group: dict[str, Any], scale: Tensor | None) -> None:
         """Update the parameters of a group. scale: of gradients, a scalar on their device."""

@@ -87,7 +87,10 @@ class Graphed:
             # The outer context restores the current stream if a failed capture cannot be ended.
             with (
                 torch.cuda.stream(stream),
-                torch.cuda.graph(graph, stream=stream, pool=self._pool),
+                # Other threads may call CUDA meanwhile: autograd's, and the watchdog of NCCL.
+                torch.cuda.graph(
+                    graph, stream=stream, pool=self._pool, capture_error_mode="thread_local"
+                ),
             ):
                 self._loss = self._run()
                 self._optimizer.step()

@@ -1,0 +1,277 @@
+"""`FusedAdamW` on several ranks: data parallel, or with its state sharded (ZeRO stage 1).
+
+The gradients of a rank's part of the batch are averaged over the ranks during the backward pass, in
+buckets: one call averages several gradients where autograd puts them, without a copy. A gradient is
+averaged in its own dtype. That of a weight with a bf16 copy is bf16, half as many bytes as float32.
+Two ranks add their gradients in float32 and round the sum once, to bf16. Among n ranks, NCCL's ring
+rounds each of its n - 1 partial sums.
+
+Sharded (Rajbhandari et al. 2020, arXiv 1910.02054), rank r updates part r of the elements of each
+weight. It has their moments, their float32 values if the weight has a bf16 copy, and receives their
+average gradients alone. Then the ranks gather what the forward and backward pass read: the copy, or
+the weight itself. The gathers of a bucket run while the next one is updated.
+
+The steps are those of `lmperf.transformer.steps`, so that `Trainer` trains on several ranks with
+`DATA_PARALLEL` or `SHARDED`. A CUDA graph contains the collectives of its step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import partial
+from itertools import groupby
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.distributed_c10d import _coalescing_manager
+
+from lmperf.benchmark import Unsupported
+from lmperf.distributed.communication import (
+    alike_groups,
+    all_gather_flat,
+    average_op,
+    broadcast_state,
+    divided,
+    reduce_scatter_flat,
+    weak_hook,
+)
+from lmperf.transformer.copied_linear import with_copies
+from lmperf.transformer.fused_adamw import FusedAdamW, global_norm
+from lmperf.transformer.model import TransformerLM
+from lmperf.transformer.steps import GRAPH
+from lmperf.transformer.training import ParameterGroups
+
+_MB = 10**6
+BUCKET_MB = 100.0
+
+
+class RankedAdamW(FusedAdamW):
+    """`FusedAdamW` on gradients that are averaged over the ranks during the backward pass.
+
+    Every parameter gets one gradient between `zero_grad` and `step`. The ranks have the same
+    weights before the first step.
+
+    Args:
+        parameters, lr, copies, max_norm: as of `FusedAdamW`.
+        sharded: whether a rank updates its part of each weight alone. `param_groups` then has the
+            parts; weights with a copy are NaN, and `whole` gathers them. A weight whose elements do
+            not split evenly is updated on every rank.
+        bucket_mb: gradients of so many MB (10^6 bytes) are averaged by one call; a larger one by a
+            call of its own.
+    """
+
+    def __init__(
+        self,
+        parameters: Iterable[Tensor] | Iterable[dict[str, Any]],
+        lr: float,
+        copies: Mapping[Tensor, Tensor] | None = None,
+        max_norm: float | None = None,
+        sharded: bool = False,
+        bucket_mb: float = BUCKET_MB,
+    ):
+        copies, given = copies or {}, list(parameters)
+        groups = given if isinstance(given[0], dict) else [{"params": given}]
+        order = {p: n for n, p in enumerate(p for group in groups for p in group["params"])}
+        buckets = [
+            (_Bucket(weights, copies, is_split), group)
+            for group in groups
+            for is_split, weights in _buckets_of(group["params"], order, sharded, bucket_mb)
+        ]
+        # Gradients come in the opposite order of the weights: this bucket is complete first.
+        buckets.sort(key=lambda pair: -min(order[weight] for weight in pair[0].weights))
+        self._buckets = [bucket for bucket, _ in buckets]
+        copies = {master: copy for bucket in self._buckets for master, copy in bucket.copies}
+        made = [{**group, "params": [*bucket.masters.values()]} for bucket, group in buckets]
+        super().__init__(made, lr, copies, max_norm)
+        self._owners = {weight: bucket for bucket in self._buckets for weight in bucket.weights}
+        self._next = 0
+        for number, bucket in enumerate(self._buckets):
+            for leaf in bucket.leaves:
+                leaf.register_post_accumulate_grad_hook(weak_hook(self._ready, number))
+
+    def _ready(self, number: int) -> None:
+        self._buckets[number].expect_one_less()
+        while self._next < len(self._buckets) and self._buckets[self._next].is_complete:
+            self._buckets[self._next].reduce()
+            self._next += 1
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Clear the gradients, and expect those of another backward pass."""
+        self._next = 0
+        for bucket in self._buckets:
+            bucket.clear()
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:
+        """Update this rank's part of the weights, or all of them, and gather those of others."""
+        scale = self._scale()
+        for bucket, group in zip(self._buckets, self.param_groups, strict=True):
+            bucket.finish()
+            self._step(group, scale)
+            bucket.gather()
+        for bucket in self._buckets:
+            bucket.wait()
+
+    def _norm(self) -> Tensor:
+        """The global norm of the averages on all ranks."""
+        squares = {True: torch.zeros_like(self.gradient_norm)}
+        squares[False] = squares[True].clone()
+        for bucket in self._buckets:
+            bucket.finish()
+            gradients = [master.grad for master in bucket.masters.values()]
+            squares[bucket.is_split] += global_norm(gradients).square()
+        dist.all_reduce(squares[True])
+        return (squares[True] + squares[False]).sqrt()
+
+    def whole(self, weight: nn.Parameter, gradient: bool = False) -> Tensor:
+        """The current value of a weight, or its average gradient, gathered on all ranks."""
+        return self._owners[weight].whole(weight, gradient)
+
+
+def _buckets_of(
+    weights: list[nn.Parameter], order: Mapping[Tensor, int], sharded: bool, bucket_mb: float
+) -> Iterable[tuple[bool, list[nn.Parameter]]]:
+    """Yield (whether ranks update parts, weights) of each bucket."""
+    ranks = dist.get_world_size()
+
+    def kind(weight: nn.Parameter) -> tuple[bool, str]:
+        return sharded and weight.numel() % ranks == 0, str(weight.grad_dtype)
+
+    backward = sorted(weights, key=lambda weight: -order[weight])
+    for (is_split, _), alike in groupby(sorted(backward, key=kind), kind):
+        for bucket in alike_groups(list(alike), bucket_mb * _MB):
+            yield is_split, bucket
+
+
+class _Bucket:
+    """Weights whose gradients are averaged by one call.
+
+    Attributes:
+        weights: of the model.
+        leaves: of autograd, which get the gradients: the copies of weights, or weights.
+        masters: weight -> what this rank updates: the weight, or a flat part of it.
+        copies: (master, its copy) of those that have one.
+        is_split: whether ranks update parts.
+        is_complete: whether all gradients are there.
+    """
+
+    def __init__(
+        self, weights: list[nn.Parameter], copies: Mapping[Tensor, Tensor], is_split: bool
+    ):
+        self.weights, self.is_split = weights, is_split
+        self.leaves = [copies.get(weight, weight) for weight in weights]
+        self.masters = {weight: self._master(weight, weight in copies) for weight in weights}
+        self.copies = [
+            (master, self._part(copies[weight]))
+            for weight, master in self.masters.items()
+            if weight in copies
+        ]
+        self._calls: Any = None
+        self._left = len(weights)
+
+    def _part(self, tensor: Tensor) -> Tensor:
+        """This rank's part, a view of a contiguous tensor, or the tensor itself."""
+        if not self.is_split:
+            return tensor.detach()
+        return tensor.detach().view(dist.get_world_size(), -1)[dist.get_rank()]
+
+    def _master(self, weight: nn.Parameter, has_copy: bool) -> nn.Parameter:
+        if not self.is_split:
+            return weight
+        part = self._part(weight)
+        if has_copy:
+            part = part.clone()
+            # Of the right shape, in no memory: the gradient of the copy is handed over to it.
+            weight.data = torch.full((), torch.nan, device=weight.device).expand(weight.shape)
+        master = nn.Parameter(part)
+        master.grad_dtype = weight.grad_dtype
+        return master
+
+    def expect_one_less(self) -> None:
+        """Count a gradient.
+
+        Raises:
+            Unsupported: a second one came before the step.
+        """
+        if self.is_complete:
+            raise Unsupported("on several ranks a step takes its batch at once: no micro-batches")
+        self._left -= 1
+
+    @property
+    def is_complete(self) -> bool:
+        return self._left == 0
+
+    @torch.no_grad()
+    def reduce(self) -> None:
+        """Start to average the gradients."""
+        with _coalescing_manager(async_ops=True) as self._calls:
+            for weight in self.weights:
+                if self.is_split:
+                    reduce_scatter_flat(self._part(weight.grad), weight.grad.view(-1), average_op())
+                else:
+                    dist.all_reduce(weight.grad, average_op())
+
+    def finish(self) -> None:
+        """Wait for the averages; the masters have them as gradients."""
+        if self._calls is None:
+            return
+        self.wait()
+        for weight, master in self.masters.items():
+            if master is not weight:
+                master.grad = self._part(weight.grad)
+        divided(*(master.grad for master in self.masters.values()))
+
+    def gather(self) -> None:
+        """Start to gather what the ranks have updated."""
+        if not self.is_split:
+            return
+        with _coalescing_manager(async_ops=True) as self._calls:
+            for leaf in self.leaves:
+                all_gather_flat(leaf.detach().view(-1), self._part(leaf))
+
+    def wait(self) -> None:
+        """Wait for what was started."""
+        if self._calls is not None:
+            self._calls.wait()
+            self._calls = None
+
+    def clear(self) -> None:
+        """Forget the gradients, and expect others."""
+        self.wait()
+        self._left = len(self.weights)
+        for parameter in (*self.weights, *self.masters.values()):
+            parameter.grad = None
+
+    @torch.no_grad()
+    def whole(self, weight: nn.Parameter, gradient: bool) -> Tensor:
+        """The value or the gradient of one of the weights, gathered from the masters."""
+        master = self.masters[weight]
+        part = master.grad if gradient else master.detach()
+        if not self.is_split:
+            return part
+        whole = torch.empty(weight.shape, dtype=part.dtype, device=part.device)
+        all_gather_flat(whole.view(-1), part)
+        return whole
+
+
+def ranked_adamw(
+    model: TransformerLM,
+    learning_rate: float,
+    groups: ParameterGroups = None,
+    max_norm: float | None = None,
+    sharded: bool = False,
+    bucket_mb: float = BUCKET_MB,
+) -> RankedAdamW:
+    """`copying_adamw` on all ranks of the process group; the weights become those of rank 0."""
+    broadcast_state(model)
+    copies = with_copies(model)
+    return RankedAdamW(
+        groups or model.parameters(), learning_rate, copies, max_norm, sharded, bucket_mb
+    )
+
+
+DATA_PARALLEL = replace(GRAPH, optimizers={"autocast_bfloat16": ranked_adamw})
+SHARDED = replace(GRAPH, optimizers={"autocast_bfloat16": partial(ranked_adamw, sharded=True)})
