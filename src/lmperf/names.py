@@ -72,6 +72,7 @@ _FORMS: dict[str, str | tuple[str, ...]] = {
     "fused_graph": ("fused, CUDA graph", "+ graph"),
     "sdpa_copies_graph": "SDPA, compiled by block, CUDA graph, bf16 copies",
     "graph": ("fused, CUDA graph, bf16 copies", "+ bf16 copies"),
+    "stored_logits_graph": "fused, CUDA graph, bf16 copies, logits stored",
     "clipped_graph": ("fused, CUDA graph, bf16 copies, clipping", "gradients clipped"),
     "accumulated_graph": (
         "fused, CUDA graph, bf16 copies, micro-batches of 4",

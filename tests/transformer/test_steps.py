@@ -70,11 +70,11 @@ def test_ladder_cells_have_a_train_step_alone():
     assert {benchmark.phases_of(case) for case in alone} == {()}
 
 
-def uncaptured(implementation: str, dtype: str = "autocast_bfloat16"):
+def uncaptured(implementation: str, dtype: str = "autocast_bfloat16", stem="end_to_end", **more):
     """A problem and the step of a graph without its capture, which needs a GPU."""
-    maker = load("end_to_end").callable_of(implementation)
+    maker = load(stem).callable_of(implementation)
     maker = replace(maker, capture=None, micro_batch=maker.micro_batch and 1)
-    problem = ModelProblem("for tests", 32, 2, "cpu", 0, prepare=maker.prepare(dtype))
+    problem = ModelProblem("for tests", 32, 2, "cpu", 0, prepare=maker.prepare(dtype), **more)
     inputs = problem.optimizer, problem.tokens, problem.targets, dtype
     return problem, maker.step(twin_of(problem.model), *inputs)
 
@@ -86,6 +86,15 @@ GRAPHS = ["fused_graph", "sdpa_copies_graph", "clipped_graph", "accumulated_grap
 def test_graph_of_equal_numerics_passes_the_gate_of_its_peer(implementation):
     problem, step = uncaptured(implementation)
     problem.step_phase(step).run(None)  # creates the moments
+    assert problem.gate_run(step, "autocast_bfloat16").passed
+
+
+@pytest.mark.parametrize("implementation", ["graph", "stored_logits_graph"])
+def test_loss_of_a_larger_vocabulary_is_right_in_chunks_and_at_once(implementation):
+    problem, step = uncaptured(implementation, stem="vocabulary", vocabulary=20_000)
+    problem.freshen(1)
+    assert problem.tokens.max() > sizes.VOCAB_SIZE
+    problem.step_phase(step).run(None)
     assert problem.gate_run(step, "autocast_bfloat16").passed
 
 

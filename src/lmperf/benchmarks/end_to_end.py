@@ -25,7 +25,7 @@ from lmperf.gate import Gate
 from lmperf.own.kinds import MODEL
 from lmperf.own.signatures import is_step
 from lmperf.transformer.rungs import FLOAT8, NEEDED, RUNGS, STEPS_ALONE
-from lmperf.transformer.sizes import SIZES, SWEPT
+from lmperf.transformer.sizes import SIZES, SWEPT, VOCAB_SIZE
 
 if TYPE_CHECKING:
     from lmperf.transformer.model_problem import ModelProblem
@@ -286,7 +286,8 @@ class EndToEnd(Timed):
         from lmperf.transformer.steps import StepMaker, step_maker
 
         implementation = self.require(case, device)
-        size, context, batch, dtype = (case.axes[axis.name] for axis in self.axes)
+        axes = case.axes
+        size, context, batch, dtype = (axes[axis.name] for axis in EndToEnd.axes)
         if implementation.compiles:
             require_compiler(device)
         given, build = plugged(implementation, self.callable_of(implementation.name))
@@ -294,7 +295,8 @@ class EndToEnd(Timed):
         if prepare not in shared:  # each custom model has its own worker
             for other in shared.values():  # two models and their references do not fit into memory
                 other.forget_reference()
-            shared[prepare] = ModelProblem(size, context, batch, device, seed, build, prepare)
+            cell = size, context, batch, device, seed, build, prepare
+            shared[prepare] = ModelProblem(*cell, axes.get("vocabulary", VOCAB_SIZE))
         problem: ModelProblem = shared[prepare]
         columns = {"parameters": problem.parameters, "tokens": batch * context}
         if isinstance(given, StepMaker):

@@ -51,6 +51,7 @@ class ModelProblem:
         device: where weights and tokens are.
         seed: of weights, tokens and targets.
         build: (size, context) -> the model; None: a TransformerLM.
+        vocabulary: tokens that there are, of a TransformerLM.
         prepare: (model, learning rate) -> optimizer; may change the model in place. With a method
             `check` (`lmperf.own.optimizer.OwnOptimizer`), the optimizer is the user's: its state is
             not known, and the gate compares its weights after some steps instead.
@@ -65,15 +66,17 @@ class ModelProblem:
         seed: int,
         build: Callable[[ModelSize, int], nn.Module] | None = None,
         prepare: Callable[[Any, float], torch.optim.Optimizer] = adamw,
+        vocabulary: int = VOCAB_SIZE,
     ):
         self._size, self._context, self._batch = SIZES[size], context, batch
+        self._vocabulary = vocabulary
         self._gate_seed = self._seed = seed
         torch.manual_seed(seed)
         with torch.device(device):
             if build:
                 self.model = build(self._size, context).to(device)
             else:
-                self.model = TransformerLM.of_size(self._size, VOCAB_SIZE, context)
+                self.model = TransformerLM.of_size(self._size, vocabulary, context)
             self.tokens = torch.empty(batch, context, dtype=torch.int64)
         self.targets = torch.empty_like(self.tokens)
         self.freshen(seed)
@@ -97,7 +100,7 @@ class ModelProblem:
     def freshen(self, seed: int) -> None:
         """Overwrite tokens and targets, in place, by random ones of another seed."""
         self._seed = seed
-        draw(seed, self.tokens, self.targets, vocab=VOCAB_SIZE)
+        draw(seed, self.tokens, self.targets, vocab=self._vocabulary)
 
     def inference(self, dtype: str, model: Model | None = None) -> Tensor:
         """The logits of a forward pass without autograd."""
@@ -163,7 +166,7 @@ class ModelProblem:
         """The FLOPs of a phase; also with all scores if the model is ours."""
         if not isinstance(self.model, TransformerLM):
             return {"flops": self._counted_flops * FLOPS_PER_FORWARD[phase]}
-        cell = self._size, self._context, self._batch, phase
+        cell = self._size, self._context, self._batch, phase, self._vocabulary
         return {"flops": flops(*cell), "full_flops": flops(*cell, full=True)}
 
     @cached_property
@@ -177,7 +180,7 @@ class ModelProblem:
         """Logits and loss of a model; a `WithLoss` is called once for each."""
         with autocast(dtype, self.tokens.device):
             logits = model(self.tokens)
-            shape = *self.tokens.shape, VOCAB_SIZE
+            shape = *self.tokens.shape, self._vocabulary
             plain("the logits", logits, shape, self.tokens.device, None)
             if isinstance(model, WithLoss):
                 # Its activations would take memory beside those of the loss.
@@ -343,7 +346,7 @@ class ModelProblem:
 
     def _require_inputs(self) -> None:
         drawn = torch.empty_like(self.tokens), torch.empty_like(self.targets)
-        draw(self._seed, *drawn, vocab=VOCAB_SIZE)
+        draw(self._seed, *drawn, vocab=self._vocabulary)
         if not all(map(torch.equal, (self.tokens, self.targets), drawn)):
             raise WrongResult("the call changed its tokens or targets")
         if not torch.equal(digest(self.model), self._weights):

@@ -23,6 +23,7 @@ from lmperf.transformer.fused_loss import linear_cross_entropy
 from lmperf.transformer.graphed import Graphed
 from lmperf.transformer.implementations import (
     compile_static,
+    compiled_blocks,
     hidden_by_block,
     sdpa_compiled_blocks,
     triton,
@@ -110,11 +111,21 @@ def flash_fused_loss(model: TransformerLM) -> WithLoss:
 
 def flash_fused_blocks(model: TransformerLM) -> WithLoss:
     """`flash_fused_loss` with fused kernels in the blocks on CUDA; on a CPU the same as it."""
+    return fused_loss(_with_our_kernels(model))
+
+
+def flash_fused_blocks_stored_logits(model: TransformerLM) -> WithLoss:
+    """`flash_fused_blocks` with one loss of all tokens at once, whose logits are stored."""
+    return compiled_blocks(_with_our_kernels(model))
+
+
+def _with_our_kernels(model: TransformerLM) -> TransformerLM:
+    """On CUDA the model with the project's attention and fused blocks, else the model."""
     if not next(model.parameters()).is_cuda:
-        return flash_fused_loss(model)
+        return model
     from lmperf.transformer.fused_blocks import with_fused_blocks
 
-    return fused_loss(with_fused_blocks(triton(model)))
+    return with_fused_blocks(triton(model))
 
 
 def fused_loss(model: TransformerLM) -> WithLoss:
@@ -191,6 +202,8 @@ FUSED_GRAPH = StepMaker(flash_fused_blocks, capture=Graphed)
 GRAPH = StepMaker(
     flash_fused_blocks, {**_OPTIMIZERS, "autocast_bfloat16": copying_adamw}, capture=Graphed
 )
+# What the loss in chunks costs, beside `GRAPH`.
+STORED_LOGITS_GRAPH = replace(GRAPH, way=flash_fused_blocks_stored_logits)
 # What clipping and adding up the gradients of micro-batches cost, beside `GRAPH`.
 CLIPPED_GRAPH = replace(GRAPH, optimizers={"autocast_bfloat16": clipping_adamw})
 ACCUMULATED_GRAPH = replace(

@@ -262,6 +262,33 @@ def test_narrow_vectors_of_compiled_code_are_said_with_their_gain(ms, over_eager
     assert 256 not in planted.printed(on_cpu(eager))
 
 
+def with_larger_vocabulary(name, ms, gib):
+    known = {"bound": "device", "tokens": 16384, "flops": 1e12, "peak_mib": 1024 * gib}
+    return planted.row("vocabulary", ms, implementation=name, size=SMALL, **known)
+
+
+@pytest.mark.parametrize(
+    ("ms", "gib", "advice"),
+    [
+        (44.0, 28.0, "44.0 ms instead of 40.0 (small, batch 16): use it where memory"),
+        (38.0, 28.0, "38.0 ms instead of 40.0 (small, batch 16): use it."),
+        (44.0, 31.0, None),
+    ],
+)
+def test_loss_in_chunks_is_advised_by_what_it_saves_and_costs(ms, gib, advice):
+    rows = [sdpa(100.0), with_larger_vocabulary("stored_logits_graph", 40.0, 30.0)]
+    rows.append(with_larger_vocabulary("graph", ms, gib))
+    made = page(*rows)
+    said = "With a vocabulary of 50,304, the loss in chunks saves 2.00 GiB of 30.0 and takes"
+    assert (
+        (f"{said} {advice}" in made.text) if advice else ("loss in chunks saves" not in made.text)
+    )
+    tables = planted.page("end_to_end", planted.evidence(*rows)).tables
+    [columns] = [{column.name for column in table.columns} for table in tables if table.id == "E9"]
+    assert {"implementation", "over.stored_logits_graph"} <= columns
+    assert "loss in chunks saves" not in page(*rows[:2]).text
+
+
 def test_costs_of_clipping_and_micro_batches_are_said():
     made = page(
         *(rung("graph", 10.0, SMALL), rung("graph", 30.0, SMALL, batch=64)),

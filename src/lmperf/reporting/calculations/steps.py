@@ -45,8 +45,9 @@ class Way(NamedTuple):
 GRAPH, GRAPH_NARROW = Way("graph", AUTOCAST), Way("graph", NARROW)
 FUSED, FUSED_NARROW = Way("fused_blocks", AUTOCAST), Way("fused_blocks", NARROW)
 SDPA, SDPA_GRAPH = Way("sdpa_compiled_blocks", AUTOCAST), Way("sdpa_graph", AUTOCAST)
-# The graphs that differ from another one in kernels alone, or in bf16 copies alone.
+# The graphs that differ from another one in kernels, in bf16 copies, or in the loss alone.
 FUSED_GRAPH, SDPA_COPIES = Way("fused_graph", AUTOCAST), Way("sdpa_copies_graph", AUTOCAST)
+STORED_LOGITS = Way("stored_logits_graph", AUTOCAST)
 WAYS = {rung.name: Way(rung.implementation, rung.dtype) for rung in (*RUNGS, FLOAT8, *NEEDED)}
 _RUNGS = {way: name for name, way in WAYS.items()}
 
@@ -99,12 +100,12 @@ def compared(evidence: Evidence, ours: Way, base: Way) -> pd.DataFrame:
     return both[both["holds"] & both["ratio"].notna()]
 
 
-def costs(evidence: Evidence, name: str) -> pd.DataFrame:
-    """The steps of a rung in `NEEDED` beside the same step without it, the smallest size first.
+def costs(evidence: Evidence, way: Way, base: Way = GRAPH, stem: str = STEM) -> pd.DataFrame:
+    """The steps of a way that does more beside those of one that does less, smallest size first.
 
     Columns as of `gains.rows_over`, and `more_ms`: how much longer a step is.
     """
-    both = rows_over(evidence, STEM, WAYS[name]._asdict(), GRAPH._asdict())
+    both = rows_over(evidence, stem, way._asdict(), base._asdict())
     both = both[both["holds"] & both["ratio"].notna()]
     return sorted_for_reading(both.assign(more_ms=both["ms"] - both["ms_base"]), ["size"])
 

@@ -12,6 +12,8 @@ from lmperf.reporting.calculations.kernels import COPY, class_of
 from lmperf.reporting.calculations.steps import (
     AUTOCAST,
     CELL,
+    SDPA,
+    SDPA_COPIES,
     SDPA_GRAPH,
     STEM,
     STEP,
@@ -39,6 +41,9 @@ CHANGED, UNCHANGED = 0.005, 0.02
 WORKING, WAITING = "busy", "waiting for the CPU"
 # Rungs whose times stand in the tables of what to run.
 IN_FIRST_TABLES = {"fused_graph", "graph", "bf16_graph"}
+# Steps with SDPA -> what they build on.
+BELOW_SDPA = {SDPA: WAYS["compiled_blocks"], SDPA_GRAPH: SDPA, SDPA_COPIES: SDPA_GRAPH}
+_SDPA_NAMES = {way: way.implementation for way in BELOW_SDPA}
 ALONE = [rung.name for rung in RUNGS if rung.implementation in STEPS_ALONE]
 
 
@@ -47,15 +52,16 @@ class Ladder(Section):
 
     highest = RUNGS[-1].name
 
-    # Table E6: the rungs of all cells, with steps in float8 over the highest one.
+    # Table E6: the rungs of all cells, with a step in float8 over the highest one, beside SDPA.
 
     @cached_property
     def every(self) -> Rows:
         """The rungs, under their names as `implementation`, of cells with a step of the ladder.
 
-        Adds `loss`, and `base`: the way of the rung below.
+        SDPA's steps there are among them. Adds `loss`, and `base`: the way that a step builds on.
         """
         rows = all_steps(self.evidence)
+        rows = rows.assign(rung=rows["rung"].fillna(rows["way"].map(_SDPA_NAMES)))
         rows = rows[rows["rung"].notna()]
         is_alone = rows["rung"].isin(ALONE).groupby([rows[axis] for axis in CELL])
         rows = rows[is_alone.transform("any")]
@@ -260,7 +266,9 @@ def _bases(cell: tuple[tuple, pd.DataFrame]) -> pd.Series:
     """Of each step of a cell the axes of the step that it is compared with, or None."""
     _, rows = cell
     below = {one.name: rung_below(one, {*rows["rung"]}) for one in (*RUNGS, FLOAT8, *NEEDED)}
-    return rows["rung"].map(lambda name: WAYS[below[name].name]._asdict() if below[name] else None)
+    bases = {name: WAYS[rung.name]._asdict() for name, rung in below.items() if rung}
+    bases |= {_SDPA_NAMES[way]: base._asdict() for way, base in BELOW_SDPA.items()}
+    return rows["rung"].map(lambda name: bases.get(name))
 
 
 def _bar(row: dict, line: str) -> Iterator[dict]:

@@ -24,6 +24,7 @@ from lmperf.reporting.calculations.steps import (
     SDPA_COPIES,
     SDPA_GRAPH,
     STEM,
+    STORED_LOGITS,
     WAYS,
     Way,
     beside,
@@ -299,12 +300,23 @@ class WhatToRun(Section):
     @property
     def clipped(self) -> pd.DataFrame:
         """The graph that clips its gradients beside the one that does not; see `steps.costs`."""
-        return required(costs(self.evidence, "clipped_graph"), "clipping was not measured")
+        return required(costs(self.evidence, WAYS["clipped_graph"]), "clipping was not measured")
 
     @property
     def accumulated(self) -> pd.DataFrame:
         """The graph of micro-batches beside that of the whole batch; see `steps.costs`."""
-        return required(costs(self.evidence, "accumulated_graph"), "micro-batches not measured")
+        found = costs(self.evidence, WAYS["accumulated_graph"])
+        return required(found, "micro-batches were not measured")
+
+    @property
+    def chunks(self) -> pd.DataFrame:
+        """The graph with its loss in chunks beside that with stored logits; see `steps.costs`.
+
+        saved_gib: how much lower its peak is. With a vocabulary larger than that of the tables.
+        """
+        found = costs(self.evidence, GRAPH, STORED_LOGITS, "vocabulary")
+        found = required(found, "no larger vocabulary was measured with both losses")
+        return found.assign(saved_gib=found["peak_gib_base"] - found["peak_gib"])
 
     @property
     def without_graph(self) -> pd.DataFrame:
