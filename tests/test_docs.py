@@ -205,9 +205,12 @@ OF_COURSE = {
             **{"batch": [1], "d_head": [16], "seq_len": [64], "dtype": ["float32"]},
             "implementation": ["eager"],
         },
-        "memory": {"size": ["tiny"], "context_length": [32], "implementation": ["eager"]},
+        "memory": {
+            **{"size": ["tiny"], "context_length": [16], "batch": [1], "dtype": ["float32"]},
+            "implementation": ["eager"],
+        },
         "distributed_overlap": {
-            "context_length": [32],
+            "context_length": [16],
             "batch": [2],
             "implementation": ["ddp"],
         },

@@ -43,8 +43,8 @@ NAMES = {
     AUTOCAST: ["overlapped", "sharded_optimizer", "fully_sharded_checkpointed", "fsdp2"],
 }
 DTYPES = tuple(NAMES)
-# A tenth of the parameters of `tiny`. Norms of 128 weights are split without padding.
-TOY, VOCAB = ModelSize(128, 256, 3, 2, short="toy"), 1000
+# A twentieth of the parameters of `tiny`. Norms of 128 weights are split without padding.
+TOY, VOCAB = ModelSize(128, 128, 2, 2, short="toy"), 500
 
 
 def use_toy(patch: pytest.MonkeyPatch) -> None:
@@ -183,7 +183,6 @@ COURSE = Path(__file__).parents[2] / "examples/course"
 _OF_COURSE = _adapters()
 # Honest ones, as a user's own.
 RIGHT = {
-    "ddp": DataParallel,
     "fsdp": FullySharded,
     "adapters": get_wrapper,
     "individual": _OF_COURSE.get_ddp_individual_parameters,

@@ -98,11 +98,18 @@ def evidence(*rows: dict[str, str], machine: str = "here", facts: dict = H200, *
     return Evidence(machine, known, raw, **more)
 
 
-def page(name: str, of: Evidence, **options) -> Page:
-    """A page that has been rendered; `said`, `tables` and `figures` have what it shows."""
-    made = Page(name, of, **options)
-    made.text = made.render()
-    return made
+def page(name: str, of: Evidence, values: dict | None = None, **options) -> Page:
+    """A page that has been rendered; `said`, `tables` and `figures` have what it shows.
+
+    It is rendered once for an evidence. values: what the template gets from the one that includes
+    it.
+    """
+    pages = of.cached.setdefault("pages of tests", {})
+    key = (name, *sorted(options.items()))
+    if key not in pages:
+        pages[key] = Page(name, of, **options)
+        pages[key].render(**values or {})
+    return pages[key]
 
 
 def printed(made: Page) -> list[float]:

@@ -12,7 +12,7 @@ def host(*rows):
 
 
 def text(*rows):
-    return planted.page("report", planted.evidence(*rows)).text
+    return planted.page("report/host", planted.evidence(*rows)).text
 
 
 def test_no_step_waits_where_all_are_graphs():
@@ -35,7 +35,7 @@ def test_what_a_second_process_took_is_said_beside_the_wait(gpu, where):
     first = sdpa(20.0, "0.13B", waits=True, device_ms=9.0)
     again = first | {"rounds_ms": "15.0;15.0", "median_ms": "15.0", "gpus": gpu}
     of = planted.evidence(first, again={"end_to_end": [again]})
-    said = planted.page("report", of).text
+    said = planted.page("report/host", of).text
     assert "what the first table shows beyond the GPU's time is this host's." in said
     assert f"A second process{where} 15.0 instead of 20.0 ms at small." in said
     assert "A second process" not in text(first)

@@ -25,7 +25,9 @@ def run(*rows, **more):
 
 
 def page(*rows, **more):
-    return planted.page("report", planted.evidence(*rows, **more))
+    of = planted.evidence(*rows, **more)
+    values = {"run": section(of, "what_to_run"), "report": section(of, "report")}
+    return planted.page("report/what_to_run", of, values)
 
 
 def gains(made):
@@ -132,7 +134,8 @@ def test_cpu_sees_no_words_of_gpus():
     names = ("float32", "autocast", "compiled_blocks", "fused_loss", "bf16_weights")
     rows = [rung(name, 100.0 / n, "tiny") for n, name in enumerate(names, 1)]
     larger = rung("bf16_weights", 30.0, "tiny", batch=16, tokens=16384)
-    made = on_cpu(*rows, larger, *(loss(name, 2.0, "tiny") for name in names))
+    rows += [larger, *(loss(name, 2.0, "tiny") for name in names)]
+    made = planted.page("report", planted.evidence(*rows, facts=planted.CPU))
     assert "## Why: the steps of the ladder" in made.text and "With bf16 weights" in made.text
     for word in ("GPU", "MFU", "CUDA", "launch", "tensor core", "SDPA", "```"):
         assert word not in made.text + str(made.figures)
