@@ -67,9 +67,9 @@ def test_rung_that_waits_is_judged_by_the_time_of_the_gpu(device_ms, said):
     for size in (SMALL, LARGE):
         rows += [rung("compiled_blocks", 20.0, size, device_ms=10.0)]
         rows += [rung("flash_attention", 30.0, size, waits=True, device_ms=device_ms[size])]
-    page = planted.page("report/ladder", planted.evidence(*rows)).text
-    assert said in page and ("*30.0 (6.00)*" in page) == (device_ms[SMALL] == 6.0)
-    assert "20.0 (" not in page
+    text = page(*rows).text
+    assert said in text and ("*30.0 (6.00)*" in text) == (device_ms[SMALL] == 6.0)
+    assert "20.0 (" not in text
 
 
 def test_larger_batches_are_in_no_change_of_the_gpu_time():
@@ -91,7 +91,7 @@ def test_more_kernels_to_launch_are_said():
     rows = [rung("fused_loss", 20.0, device_ms=10.0, launches=90)]
     for launches, said in ((91, "launches more kernels"), (90, "launches it more slowly")):
         more = rung("fused_blocks", 30.0, waits=True, device_ms=9.0, launches=launches)
-        assert said in planted.page("report/ladder", planted.evidence(*rows, more)).text
+        assert said in page(*rows, more).text
 
 
 def test_gain_is_of_the_whole_ladder():
@@ -104,8 +104,8 @@ def test_gain_is_of_the_whole_ladder():
 def test_graphs_of_the_first_tables_alone_are_no_ladder():
     rows = [rung("graph", 10.0), rung("bf16_graph", 9.0)]
     why = "## Why"
-    assert why not in planted.page("report/ladder", planted.evidence(*rows)).text
-    assert why in planted.page("report/ladder", planted.evidence(*rows, rung("fused_blocks", 12.0))).text
+    assert why not in page(*rows).text
+    assert why in page(*rows, rung("fused_blocks", 12.0)).text
 
 
 # The figure.
