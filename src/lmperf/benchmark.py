@@ -108,8 +108,11 @@ COMMON_COLUMNS = (
     *texts("environment", "gpus", "commit", "measured_at", "key"),
 )
 
-# Further columns of steps on a GPU; see `lmperf.measuring.device_time`.
-STEP_COLUMNS = numbers("device_ms", "launches", "communication_ms")
+# Further columns of steps: on a GPU (see `lmperf.measuring.device_time`), and of their parts.
+STEP_COLUMNS = numbers(
+    *("device_ms", "launches", "communication_ms"),
+    *("forward_ms", "loss_ms", "backward_ms", "optimizer_ms"),
+)
 
 
 @dataclass(frozen=True)
@@ -152,6 +155,8 @@ class Phase:
             half that must be computed counts.
         bytes: bytes that one call reads and writes, from a closed form; None: unknown.
         full_flops: as `flops`, with all scores of causal attention counted; None: equal to `flops`.
+        parts: of a train step, makes the call and calls a function with the name of each part
+            (forward, loss, backward, optimizer) when it has been run or queued; None: it has none.
     """
 
     run: Callable[[Any], Any]
@@ -159,6 +164,7 @@ class Phase:
     flops: int | None = None
     bytes: int | None = None
     full_flops: int | None = None
+    parts: Callable[[Callable[[str], None]], Any] | None = None
 
 
 @dataclass

@@ -69,6 +69,20 @@ def test_a_host_that_is_too_slow_decides_the_time(cuda):
     assert all(ms > 15 for ms in times)
 
 
+def test_parts_of_a_step_are_timed_in_its_stretch(cuda):
+    one, _ = timed(cuda, 0.0, [])
+
+    def parts(mark):
+        for part, ms in (("forward", 2.0), ("backward", 4.0)):
+            cuda.queue(ms, 0.01)
+            mark(part)
+
+    work = Workload({"f": Phase(lambda _: None, before=lambda: cuda.queue(5.0), parts=parts)})
+    assert one.stretch(work, "f", 3)[0] == pytest.approx([11.0] * 3, abs=0.1)
+    [found] = one.parts.values()
+    assert found == pytest.approx({"forward": 2.0, "backward": 4.0}, abs=0.1)
+
+
 def test_a_step_in_a_stretch_has_its_preparation_but_no_fast_host(cuda):
     one, work = timed(cuda, 0.01, [2.0, 2.0])
     assert one.stretch(work, "f", 4)[0] == pytest.approx([9.0] * 4, abs=0.2)

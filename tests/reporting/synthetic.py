@@ -81,6 +81,9 @@ def steps():
             times = {"spread": 200 if one.name == "tf32" else 1, "waits": waits}
             times |= {"marks": "loaded"} if one.name == "fused_loss" else {}
             ms = None if (size, one.name) == ("0.97B", "flash_attention") else factor * (20 - n)
+            if size == "0.97B" and one.implementation in ("eager", "fused_blocks"):
+                times |= {"forward_ms": ms / 4, "backward_ms": ms / 2, "optimizer_ms": ms / 8}
+                times |= {"loss_ms": ms / 8} if one.implementation == "eager" else {}
             yield rung(one.name, ms, size, peak_mib=1024.0 * factor + n, **times)
             yield loss(one.name, 2.0 + n / 50, size)
         for name, ms in (("sdpa_compiled_blocks", 15.5), ("sdpa_graph", 14.5)):

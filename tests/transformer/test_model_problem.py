@@ -93,6 +93,16 @@ def test_gate_frees_activations_of_the_logits_before_the_loss(problem):
     assert len(saved) == 1
 
 
+def test_parts_of_a_train_step_are_marked_in_order(problem):
+    model = problem.model
+    chunks = WithLoss(model, lambda tokens, targets: cross_entropy(model(tokens), targets))
+    for run, parts in ((model, ["forward", "loss"]), (chunks, ["forward"])):
+        ended = []
+        loss = problem.phases(run, "float32")["train_step"].parts(ended.append)
+        assert ended == [*parts, "backward", "optimizer"]
+        assert problem.check("float32", "train_step", loss).passed
+
+
 @pytest.mark.parametrize("phase", ["forward", "backward"])
 def test_timed_phases_use_the_loss_of_with_loss(problem, phase):
     for factor, right in ((1.0, True), (1.001, False)):

@@ -25,7 +25,7 @@ from lmperf.gate import Gate
 from lmperf.own.kinds import MODEL
 from lmperf.own.signatures import is_step
 from lmperf.transformer.rungs import FLOAT8, NEEDED, RUNGS, STEPS_ALONE
-from lmperf.transformer.sizes import SIZES, SWEPT, VOCAB_SIZE
+from lmperf.transformer.sizes import SIZES, SWEPT
 
 if TYPE_CHECKING:
     from lmperf.transformer.model_problem import ModelProblem
@@ -296,7 +296,7 @@ class EndToEnd(Timed):
             for other in shared.values():  # two models and their references do not fit into memory
                 other.forget_reference()
             cell = size, context, batch, device, seed, build, prepare
-            shared[prepare] = ModelProblem(*cell, axes.get("vocabulary", VOCAB_SIZE))
+            shared[prepare] = ModelProblem(*cell, axes.get("vocabulary"))
         problem: ModelProblem = shared[prepare]
         columns = {"parameters": problem.parameters, "tokens": batch * context}
         if isinstance(given, StepMaker):
@@ -349,4 +349,4 @@ def _made_step(
             problem.forget_reference()  # the timed steps of other cases need its memory
         return found
 
-    return {"train_step": problem.step_phase(step)}, gate
+    return {"train_step": problem.step_phase(step, has_parts=not maker.capture)}, gate

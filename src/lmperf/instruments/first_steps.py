@@ -80,7 +80,7 @@ def main(
     from lmperf.transformer.model import TransformerLM
     from lmperf.transformer.sizes import SIZES, VOCAB_SIZE
     from lmperf.transformer.steps import step_maker
-    from lmperf.transformer.training import autocast, loss_of
+    from lmperf.transformer.training import train_step
 
     implementation = Implementation(**json.loads(custom)) if custom else Implementation("eager")
     given, build = plugged(implementation, MODEL.load(implementation) if custom else eager)
@@ -99,22 +99,19 @@ def main(
     rows = []
     with precision(dtype):
         for _ in range(int(steps)):
-            reserved = _reserved(device)
-            synchronize()
-            marks = [time.perf_counter()]
-            optimizer.zero_grad(set_to_none=True)
-            with autocast(dtype, device):
-                loss = loss_of(run, tokens, targets)
-            synchronize()
-            marks.append(time.perf_counter())
-            loss.backward()
-            synchronize()
-            marks.append(time.perf_counter())
-            optimizer.step()
-            synchronize()
-            marks.append(time.perf_counter())
-            parts = [1e3 * (b - a) for a, b in itertools.pairwise(marks)]
-            values = [1e3 * (marks[-1] - marks[0]), *parts, _reserved(device) - reserved]
+            reserved, ends = _reserved(device), {}
+
+            def mark(part: str, ends: dict[str, float] = ends) -> None:
+                synchronize()
+                ends[part] = 1e3 * time.perf_counter()
+
+            mark("start")
+            train_step(run, optimizer, tokens, targets, dtype, mark)
+            # The loss is part of the forward pass here, as it is if no logits are stored.
+            ends["forward"] = ends.pop("loss", ends["forward"])
+            moments = [ends[name] for name in ("start", "forward", "backward", "optimizer")]
+            parts = [end - begin for begin, end in itertools.pairwise(moments)]
+            values = [moments[-1] - moments[0], *parts, _reserved(device) - reserved]
             rows.append(dict(zip(COLUMNS, values, strict=True)))
     print(json.dumps(rows))
 

@@ -41,6 +41,7 @@ class Clock:
     Attributes:
         late: ids of phases whose host was late behind the longest wait: it decides their time.
         ratios: id of a phase -> ms of its slices by device events, and by the host's clock.
+        parts: id of a phase -> part -> its median ms in the last stretch.
     """
 
     def __init__(self, device: str, team: Any):
@@ -50,10 +51,11 @@ class Clock:
         self.synchronize = synchronizer(device)
         self.late: set[int] = set()
         self.ratios: dict[int, tuple[float, float]] = {}
+        self.parts: dict[int, dict[str, float]] = {}
 
     def forget(self) -> None:
         """Forget phases that are no longer there: others may have their ids from now on."""
-        for by_id in (self._leads, self.late, self.ratios):
+        for by_id in (self._leads, self.late, self.ratios, self.parts):
             by_id.clear()
 
     def fresh(self, work: Workload, name: str) -> tuple[Phase, Any]:
@@ -135,17 +137,32 @@ class Clock:
         """
         self.synchronize()
         self._team.start()
-        marks = [self._mark()]
+        marks, parts = [self._mark()], []
         for _ in range(steps):
             result = None
             phase, state = self.fresh(work, name)
-            result = phase.run(state)
+            if phase.parts is None:
+                result = phase.run(state)
+            else:
+                ended = [("", self._mark())]
+                result = phase.parts(lambda part, ended=ended: ended.append((part, self._mark())))
+                parts.append(ended)
             marks.append(self._mark())
         del state
         self.synchronize()
+        if parts:
+            self.parts[id(phase)] = self._medians(parts)
         # A step of several ranks ends on its last rank.
         ends = self._team.longest([self._between(marks[0], mark) for mark in marks])
         return [end - begin for begin, end in pairwise(ends)], result
+
+    def _medians(self, steps: list[list[tuple[str, Any]]]) -> dict[str, float]:
+        """Part -> its median ms in steps, each of which lists the ends of its parts."""
+        times = [
+            {part: self._between(begin, end) for (_, begin), (part, end) in pairwise(ended)}
+            for ended in steps
+        ]
+        return {part: median(one[part] for one in times) for part in times[0]}
 
     def _event(self) -> Any:
         event = _Event(enable_timing=True)

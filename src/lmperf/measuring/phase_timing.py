@@ -147,6 +147,8 @@ class PhaseTiming:
         """
         ready = self._ready[case]
         columns = achieved({**ready.columns[phase], **times})
+        parts = self._clock.parts.get(id(ready.work.phases[phase]), {})
+        columns |= {f"{part}_ms": ms for part, ms in parts.items()}
         if ready.guard:  # what became wrong after the last look
             self._steps.run("timing", case, phase, partial(self._timed, case, phase, 3, True))
         if id(ready.work.phases[phase]) in self._clock.late:

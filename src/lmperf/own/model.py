@@ -123,5 +123,5 @@ def _compiled(model: nn.Module) -> WithLoss:
     blocks = blocks_of(model)
     for index, block in enumerate(blocks or ()):
         blocks[index] = compile_static(block)
-    run, loss = compile_static(model) if blocks is None else model, compile_static(cross_entropy)
-    return WithLoss(run, lambda tokens, targets: loss(run(tokens), targets))
+    run = compile_static(model) if blocks is None else model
+    return WithLoss(run, criterion=compile_static(cross_entropy))

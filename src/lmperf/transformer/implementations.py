@@ -96,8 +96,7 @@ def _with_compiled_loss(logits: Callable[[Tensor], Tensor]) -> WithLoss:
     The logits are stored in memory in any case, so the separate graph costs nothing, and the gate
     checks the same logits that are timed.
     """
-    loss = compile_static(cross_entropy)
-    return WithLoss(logits, lambda tokens, targets: loss(logits(tokens), targets))
+    return WithLoss(logits, criterion=compile_static(cross_entropy))
 
 
 def with_attention(model: TransformerLM, attention: Attention) -> TransformerLM:

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -51,7 +51,7 @@ class ModelProblem:
         device: where weights and tokens are.
         seed: of weights, tokens and targets.
         build: (size, context) -> the model; None: a TransformerLM.
-        vocabulary: tokens that there are, of a TransformerLM.
+        vocabulary: tokens that a TransformerLM knows; None: `VOCAB_SIZE`.
         prepare: (model, learning rate) -> optimizer; may change the model in place. With a method
             `check` (`lmperf.own.optimizer.OwnOptimizer`), the optimizer is the user's: its state is
             not known, and the gate compares its weights after some steps instead.
@@ -66,17 +66,17 @@ class ModelProblem:
         seed: int,
         build: Callable[[ModelSize, int], nn.Module] | None = None,
         prepare: Callable[[Any, float], torch.optim.Optimizer] = adamw,
-        vocabulary: int = VOCAB_SIZE,
+        vocabulary: int | None = None,
     ):
         self._size, self._context, self._batch = SIZES[size], context, batch
-        self._vocabulary = vocabulary
+        self._vocabulary = vocabulary or VOCAB_SIZE
         self._gate_seed = self._seed = seed
         torch.manual_seed(seed)
         with torch.device(device):
             if build:
                 self.model = build(self._size, context).to(device)
             else:
-                self.model = TransformerLM.of_size(self._size, vocabulary, context)
+                self.model = TransformerLM.of_size(self._size, self._vocabulary, context)
             self.tokens = torch.empty(batch, context, dtype=torch.int64)
         self.targets = torch.empty_like(self.tokens)
         self.freshen(seed)
@@ -110,10 +110,11 @@ class ModelProblem:
 
     def train_step(self, dtype: str, model: Model | None = None) -> Tensor:
         """Clear gradients, forward, backward, AdamW; returns the loss."""
-        run = self.model if model is None else model
-        loss = train_step(run, self.optimizer, self.tokens, self.targets, dtype)
-        self._steps += 1
-        return loss
+        return self._counted(self._step_of(self.model if model is None else model, dtype))
+
+    def _step_of(self, model: Model, dtype: str) -> Callable[..., Tensor]:
+        """The train step of a model, without its count; it can be given a `Mark` as `mark`."""
+        return partial(train_step, model, self.optimizer, self.tokens, self.targets, dtype)
 
     def phases(self, model: Model, dtype: str) -> dict[str, Phase]:
         """The timed phases of a model; only the train step clears gradients while being timed.
@@ -142,14 +143,16 @@ class ModelProblem:
             "forward": phase("forward", forward, self._clear),
             "backward": phase("backward", lambda loss: loss.backward(), cleared_forward),
             "forward_backward": phase("forward_backward", forward_backward, self._clear),
-            "train_step": phase(
-                "train_step", lambda _: self.train_step(dtype, model), lambda: None
-            ),
+            "train_step": self.step_phase(self._step_of(model, dtype), has_parts=True),
         }
 
-    def step_phase(self, run: Callable[[], Any]) -> Phase:
-        """The timed phase of a training step that takes no arguments and returns the loss."""
-        return Phase(lambda _: self._counted(run), **self._work("train_step"))
+    def step_phase(self, run: Callable[..., Any], has_parts: bool = False) -> Phase:
+        """The timed phase of a training step, called without arguments, which returns the loss.
+
+        has_parts: whether it can be given a `Mark` as `mark`.
+        """
+        parts = (lambda mark: self._counted(partial(run, mark=mark))) if has_parts else None
+        return Phase(lambda _: self._counted(run), parts=parts, **self._work("train_step"))
 
     def custom_step(self, step: Step, model: Model, dtype: str) -> Any:
         """Make a custom train step of a model; returns what the step returns, detached."""
@@ -185,7 +188,7 @@ class ModelProblem:
             if isinstance(model, WithLoss):
                 # Its activations would take memory beside those of the loss.
                 logits = logits.detach()
-                return logits, model.loss(self.tokens, self.targets)
+                return logits, loss_of(model, self.tokens, self.targets)
             return logits.detach(), cross_entropy(logits, self.targets)
 
     def expect(self, dtype: str, tolerance: str = STRICT) -> dict[str, Tensor]:

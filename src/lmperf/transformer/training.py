@@ -16,27 +16,55 @@ from lmperf.transformer.sizes import VOCAB_SIZE
 ParameterGroups = Iterable[dict[str, Any]] | None
 
 
+# Called with the name of a part of a step (forward, loss, backward, optimizer) when it has been run
+# or, on CUDA, queued.
+Mark = Callable[[str], None]
+
+
+def unmarked(part: str) -> None:
+    """A `Mark` that does nothing."""
+
+
 @dataclass(frozen=True)
 class WithLoss:
     """A model that is run with its own loss, for example compiled or without logits in memory.
 
     Attributes:
         logits: tokens [batch, seq_len] -> logits [batch, seq_len, vocab_size].
-        loss: (tokens, targets) -> mean negative log-likelihood, a differentiable float32 scalar.
+        loss: (tokens, targets) -> mean negative log-likelihood, a differentiable float32 scalar,
+            which needs no logits of all tokens; None: `criterion` of the logits.
+        criterion: (logits, targets) -> that loss.
     """
 
     logits: Callable[[Tensor], Tensor]
-    loss: Callable[[Tensor, Tensor], Tensor]
+    loss: Callable[[Tensor, Tensor], Tensor] | None = None
+    criterion: Callable[[Tensor, Tensor], Tensor] = cross_entropy
 
     def __call__(self, tokens: Tensor) -> Tensor:
         return self.logits(tokens)
 
 
-def loss_of(model: Callable[[Tensor], Tensor], tokens: Tensor, targets: Tensor) -> Tensor:
-    """The training loss: of a `WithLoss` its own loss, else the cross entropy of the logits."""
-    if isinstance(model, WithLoss):
-        return model.loss(tokens, targets)
-    return cross_entropy(model(tokens), targets)
+def loss_of(
+    model: Callable[[Tensor], Tensor], tokens: Tensor, targets: Tensor, mark: Mark = unmarked
+) -> Tensor:
+    """The training loss: of a `WithLoss` its own loss, else the cross entropy of the logits.
+
+    A loss without logits of all tokens is part of the forward pass.
+    """
+    one = model if isinstance(model, WithLoss) else WithLoss(model)
+    if one.loss:
+        loss = one.loss(tokens, targets)
+        mark("forward")
+        return loss
+    # The logits have no name here, so that the criterion can free them.
+    loss = one.criterion(_marked(one.logits(tokens), mark), targets)
+    mark("loss")
+    return loss
+
+
+def _marked(logits: Tensor, mark: Mark) -> Tensor:
+    mark("forward")
+    return logits
 
 
 def autocast(dtype: str, device: torch.device | str) -> AbstractContextManager:
@@ -106,13 +134,15 @@ def train_step(
     tokens: Tensor,
     targets: Tensor,
     dtype: str = "float32",
+    mark: Mark = unmarked,
 ) -> Tensor:
     """Clear gradients, forward, backward, optimizer step; returns the loss, a detached scalar.
 
     tokens, targets: as `gradients`.
     """
-    loss = gradients(model, optimizer, tokens, targets, dtype)
+    loss = gradients(model, optimizer, tokens, targets, dtype, mark)
     optimizer.step()
+    mark("optimizer")
     return loss
 
 
@@ -122,6 +152,7 @@ def gradients(
     tokens: Tensor,
     targets: Tensor,
     dtype: str,
+    mark: Mark = unmarked,
 ) -> Tensor:
     """Clear gradients, forward, backward; returns the loss, a detached scalar.
 
@@ -137,10 +168,11 @@ def gradients(
     losses = []
     for part in parts:
         with autocast(dtype, tokens.device):
-            loss = loss_of(model, *part)
+            loss = loss_of(model, *part, mark)
         if len(parts) > 1:
             loss = loss / len(parts)
         loss.backward()
+        mark("backward")
         losses.append(loss.detach())
     return torch.stack(losses).sum() if len(losses) > 1 else losses[0]
 

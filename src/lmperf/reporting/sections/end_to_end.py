@@ -92,6 +92,14 @@ class EndToEnd(Section):
     def _steps_of(self, implementation: str) -> Rows:
         return self.every.where(implementation=implementation, phase=STEP)
 
+    @property
+    def parts(self) -> Rows:
+        """The train steps of cells in which the parts of a step have times, with other steps."""
+        rows = self.lines.where(phase=STEP).frame
+        is_known = rows["forward_ms"].notna()
+        known = is_known.groupby([rows[axis] for axis in (*CELL, "dtype")]).transform("any")
+        return self.every.kept(rows[known])
+
     def beside(self, axis: str, base: str, *others: str) -> Rows:
         """The rows with a base and other values of an axis, in the cells of both."""
         rows = having(self.ours, phase=list(COMPARED), **{axis: [base, *others]})
