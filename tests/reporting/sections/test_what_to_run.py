@@ -115,6 +115,20 @@ def test_kernels_and_copies_are_compared_in_equal_numerics():
     assert "lmperf's kernels are as fast as SDPA." in made.text
 
 
+@pytest.mark.parametrize(
+    ("sdpa_ms", "said"),
+    [
+        (13.2, "1.10 to 1.20 times as fast as SDPA."),
+        (12.36, "1.03 to 1.20 times as fast as SDPA (within noise at small)."),
+        (None, "1.20 times as fast as SDPA (at large)."),
+    ],
+)
+def test_speed_ups_name_the_sizes_within_noise_and_those_compared(sdpa_ms, said):
+    rows = [step("0.97B", AUTOCAST, "sdpa_graph", 60.0), rung("fused_graph", 50.0)]
+    made = page(*rows, *of_parts(sdpa_ms, 12.0, None, None))
+    assert f"lmperf's kernels are {said}" in made.text
+
+
 @pytest.mark.parametrize(("fused_ms", "way"), [(49.0, "SDPA, compiled"), (19.0, "fused blocks")])
 def test_step_without_a_graph_is_the_faster_of_two(fused_ms, way):
     made = page(sdpa(30.0, SMALL, waits=True), rung("fused_blocks", fused_ms, SMALL, waits=True))

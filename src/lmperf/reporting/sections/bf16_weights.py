@@ -112,7 +112,8 @@ class Bf16Weights(Section):
         """bf16 weights beside the graph with float32 weights, of larger batches."""
         found = compared(self.evidence, self.way, GRAPH)
         found = found[found.index.isin(self.run.larger.index) & ~found["waits"]]
-        return required(found, "no larger batch was measured in graphs with both weights")
+        found = required(found, "no larger batch was measured in graphs with both weights")
+        return sorted_for_reading(found, ["size", "batch"])
 
     @property
     def growing(self) -> pd.DataFrame:

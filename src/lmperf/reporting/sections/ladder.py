@@ -211,11 +211,6 @@ class Ladder(Section):
         by_launches = (found["ratio"] < 1) & ~longer
         return bool(by_launches.all() and (found["ratio"] < 1 / (1 + found["floor"])).any())
 
-    def adds_launches(self, rung: Rung) -> bool:
-        """Whether every step has more kernels to launch than the rung below."""
-        found = self.over_below(rung)
-        return bool((found["launches"] > found["launches_base"]).all())
-
     def ends_waiting(self, rung: Rung) -> bool:
         """Whether the rung below a graph waits somewhere, but the graph nowhere."""
         found = self.over_below(rung)

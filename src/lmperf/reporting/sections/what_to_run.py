@@ -295,7 +295,8 @@ class WhatToRun(Section):
         rows = self.larger if larger else self.valid
         found = compared(self.evidence, Way(ours, AUTOCAST), Way(base, AUTOCAST))
         found = found[found.index.isin(rows.index) & ~found["waits"]]
-        return required(found, f"{ours} was not measured beside {base}, or one of them waits")
+        found = required(found, f"{ours} was not measured beside {base}, or one of them waits")
+        return sorted_for_reading(found, ["size", "batch"])
 
     @property
     def clipped(self) -> pd.DataFrame:
