@@ -117,7 +117,8 @@ def planted(rank: Rank) -> dict[str, str]:
 def _all_but_the_first_bucket(self, number: int, ready=RankedAdamW._ready) -> None:
     if number:
         ready(self, number)
-    self._next = max(self._next, 1)
+    elif number not in self._complete:
+        self._complete.append(number)
 
 
 def trained(rank: Rank, name: str) -> dict[str, Any]:

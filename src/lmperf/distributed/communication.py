@@ -76,13 +76,17 @@ def alike_groups(parameters: list[nn.Parameter], most: float) -> list[list[nn.Pa
     size = 0
     for parameter in parameters:
         alike = groups and _kind(groups[-1][0]) == _kind(parameter)
-        nbytes = parameter.numel() * parameter.grad_dtype.itemsize
-        size += nbytes
+        size += gradient_bytes(parameter)
         if not alike or size > most:
             groups.append([])
-            size = nbytes
+            size = gradient_bytes(parameter)
         groups[-1].append(parameter)
     return groups
+
+
+def gradient_bytes(parameter: nn.Parameter) -> int:
+    """Bytes of a parameter's gradient."""
+    return parameter.numel() * parameter.grad_dtype.itemsize
 
 
 def _kind(parameter: nn.Parameter) -> tuple[torch.dtype, torch.device]:

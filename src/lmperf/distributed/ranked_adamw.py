@@ -35,6 +35,7 @@ from lmperf.distributed.communication import (
     average_op,
     broadcast_state,
     divided,
+    gradient_bytes,
     reduce_scatter_flat,
     weak_hook,
 )
@@ -45,7 +46,9 @@ from lmperf.transformer.steps import GRAPH
 from lmperf.transformer.training import ParameterGroups
 
 _MB = 10**6
-BUCKET_MB = 100.0
+# Buckets of a backward pass: few enough that a call sends many bytes, and so many that little is
+# left when the backward pass ends.
+_BUCKETS = 16
 
 
 class RankedAdamW(FusedAdamW):
@@ -60,7 +63,7 @@ class RankedAdamW(FusedAdamW):
             parts; weights with a copy are NaN, and `whole` gathers them. A weight whose elements do
             not split evenly is updated on every rank.
         bucket_mb: gradients of so many MB (10^6 bytes) are averaged by one call; a larger one by a
-            call of its own.
+            call of its own. None: a sixteenth of all gradients.
     """
 
     def __init__(
@@ -70,48 +73,56 @@ class RankedAdamW(FusedAdamW):
         copies: Mapping[Tensor, Tensor] | None = None,
         max_norm: float | None = None,
         sharded: bool = False,
-        bucket_mb: float = BUCKET_MB,
+        bucket_mb: float | None = None,
     ):
         copies, given = copies or {}, list(parameters)
         groups = given if isinstance(given[0], dict) else [{"params": given}]
-        order = {p: n for n, p in enumerate(p for group in groups for p in group["params"])}
+        every = [parameter for group in groups for parameter in group["params"]]
+        most = bucket_mb * _MB if bucket_mb else sum(map(gradient_bytes, every)) / _BUCKETS
         buckets = [
             (_Bucket(weights, copies, is_split), group)
             for group in groups
-            for is_split, weights in _buckets_of(group["params"], order, sharded, bucket_mb)
+            for is_split, weights in _buckets_of(group["params"], sharded, most)
         ]
-        # Gradients come in the opposite order of the weights: this bucket is complete first.
-        buckets.sort(key=lambda pair: -min(order[weight] for weight in pair[0].weights))
         self._buckets = [bucket for bucket, _ in buckets]
         copies = {master: copy for bucket in self._buckets for master, copy in bucket.copies}
         made = [{**group, "params": [*bucket.masters.values()]} for bucket, group in buckets]
         super().__init__(made, lr, copies, max_norm)
         self._owners = {weight: bucket for bucket in self._buckets for weight in bucket.weights}
-        self._next = 0
+        # Numbers of buckets in the order in which they were complete: on every rank the same, since
+        # all run one program.
+        self._complete: list[int] = []
         for number, bucket in enumerate(self._buckets):
             for leaf in bucket.leaves:
                 leaf.register_post_accumulate_grad_hook(weak_hook(self._ready, number))
 
     def _ready(self, number: int) -> None:
-        self._buckets[number].expect_one_less()
-        while self._next < len(self._buckets) and self._buckets[self._next].is_complete:
-            self._buckets[self._next].reduce()
-            self._next += 1
+        bucket = self._buckets[number]
+        bucket.expect_one_less()
+        if bucket.is_complete:
+            bucket.reduce()
+            self._complete.append(number)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear the gradients, and expect those of another backward pass."""
-        self._next = 0
+        self._complete.clear()
         for bucket in self._buckets:
             bucket.clear()
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:
-        """Update this rank's part of the weights, or all of them, and gather those of others."""
+        """Update this rank's part of the weights, or all of them, and gather those of others.
+
+        Raises:
+            ValueError: a parameter has no gradient.
+        """
+        if len(self._complete) < len(self._buckets):
+            raise ValueError("a parameter has no gradient: on several ranks each needs one")
         scale = self._scale()
-        for bucket, group in zip(self._buckets, self.param_groups, strict=True):
-            bucket.finish()
-            self._step(group, scale)
-            bucket.gather()
+        for number in self._complete:
+            self._buckets[number].finish()
+            self._step(self.param_groups[number], scale)
+            self._buckets[number].gather()
         for bucket in self._buckets:
             bucket.wait()
 
@@ -132,17 +143,19 @@ class RankedAdamW(FusedAdamW):
 
 
 def _buckets_of(
-    weights: list[nn.Parameter], order: Mapping[Tensor, int], sharded: bool, bucket_mb: float
+    weights: list[nn.Parameter], sharded: bool, most: float
 ) -> Iterable[tuple[bool, list[nn.Parameter]]]:
-    """Yield (whether ranks update parts, weights) of each bucket."""
+    """Yield (whether ranks update parts, weights) of each bucket, of at most `most` bytes.
+
+    weights: in the order of the model. Their gradients come in the opposite one.
+    """
     ranks = dist.get_world_size()
 
     def kind(weight: nn.Parameter) -> tuple[bool, str]:
         return sharded and weight.numel() % ranks == 0, str(weight.grad_dtype)
 
-    backward = sorted(weights, key=lambda weight: -order[weight])
-    for (is_split, _), alike in groupby(sorted(backward, key=kind), kind):
-        for bucket in alike_groups(list(alike), bucket_mb * _MB):
+    for (is_split, _), alike in groupby(sorted(reversed(weights), key=kind), kind):
+        for bucket in alike_groups(list(alike), most):
             yield is_split, bucket
 
 
@@ -209,10 +222,11 @@ class _Bucket:
         """Start to average the gradients."""
         with _coalescing_manager(async_ops=True) as self._calls:
             for weight in self.weights:
+                whole = weight.grad
                 if self.is_split:
-                    reduce_scatter_flat(self._part(weight.grad), weight.grad.view(-1), average_op())
+                    reduce_scatter_flat(self._part(whole), whole.view(-1), average_op())
                 else:
-                    dist.all_reduce(weight.grad, average_op())
+                    dist.all_reduce(whole, average_op())
 
     def finish(self) -> None:
         """Wait for the averages; the masters have them as gradients."""
@@ -263,7 +277,7 @@ def ranked_adamw(
     groups: ParameterGroups = None,
     max_norm: float | None = None,
     sharded: bool = False,
-    bucket_mb: float = BUCKET_MB,
+    bucket_mb: float | None = None,
 ) -> RankedAdamW:
     """`copying_adamw` on all ranks of the process group; the weights become those of rank 0."""
     broadcast_state(model)

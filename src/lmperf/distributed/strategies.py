@@ -23,7 +23,7 @@ from torch.optim import Optimizer
 from lmperf.benchmark import Unsupported
 from lmperf.distributed.data_parallel import DataParallel
 from lmperf.distributed.fully_sharded import FullySharded
-from lmperf.distributed.ranked_adamw import BUCKET_MB, ranked_adamw
+from lmperf.distributed.ranked_adamw import ranked_adamw
 from lmperf.distributed.sharded_optimizer import ShardedOptimizer
 from lmperf.transformer.checkpointing import INPUT, SelectiveBlock
 from lmperf.transformer.graphed import Graphed
@@ -132,7 +132,7 @@ def data_parallel(
     return replicated(setup, model, setup.optimizer(model.parameters()))
 
 
-def recommended(setup: Setup, sharded: bool = False, bucket_mb: float = BUCKET_MB) -> Training:
+def recommended(setup: Setup, sharded: bool = False, bucket_mb: float | None = None) -> Training:
     """The step that the report recommends on one GPU, on all ranks: see `ranked_adamw`.
 
     A single rank makes the step as it is.
