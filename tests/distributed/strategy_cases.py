@@ -289,19 +289,27 @@ class StaleByClass(ByClass):
 
 
 def on_own_model(rank: Rank) -> dict[str, Any]:
-    """Name of a strategy that trains `OwnLM` -> its gate, and whether the timed check passes."""
+    """Name of a strategy that trains its author's model -> its gate, and whether the timed check
+    passes."""
+    from cs336_basics.model import BasicsTransformerLM
+
+    makers = (ByClass, StaleByClass, DataParallel, WrongNumber, ShardedOptimizer)
+    builds = {made.__name__: partial(trained, made) for made in makers}
+    builds |= {name: BENCHMARK.build_of(name)[0] for name in ("ddp", "fsdp2")}
+    of_course = {"course_fsdp": partial(trained, _OF_COURSE.get_fsdp)}
+    return {
+        **_on_model(rank, OwnLM, builds),
+        **_on_model(rank, BasicsTransformerLM, of_course),
+    }
+
+
+def _on_model(rank: Rank, model: type[nn.Module], builds: dict[str, Any]) -> dict[str, Any]:
     problem = DistributedProblem(
-        "toy", 16, 2 * rank.ranks, "float32", rank, 1, partial(build_own, OwnLM)
+        "toy", 16, 2 * rank.ranks, "float32", rank, 1, partial(build_own, model)
     )
     reference, found = Reference(problem), {}
-    for made in (ByClass, StaleByClass, DataParallel, WrongNumber, ShardedOptimizer):
-        build = partial(trained, made)
+    for name, build in builds.items():
         gate = reference.gate(build, "eager", "strict")
-        timed = Timed(problem, build)
-        found[made.__name__] = gate.columns | {"checked": timed.check(timed.run()).passed}
-    for name in ("ddp", "fsdp2"):
-        build, blocks = BENCHMARK.build_of(name)
-        gate = reference.gate(build, blocks, "strict")
         timed = Timed(problem, build)
         found[name] = gate.columns | {"checked": timed.check(timed.run()).passed}
     return found
