@@ -6,6 +6,8 @@ import io
 import pytest
 from made_up import OK, pretend
 
+from lmperf.reporting.numbers import read_csv
+
 
 @pytest.fixture
 def measured(lmperf, monkeypatch):
@@ -43,3 +45,14 @@ def test_missing_evidence_or_page_is_named(measured, lmperf):
     said = lmperf("show", "flash")[2]
     assert "unknown page flash; choose one of: report, flash_attention, course, method" in said
     assert "here has no evidence of lrpe; run: lmperf measure lrpe" in lmperf("show", "lrpe")[2]
+
+
+def test_printed_number_is_shown_with_its_rows(here, lmperf):
+    entries = read_csv((here / "report/here/numbers.csv").read_text())
+    one = next(one for one in entries if one.rows)
+    code, out, said = lmperf("show", "--number", one.number)
+    assert code == 0, said
+    assert f"{one.page}: {one.value}" in out and one.where in out
+    assert f"  {one.rows.split()[0]}  flash_attention_check: batch=" in out
+    code, _, said = lmperf("show", "method", "--number", one.number)
+    assert code == 2 and said.startswith(f"lmperf: --number: no page prints {one.number}; ")

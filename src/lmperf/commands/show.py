@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,7 @@ from lmperf.evidence.project import Project
 
 if TYPE_CHECKING:  # pandas is slow to import
     from lmperf.reporting.cells import Table
+    from lmperf.reporting.evidence import Evidence
     from lmperf.reporting.render import Page
 
 # Format -> suffix of the files that --output writes.
@@ -36,6 +37,7 @@ SUFFIXES = {
 @click.command(short_help="Print sentences and tables of the evidence.")
 @stem_argument(type=None, required=False)  # a page without a benchmark is valid, too
 @click.option("--table", "wanted", metavar="NAME", help="Only this table: F2, or its title.")
+@click.option("--number", metavar="WORDS", help="The rows that a printed number is of, as 35.0.")
 @click.option("--machine", type=slug, metavar="MACHINE", help="Another machine in report/.")
 @click.option("--format", type=click.Choice(list(SUFFIXES)), default="text", show_default=True)
 @click.option(
@@ -50,6 +52,7 @@ def show(
     project: Project,
     stem: str | None,
     wanted: str | None,
+    number: str | None,
     machine: str | None,
     format: str,
     output: Path | None,
@@ -67,6 +70,7 @@ def show(
     Examples:
       lmperf show flash_attention --table F2 --format latex > table.tex
       lmperf show --format csv --output tables
+      lmperf show --number '35.0 ms'
     """
     from lmperf.reporting.files import write_files
     from lmperf.reporting.formats import FORMATS
@@ -76,6 +80,9 @@ def show(
 
     whose, own = machine or project.machine.slug, project.own_templates
     evidence = evidence_of(project, whose)
+    if number is not None:
+        print("\n".join(_behind(project, evidence, stem, number)))
+        return
     pages_there = [REPORT, *page_names(own, evidence)]
     name = load(stem).section or stem if stem in stems() else stem
     if name is not None and name not in pages_there:
@@ -102,6 +109,36 @@ def show(
             print("\n".join(f"- {sentence}" for sentence in page.said), end="\n\n")
     printing = print_tables if format == "text" else print
     printing("\n\n".join(map(FORMATS[format], tables)))
+
+
+def _behind(project: Project, evidence: Evidence, page: str | None, number: str) -> Iterator[str]:
+    """A line for each place that prints a number so, and for each row that it is of.
+
+    Raises:
+        UserError: no page, or not the one that is asked for, prints such a number.
+    """
+    from lmperf.evidence.rows import row_name
+    from lmperf.reporting.numbers import FILE
+    from lmperf.reporting.revisions import numbers_of
+    from lmperf.reporting.untrusted import plain
+    from lmperf.reporting.words import absent, sig
+
+    entries = [
+        one
+        for one in numbers_of(evidence.folder, project.report_directory)
+        if number in one.spellings and page in (None, one.page)
+    ]
+    if not entries:
+        there = project.report_directory / evidence.folder / FILE
+        raise UserError(f"--number: no page prints {number}; all numbers are in {there}")
+    names = {}
+    for stem in evidence.stems:
+        for row in evidence.rows(stem).to_dict("records"):
+            ms = "" if absent(row["ms"]) else f", {sig(row['ms'])} ms"
+            names[row["key"]] = f"{stem}: {row_name(load(stem), row)}{ms}"
+    for one in entries:
+        yield f"{one.page}: {one.value} {one.unit}".rstrip() + f": {one.where}"
+        yield from (f"  {key}  {plain(names.get(key, 'not here'))}" for key in one.rows.split())
 
 
 def _named(pages: Sequence[Page], wanted: str) -> list[Table]:

@@ -71,6 +71,12 @@ class Entry:
     rows: str
 
     @property
+    def spellings(self) -> set[str]:
+        """How a reader may spell the number: with its interval, its unit, or without."""
+        alone = self.number.partition(" (")[0]
+        return {self.number, alone, f"{alone} {self.unit}"}
+
+    @property
     def linked(self) -> list[str]:
         """The keys of the rows that the site shows."""
         return self.rows.split()[:MOST_LINKED]
