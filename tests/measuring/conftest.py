@@ -2,7 +2,6 @@
 
 import gc
 from collections import defaultdict
-from itertools import product
 
 import pytest
 
@@ -30,21 +29,10 @@ def said():
 
 @pytest.fixture
 def measured(said):
-    """Return a function that measures implementations: implementation -> its rows.
-
-    once: whether what ends its process is not tried once more.
-    """
+    """Return a function that measures implementations: implementation -> its rows."""
     import toys
 
-    def run(
-        names,
-        benchmark=toys.Toy,
-        external=None,
-        device="cpu",
-        checks_first=False,
-        once=False,
-        **only,
-    ):
+    def run(names, benchmark=toys.Toy, external=None, device="cpu", checks_first=False, **only):
         made = benchmark("toy", external)
         cases = cases_of(made, names, only)
         found = defaultdict(list)
@@ -55,8 +43,6 @@ def measured(said):
 
         progress = Progress("toy", len(cases), said.append)
         supervisor = Supervisor(made, device, progress, gpus=all_gpus())
-        if once:
-            supervisor._died.update(product(cases, made.phases))
         supervisor.measure(made.groups(cases), save, checks_first)
         return found
 

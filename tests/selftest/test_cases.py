@@ -15,7 +15,7 @@ from lmperf.config.model import Config
 from lmperf.config.read import load_config
 from lmperf.evidence.machine import Machine
 from lmperf.evidence.project import Project
-from lmperf.measuring import case_steps, rounds
+from lmperf.measuring import case_steps, rounds, supervisor
 from lmperf.measuring.case_steps import CaseSteps
 from lmperf.measuring.group import Group
 from lmperf.measuring.isolation import Worlds
@@ -79,6 +79,7 @@ def test_case_has_its_expected_outcome(case, monkeypatch):
 @pytest.mark.process
 def test_harm_to_a_worker_is_found_by_the_whole_pipeline(monkeypatch, tmp_path):
     monkeypatch.setenv("LMPERF_LOCK", str(tmp_path / "lock"))
+    monkeypatch.setattr(supervisor, "_MOST_ENDED", 1)
     config = Path(__file__).parents[2] / "config/config.yaml"
     project = Project(load_config(config, {"machine": "here", "preset": "cpu"}))
     cases = tuple(case for case in ATTENTION.cases if case.name in IN_A_WORKER)

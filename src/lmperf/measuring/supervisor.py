@@ -34,8 +34,9 @@ Save = Callable[[list[Case], list[Row]], None]
 # Seconds until a worker has imported torch, and from then until its first step; between two looks
 # at the GPUs, and at a silent worker.
 _START_LIMIT_S, _LOOK_S, _WAIT_S = 180.0, 0.05, 5.0
-# Time-outs after which an implementation is not run again.
-_MOST_TIMEOUTS = 2
+# Processes that a step may end: somebody else may have ended the first one. And time-outs after
+# which an implementation is not run again.
+_MOST_ENDED, _MOST_TIMEOUTS = 2, 2
 _SKIPPED = {"status": "timeout", "reason": "skipped: it timed out twice in this run"}
 # Seconds by which the clock of a worker may be behind: all processes share one.
 _CLOCK_S = 0.5
@@ -202,7 +203,7 @@ class Supervisor:
         """Add the rows of the case that a lost worker ran; none if it is tried once more."""
         case, phase, row = lost.at.case, lost.at.phase, lost.row
         self._died[case, phase] += 1
-        if lost.died and self._died[case, phase] == 1:
+        if lost.died and self._died[case, phase] < _MOST_ENDED:
             where = f" in {case.name}" if case else ""
             self._progress.note(f"{row['reason']}{where}; it is tried once more")
             return
