@@ -66,3 +66,13 @@ def test_step_on_a_cpu_has_operators_and_its_time(monkeypatch):
     assert all(row["wall_ms"] > 0 and row["instances"] > 0 for row in rows)
     with pytest.raises(Unsupported, match="fused_loss has a train step only"):
         load("profiles").observe(case, "forward", "cpu", 1)
+
+
+def test_profiled_passes_are_timed_in_the_same_cells():
+    """Their page shows both times."""
+    timed, profiles = load("end_to_end"), load("profiles")
+    phases = {case: timed.phases_of(case) for case in timed.cases("full")}
+    cases = [case for case in profiles.cases("full") if case.axes["context_length"] == 512]
+    lacking = [case.axes for case in cases if phases.get(case) != profiles.phases_of(case)]
+    # A step of 3.4B in float32 takes seconds.
+    assert [(axes["size"], axes["dtype"]) for axes in lacking] == [("3.4B", "float32")]

@@ -87,31 +87,25 @@ def _ladder(size: str, context: int, batch: int, names: list[str]) -> list[dict[
     ]
 
 
-# The cells with all phases, but for other attentions; further cells have the train step alone.
+# The cells with all phases; further cells have the train step alone, with the times of its parts.
 _WHOLE = {
     "cpu": [
         _cells(["tiny"], [128], ["float32", _BF16], ["eager"]),
     ],
     "gpu": [
-        # First, so that the cases of a group that share a model follow each other.
-        _cells(SWEPT, [1024], [_BF16], ["sdpa_copies_graph"]),
         _cells([*_SHOWN, _LARGEST], [256], [_BF16], ["eager"]),
         _cells(_SHOWN, [256], [_BF16], ["compiled_blocks"]),
         _cells(_SHOWN, [256], ["float32"], ["eager", "compiled_blocks"]),
-        # Other attentions in the model, at the context where attention costs most.
-        _cells(SWEPT, [1024], [_BF16], ["eager", "sdpa_compiled_blocks", "sdpa_graph"]),
-        _cells(["0.97B"], [1024], [_BF16], ["sdpa", "triton"]),
+        # Profiles are compared with these and with those of context 512.
+        _cells(["0.97B"], [1024], [_BF16], ["eager", "compiled_blocks"]),
     ],
     "full": [
-        _cells(SWEPT, [128, 256, 512], [_BF16], ["eager"]),
-        _cells(SWEPT, [256], [_BF16], ["compiled_blocks"]),
-        # A float32 step of the larger sizes takes seconds, so they have fewer cells.
-        _cells(["0.13B", "0.42B", "0.97B"], [128, 512], ["float32"], ["eager"]),
+        _cells([*_SHOWN, _LARGEST], [512], [_BF16], ["eager"]),
+        _cells(_SHOWN, [512], ["float32"], ["eager"]),
+        _cells(SWEPT, [256], [_BF16], ["eager", "compiled_blocks"]),
         _cells(SWEPT, [256], ["float32"], ["eager", "compiled_blocks"]),
-        _cells(SWEPT, [256], ["tf32"], ["eager"]),
-        _cells(SWEPT, [1024], [_BF16], ["compiled_blocks", "sdpa", "triton"]),
         # Compiling a whole deep model takes a minute or more, and hardly pays.
-        _cells(["0.13B", "0.42B", "0.97B"], [256], [_BF16], ["compiled"]),
+        _cells(["0.13B", "0.42B"], [256], [_BF16], ["compiled"]),
         _cells(["0.13B"], [256], ["float32", "tf32"], ["compiled"]),
     ],
 }
@@ -125,6 +119,11 @@ _STEP_GRIDS = {
         _cells(["0.13B"], [128], ["float32"], ["eager"], batch=1),
     ],
     "gpu": [
+        # First, so that the cases of a group that share a model follow each other.
+        _cells(SWEPT, [1024], [_BF16], ["sdpa_copies_graph"]),
+        # Other attentions in the model, at the context where attention costs most.
+        _cells(SWEPT, [1024], [_BF16], ["eager", "sdpa_compiled_blocks", "sdpa_graph"]),
+        _cells(["0.97B"], [1024], [_BF16], ["sdpa", "triton"]),
         *(grid for size in _SHOWN for grid in _ladder(size, 1024, 4, _RUNG_NAMES)),
         *_ladder(_LARGEST, 1024, 4, _FEW),
         *(grid for size in SWEPT for grid in _ladder(size, 1024, 4, _GRAPHS)),
@@ -142,6 +141,10 @@ _STEP_GRIDS = {
         ),
     ],
     "full": [
+        _cells(SWEPT, [128, 512], [_BF16], ["eager"]),
+        # A float32 step of the larger sizes takes seconds, so they have fewer cells.
+        _cells(["0.13B", "0.42B", "0.97B"], [128, 512], ["float32"], ["eager"]),
+        _cells(SWEPT, [256], ["tf32"], ["eager"]),
         *(grid for size in SWEPT for grid in _ladder(size, 1024, 4, _RUNG_NAMES)),
         *(
             grid
@@ -163,7 +166,7 @@ def _points(grids: Mapping[str, list[dict[str, list]]]) -> set[tuple]:
 
 
 # The steps of the first table that are measured first, (dtype, implementation). In the preset
-# `quick`, those that say what each part of ours gains follow them.
+# `quick`, those that say what each part of ours gains follow them, where no step waits for the CPU.
 _FIRST = ((_BF16, "sdpa_graph"), (_BF16, "graph"), ("bfloat16", "graph"))
 _PARTS = ((_BF16, "fused_graph"), (_BF16, "sdpa_copies_graph"))
 # Three models with their gradients and moments of at most so many parameters fit into 80 GiB.
@@ -209,10 +212,11 @@ class EndToEnd(Timed):
         "cpu": [{"size": ["tiny"], "context_length": [256]}],
         "gpu": [
             {
-                **{"size": ["0.13B", "0.97B"], "context_length": [1024], "batch": [4]},
+                **{"size": sizes, "context_length": [1024], "batch": [4]},
                 **{"dtype": [dtype], "implementation": [name]},
             }
-            for dtype, name in (*_FIRST, *_PARTS)
+            for sizes, steps in ((_SHOWN, _FIRST), (["0.97B"], _PARTS))
+            for dtype, name in steps
         ],
     }
     trials = {

@@ -46,6 +46,7 @@ _FEW_LENGTHS = [128, 1024, 4096, 16384, 65536]
 
 _one_head = partial(grid, batch=1, heads=1, causal=True, cuda_graph=False)
 _F1 = partial(_one_head, implementation=["eager", *_KERNELS])
+_F1_FLOAT32 = partial(_one_head, dtype="float32", implementation=["eager", *_FLOAT32_KERNELS])
 _graphs = partial(_one_head, dtype="bfloat16", cuda_graph=True, implementation=_KERNELS)
 
 
@@ -131,7 +132,7 @@ class FlashAttention(Timed):
         ],
         "gpu": [
             _F1(seq_len=_FEW_LENGTHS, d_head=[64, 128], dtype="bfloat16"),
-            _F1(seq_len=_FEW_LENGTHS, d_head=64, dtype="float32"),
+            _F1_FLOAT32(seq_len=_FEW_LENGTHS, d_head=64),
             _graphs(seq_len=[128, 512], d_head=64),
             *_filled_grids(
                 (1024, 4096, 16384),
@@ -144,14 +145,15 @@ class FlashAttention(Timed):
         ],
         "full": [
             *_filled_grids((1024, 16384), ["float32", "tf32"], _FLOAT32_KERNELS),
-            _F1(seq_len=_LENGTHS, d_head=[16, 32, 64, 128], dtype=["bfloat16", "float32"]),
+            _F1(seq_len=_LENGTHS, d_head=[16, 32, 64, 128], dtype="bfloat16"),
+            _F1_FLOAT32(seq_len=_LENGTHS, d_head=[16, 32, 64, 128]),
             _graphs(seq_len=_LENGTHS[:4], d_head=[64, 128]),
         ],
     }
 
     head = {
         "cpu": [{"seq_len": [512]}],
-        "gpu": [*(_part(MODEL_LENGTH, width) for width in MODEL_WIDTHS), _part(4096, 128)],
+        "gpu": [_part(MODEL_LENGTH, width) for width in MODEL_WIDTHS],
     }
     trials = {
         "cpu": Trial(beside=("sdpa",)),

@@ -57,12 +57,11 @@ class Leaderboard(Timed):
     limit_s = 600.0
     implementations = (
         _kept("recompute_all", "input"),
-        _kept("keep_attention", "attention"),
         _kept("keep_matmuls", "attention", _MATMULS),
     )
     grids = {
         "gpu": [cells(implementation=["keep_matmuls"])],
-        "full": [cells(implementation=["recompute_all", "keep_attention"])],
+        "full": [cells(implementation=["recompute_all"])],
     }
 
     def prepare(self, case: Case, device: str, seed: int, shared: dict) -> Workload:
