@@ -53,7 +53,7 @@ def test_mfu_without_data_sheet_is_a_share_of_the_matmul():
         "ceilings", 1.0, operation="matmul", dtype="bfloat16", flops=8e11, tflops=800
     )
     made = page(ok(), matmul, facts=planted.H200 | {"device": "NVIDIA X"})
-    assert "share of 800 TFLOP/s, the fastest bf16 matmul measured here" in made.text
+    assert 800 in planted.printed(made)
 
 
 def test_checks_name_what_results_were_compared_with():
@@ -98,8 +98,8 @@ def test_throttled_step_is_slow_at_the_power_limit(watts, mhz, throttled):
     made = report(row, facts=planted.H200 | {"clock_sm_mhz": 1980})
     if throttled:
         assert made.throttled["size"].to_list() == ["large"]
-        said = "At the power limit (700 W) the clock of 1 CUDA graph falls to 1,500 MHz."
-        assert said in page(row, facts=planted.H200 | {"clock_sm_mhz": 1980}).text
+        shown = planted.printed(page(row, facts=planted.H200 | {"clock_sm_mhz": 1980}))
+        assert shown[-3:] == [700, 1, 1500]  # W, graph, MHz
         return
     with pytest.raises(NotMeasured):
         _ = made.throttled
