@@ -103,10 +103,11 @@ _WHOLE = {
         _cells([*_SHOWN, _LARGEST], [512], [_BF16], ["eager"]),
         _cells(_SHOWN, [512], ["float32"], ["eager"]),
         _cells(SWEPT, [256], [_BF16], ["eager", "compiled_blocks"]),
-        _cells(SWEPT, [256], ["float32"], ["eager", "compiled_blocks"]),
+        _cells(SWEPT, [256], ["float32"], ["eager"]),
         # Compiling a whole deep model takes a minute or more, and hardly pays.
         _cells(["0.13B", "0.42B"], [256], [_BF16], ["compiled"]),
-        _cells(["0.13B"], [256], ["float32", "tf32"], ["compiled"]),
+        _cells(["0.13B"], [256], ["float32"], ["compiled"]),
+        _cells(["0.13B"], [256], ["tf32"], ["eager", "compiled"]),
     ],
 }
 # The cells with the train step alone.
@@ -127,7 +128,8 @@ _STEP_GRIDS = {
         *(grid for size in _SHOWN for grid in _ladder(size, 1024, 4, _RUNG_NAMES)),
         *_ladder(_LARGEST, 1024, 4, _FEW),
         *(grid for size in SWEPT for grid in _ladder(size, 1024, 4, _GRAPHS)),
-        *(_cells([size], [1024], [_BF16], _BOTH, batch) for size, batch in _LARGER.items()),
+        *(_cells([size], [1024], [_BF16], ["graph"], batch) for size, batch in _LARGER.items()),
+        *(_cells([size], [1024], [_BF16], _BOTH, _LARGER[size]) for size in (*_SHOWN, _LARGEST)),
         # What training needs beyond the recommended step, beside it.
         _cells([*_SHOWN, _LARGEST], [1024], [_BF16], ["clipped_graph"]),
         *(
@@ -141,10 +143,8 @@ _STEP_GRIDS = {
         ),
     ],
     "full": [
-        _cells(SWEPT, [128, 512], [_BF16], ["eager"]),
-        # A float32 step of the larger sizes takes seconds, so they have fewer cells.
-        _cells(["0.13B", "0.42B", "0.97B"], [128, 512], ["float32"], ["eager"]),
-        _cells(SWEPT, [256], ["tf32"], ["eager"]),
+        _cells([*_SHOWN, _LARGEST], [128], [_BF16], ["eager"]),
+        _cells(_SHOWN, [128], ["float32"], ["eager"]),
         *(grid for size in SWEPT for grid in _ladder(size, 1024, 4, _RUNG_NAMES)),
         *(
             grid
