@@ -19,6 +19,7 @@ from lmperf.reporting.words import NotMeasured, sig
 
 STEM, LEDGER = "distributed", "distributed_overlap"
 ONE, COMPILED = "one_rank", "_compiled"
+VARIANTS = (COMPILED, "_graph")  # suffixes of the strategies that one rank has as well
 HOOKS, DDP, SHARDED, STATE = "overlapped", "ddp", "fully_sharded", "sharded_optimizer"
 # The strategies of the first table.
 HEAD = (ONE, HOOKS, DDP, SHARDED, "fsdp2")
@@ -30,14 +31,19 @@ LONGER = 0.01  # profiled steps are longer by so much that a reader should know
 GROWS = 1.1  # a larger batch pays from so many times as many tokens a second on
 
 
+def variant(name: str) -> str:
+    """The suffix of a strategy's variant, or none."""
+    return next((suffix for suffix in VARIANTS if name.endswith(suffix)), "")
+
+
 def plain(name: str) -> str:
-    """The name of a strategy without the suffix of its compiled variant."""
-    return name.removesuffix(COMPILED)
+    """The name of a strategy without the suffix of its variant."""
+    return name.removesuffix(variant(name))
 
 
 def one_rank(name: str) -> str:
-    """The step of one rank, compiled if a strategy is."""
-    return ONE + COMPILED if name.endswith(COMPILED) else ONE
+    """The step of one rank, in the variant of a strategy."""
+    return ONE + variant(name)
 
 
 class Distributed(Section):
@@ -148,12 +154,22 @@ class Distributed(Section):
 
     @cached_property
     def _several(self) -> pd.DataFrame:
-        """The valid steps on several ranks: of subjects, or compiled ones, if there are any."""
+        """The valid steps on several ranks: of subjects, or compiled ones, if there are any.
+
+        Those of `sections.scaling` have a table of their own.
+        """
         rows = self.steps.valid.frame
-        rows = having(rows, implementation=self.subjects) if self.subjects else rows
+        if self.subjects:
+            rows = having(rows, implementation=self.subjects)
+        else:
+            rows = rows[~self._scaled(rows)]
         rows = required(rows[rows["ranks"] > 1], "no step on several ranks")
         compiled = rows["implementation"].str.endswith(COMPILED)
         return rows[compiled] if compiled.any() else rows
+
+    def _scaled(self, rows: pd.DataFrame) -> pd.Series:
+        """Whether rows are in the cells of `sections.scaling`."""
+        return pd.Series(rows.index.isin(self.of("scaling").steps.frame.index), rows.index)
 
     @property
     def suffix(self) -> str:
@@ -240,6 +256,7 @@ class Distributed(Section):
     def elsewhere(self) -> Rows:
         """The steps of the sizes that the first table leaves out, the fastest first."""
         rows = self.steps.valid.frame
+        rows = rows[~self._scaled(rows)]
         rows = rows[(rows["size"] != self.cell["size"]) & rows["ranks"].isin([1, self.ranks])]
         rows = rows.sort_values("ms", kind="stable")
         stars = rows["waits"].map({True: "*", False: ""}).astype(object)

@@ -1,0 +1,94 @@
+"""How the step that the report recommends scales: on one GPU and on several, beside its peers."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import pandas as pd
+
+from lmperf.names import in_order
+from lmperf.reporting.evidence import having, required
+from lmperf.reporting.gains import Gain
+from lmperf.reporting.rows import Rows
+from lmperf.reporting.sections import Section, predicate
+
+ONE, WHOLE, SHARDED = "one_rank_graph", "overlapped_graph", "sharded_optimizer_graph"
+OURS = (WHOLE, SHARDED)
+# Peers that average gradients in bf16 too, by the strategy of ours that stores as much.
+PEERS = {WHOLE: "ddp_bf16_compiled", SHARDED: "fsdp2_kept_compiled"}
+CELL = ["size", "context_length"]
+
+
+class Scaling(Section):
+    """Steps on several ranks beside the recommended step of one.
+
+    Weak scaling: each rank has as many sequences as the one rank. Strong: all together have.
+    """
+
+    one, whole, sharded, peers = ONE, WHOLE, SHARDED, PEERS
+
+    @cached_property
+    def steps(self) -> Rows:
+        """The steps of the cells in which one rank made the recommended step.
+
+        a_rank: sequences of a rank. scaling: `weak` or `strong`, None for one rank. times: tokens
+        a second over those of the recommended step on one rank. of_linear: of so many ranks.
+        """
+        steps = self.of("distributed").steps
+        frame = steps.frame
+        base = having(frame, implementation=ONE, ranks=1).drop_duplicates(CELL)
+        beside = frame[CELL].merge(base[[*CELL, "batch", "tokens_s", "holds"]], "left", CELL)
+        beside.index = frame.index
+        a_rank = frame["batch"] / frame["ranks"]
+        scaling = pd.Series(None, frame.index, object)
+        scaling[frame["batch"] == beside["batch"]] = "strong"
+        scaling[a_rank == beside["batch"]] = "weak"
+        scaling[frame["ranks"] == 1] = None
+        times = frame["tokens_s"] / beside["tokens_s"]
+        frame = frame.assign(
+            a_rank=a_rank,
+            scaling=scaling,
+            times=times,
+            of_linear=times / frame["ranks"],
+            holds=frame["holds"] & beside["holds"].eq(True),
+        )
+        return steps.kept(frame[beside["batch"].notna()])
+
+    @predicate
+    def is_measured(self) -> bool:
+        return self.steps
+
+    @predicate
+    def lacks_peak(self) -> bool:
+        """Whether steps of FSDP2 have a time and no peak."""
+        return self.steps.query(
+            "implementation.str.startswith('fsdp2') and peak.isna() and state.isna()"
+        )
+
+    def has(self, peer: str) -> bool:
+        """Whether a step of a peer, by how its names begin, is among the steps."""
+        return self.steps.frame["implementation"].str.startswith(peer).any()
+
+    @property
+    def ranks(self) -> int:
+        """The largest number of ranks."""
+        return int(required(self.steps.frame["ranks"], "no step scales").max())
+
+    @property
+    def size(self) -> str:
+        """The largest size that scales."""
+        rows = having(self.steps.valid.frame, ranks=self.ranks)
+        return in_order("size", required(rows["size"], "no step scales"))[-1]
+
+    def step(self, name: str, scaling: str) -> pd.Series:
+        """The step of an implementation at the largest size, on the largest number of ranks."""
+        return self._at(name, scaling).one
+
+    def over_peer(self, name: str, scaling: str) -> Gain:
+        """The speed-up of a strategy of ours over the peer that stores as much."""
+        return self._at(name, scaling).over(PEERS[name])
+
+    def _at(self, name: str, scaling: str) -> Rows:
+        where = {"implementation": name, "scaling": scaling}
+        rows = having(self.steps.frame, size=self.size, ranks=self.ranks, **where)
+        return self.steps.kept(rows)
