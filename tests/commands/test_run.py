@@ -177,7 +177,7 @@ def test_try_takes_several_values_of_an_axis(lmperf, monkeypatch):
     ("kind", "peer", "arguments", "preset", "cell"),
     [
         ("ddp", "ddp", "module", "cpu", ("tiny", 32)),
-        ("fsdp", "fsdp2", "module, compute_dtype=None", "gpu", ("0.97B", 512)),
+        ("fsdp", "fsdp2", "module, compute_dtype=None", "gpu", ("0.97B", 1024)),
         (
             *("sharded_optimizer", "zero_redundancy", "params, optimizer_cls, **options"),
             *("cpu", ("tiny", 32)),
