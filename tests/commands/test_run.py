@@ -202,7 +202,7 @@ def test_try_of_a_strategy_measures_its_peer_only(
     assert {case.implementation for case in found} == {peer, "mine"} and len(found) == 2
     axes = found[0].axes
     assert (axes["size"], axes["context_length"]) == cell
-    size, batch = {"cpu": ("tiny", 4), "gpu": ("large", 16)}[preset]
+    size, batch = {"cpu": ("tiny", 4), "gpu": ("large", 32)}[preset]
     assert (axes["batch"], axes["ranks"]) == (batch, 2)
     assert out.startswith("distributed: my_strategy:wrap beside ")
     assert f"; size {size}, context {cell[1]}, batch {batch}, ranks 2" in out
