@@ -6,6 +6,8 @@ import planted
 import pytest
 from planted_steps import AUTOCAST, sdpa, step
 
+from lmperf.reporting.sections import section
+
 STEM, PART = "flash_attention", "report/kernels"
 PHASES = {"forward": 1.0, "backward": 2.5, "forward_backward": 3.5}
 FLOPS = {"forward": 4e11, "backward": 1e12, "forward_backward": 1.4e12}
@@ -85,6 +87,19 @@ def test_first_table_leads_with_the_heads_of_the_models():
     assert planted.printed(page)[0] == 0.5 and "With the heads of lmperf's models" in page.text
 
 
+@pytest.mark.parametrize(("factor", "peer"), [(0.9, "flash_attention_4"), (1.1, "sdpa_cudnn")])
+def test_the_fastest_peer_is_the_one_compared(factor, peer):
+    made = [*rows("triton", 0.5), *rows("sdpa_cudnn"), *rows("flash_attention_4", factor)]
+    assert section(planted.evidence(*made), STEM).peer == peer
+
+
+def test_undecided_phases_are_named_with_the_noise_floor():
+    factors = {"forward": 0.98, "backward": 0.5, "forward_backward": 0.8}
+    noisy = [*rows("triton", factors, spread=10), *rows("sdpa_cudnn")]
+    said = part(*noisy).text
+    assert "SDPA cuDNN, is not decided (forward; noise floor of kernels: 3.0 %)." in said
+
+
 def test_rates_of_the_first_table_stand_in_f3():
     made = [*rows("triton"), *rows("sdpa_cudnn"), *rows("eager")]
     page = planted.page(STEM, planted.evidence(*made))
@@ -121,9 +136,13 @@ def test_page_says_why_the_gluon_kernels_did_not_run(fault):
 @pytest.mark.parametrize(
     ("tflops", "gbps", "said"),
     [
-        (790, 2000, "Memory does not limit it (filled grid, bf16): at least 400 FLOPs per byte"),
-        (700, 1500, "Memory limits it (filled grid, bf16): at most 400 FLOPs per byte"),
-        (820, 2000, "Neither FLOPs nor bytes bound it"),
+        (
+            790,
+            2000,
+            "Memory does not limit the kernel (filled grid, bf16): at least 400 FLOPs per byte",
+        ),
+        (700, 1500, "Memory limits the kernel (filled grid, bf16): at most 400 FLOPs per byte"),
+        (820, 2000, "Neither FLOPs nor bytes bound the kernel"),
     ],
 )
 def test_bound_follows_the_ceilings(tflops, gbps, said):

@@ -219,11 +219,6 @@ class EndToEnd(Section):
             for dtype in in_order("dtype", over.index.unique("dtype"))
         }
 
-    @predicate
-    def backward_is_two_forwards(self) -> bool:
-        """Whether the backward takes about twice as long as the forward in every dtype."""
-        return all(of.low > 1.5 and of.high < 2.5 for of in self.backward_over_forward.values())
-
     @property
     def attention_of_blocks(self) -> list[tuple[str, str, Gain, list[str]]]:
         """Each other attention in models compiled by block, beside plain attention there.
