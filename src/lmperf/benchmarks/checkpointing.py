@@ -25,6 +25,8 @@ class Checkpointing(Timed):
     axes = model_axes(MODEL_STORED_DTYPES)
     phases = ("train_step",)
     clock = "step"
+    # A step lasts for up to 1.5 s, and costs of a third need no more steps than these.
+    steps = 8
     limit_s = 600.0
     implementations = (
         Implementation("eager", _ENTRY, {"layers": 0}),

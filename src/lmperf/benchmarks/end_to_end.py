@@ -102,10 +102,9 @@ _WHOLE = {
     "full": [
         _cells([*_SHOWN, _LARGEST], [512], [_BF16], ["eager"]),
         _cells(_SHOWN, [512], ["float32"], ["eager"]),
-        _cells(SWEPT, [256], [_BF16], ["eager", "compiled_blocks"]),
-        _cells(SWEPT, [256], ["float32"], ["eager"]),
+        _cells(SWEPT, [256], [_BF16, "float32"], ["eager"]),
         # Compiling a whole deep model takes a minute or more, and hardly pays.
-        _cells(["0.13B", "0.42B"], [256], [_BF16], ["compiled"]),
+        _cells(["0.13B", "0.42B"], [256], [_BF16], ["compiled_blocks", "compiled"]),
         _cells(["0.13B"], [256], ["float32"], ["compiled"]),
         _cells(["0.13B"], [256], ["tf32"], ["eager", "compiled"]),
     ],
