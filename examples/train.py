@@ -3,6 +3,9 @@
     python examples/train.py tokens.bin --vocab 50304 --size small --checkpoint run.pt
 
 The file holds uint16 tokens one after the other. If run.pt exists, training goes on from there.
+On several GPUs, each with a part of the batch:
+
+    torchrun --nproc-per-node 2 examples/train.py tokens.bin --batch 32
 """
 
 from __future__ import annotations
@@ -14,10 +17,12 @@ import time
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from lmperf.transformer.model import TransformerLM
 from lmperf.transformer.sizes import SHORT
+from lmperf.transformer.steps import GRAPH
 from lmperf.transformer.trainer import Trainer
 from lmperf.transformer.training import decay_groups
 
@@ -30,7 +35,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--vocab", type=int, default=50_304, help="size of the vocabulary")
     parser.add_argument("--size", choices=[*SHORT], default="small")
     parser.add_argument("--context", type=int, default=1024, help="tokens of a sequence")
-    parser.add_argument("--batch", type=int, default=16, help="sequences of a step")
+    parser.add_argument("--batch", type=int, default=16, help="sequences of a step, on all GPUs")
     parser.add_argument("--micro-batch", type=int, help="sequences of a forward pass")
     parser.add_argument("--dtype", default="autocast_bfloat16", help='or "bfloat16"')
     parser.add_argument("--steps", type=int, default=1000)
@@ -42,6 +47,19 @@ def options() -> argparse.Namespace:
     parser.add_argument("--checkpoint", type=Path, help="where to save, and to go on from")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     return parser.parse_args()
+
+
+def process_group(device: str) -> tuple[int, int]:
+    """This process's rank and the number of ranks that torchrun has started; 0 and 1 without it."""
+    ranks = int(os.environ.get("WORLD_SIZE", 1))
+    if ranks == 1:
+        return 0, 1
+    options = {}
+    if device == "cuda":
+        options["device_id"] = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(options["device_id"])
+    dist.init_process_group(**options)
+    return dist.get_rank(), ranks
 
 
 def batch(data: Tensor, step: int, size: int, context: int) -> tuple[Tensor, Tensor]:
@@ -69,6 +87,7 @@ def validation_loss(trainer: Trainer, data: Tensor, given: argparse.Namespace) -
 
 def main() -> None:
     given = options()
+    rank, ranks = process_group(given.device)
     data = torch.from_file(
         str(given.tokens), size=given.tokens.stat().st_size // 2, dtype=torch.uint16
     )
@@ -77,8 +96,12 @@ def main() -> None:
     torch.manual_seed(0)
     with torch.device(given.device):
         model = TransformerLM.of_size(SHORT[given.size], given.vocab, given.context)
+    maker = GRAPH
+    if ranks > 1:
+        from lmperf.distributed.ranked_adamw import DATA_PARALLEL as maker
     trainer = Trainer(
         model,
+        maker,
         dtype=given.dtype,
         groups=decay_groups(model, given.weight_decay),
         max_norm=given.max_norm,
@@ -92,9 +115,10 @@ def main() -> None:
     began, counted = time.perf_counter(), 0
     for step in range(first, given.steps):
         trainer.learning_rate = learning_rate(step, given)
-        loss = trainer.step(*batch(data, step, given.batch, given.context))
+        tokens, targets = batch(data, step, given.batch, given.context)
+        loss = trainer.step(tokens.chunk(ranks)[rank], targets.chunk(ranks)[rank])
         counted += given.batch * given.context
-        if (step + 1) % given.every and step + 1 < given.steps:
+        if rank or ((step + 1) % given.every and step + 1 < given.steps):
             continue
         words = f"step {step + 1}: loss {float(loss):.3f}, norm {float(trainer.gradient_norm):.2f}"
         rate = counted / (time.perf_counter() - began)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import runpy
+import sys
+import tempfile
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 import strategy_cases
 import torch
+import torch.distributed as dist
 from strategy_cases import AUTOCAST, problem_of
 
 from lmperf.benchmark import Rank
@@ -19,6 +24,7 @@ from lmperf.transformer.training import gradients
 
 NAMES = ("overlapped_graph", "sharded_optimizer_graph")
 STEPS, RATE, EPS = 4, 2e-3, 1e-3
+EXAMPLE = str(Path(__file__).parents[2] / "examples/train.py")
 # Several buckets of each kind.
 BUCKET_MB = 0.1
 
@@ -35,6 +41,7 @@ def run(rank: Rank) -> dict[str, Any]:
         "alone": steps_alone(rank),
         "one_step": {"ranks": steps(rank, count=1), "alone": one_step(rank)},
         "planted": planted(rank),
+        "example": example(rank),
         "trained": {name: trained(rank, name) for name in ("DATA_PARALLEL", "SHARDED")},
     }
 
@@ -140,3 +147,29 @@ def trained(rank: Rank, name: str) -> dict[str, Any]:
         },
         "refused": str(refused.value),
     }
+
+
+def example(rank: Rank) -> dict[str, dict[str, torch.Tensor]]:
+    """Weights that the example saves after four steps: of one run, and of one that was resumed."""
+    found, shared = {}, [tempfile.mkdtemp()]
+    dist.broadcast_object_list(shared)
+    folder = Path(shared[0])
+    if rank.number == 0:
+        torch.arange(4000).remainder(1000).to(torch.uint16).numpy().tofile(folder / "tokens")
+    dist.barrier()
+    for name, stops in {"once": [4], "resumed": [2, 4]}.items():
+        for stop in stops:
+            _run_example(rank, folder, name, stop)
+        found[name] = torch.load(folder / name)["trainer"]["model"]
+    return found
+
+
+def _run_example(rank: Rank, folder: Path, name: str, stop: int) -> None:
+    words = f"--size tiny --vocab 1000 --context 16 --batch 4 --steps {stop} --every 2 --device cpu"
+    words += f" --warm-up 10 --checkpoint {folder / name}"
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sys, "argv", [EXAMPLE, str(folder / "tokens"), *words.split()])
+        patched.setenv("WORLD_SIZE", str(rank.ranks))
+        patched.setattr(dist, "init_process_group", lambda **_: None)
+        runpy.run_path(EXAMPLE, run_name="__main__")
+    dist.barrier()

@@ -63,3 +63,10 @@ def test_trainer_trains_on_several_ranks_with_groups_and_clipping(ranks):
     assert float(plain["norm"]) > 0.1, "gradients are clipped"
     for name, weight in plain["weights"].items():
         torch.testing.assert_close(weight, sharded["weights"][name], rtol=1e-4, atol=1e-6)
+
+
+def test_example_trains_on_two_ranks_and_goes_on_from_its_checkpoint(ranks):
+    once, resumed = (ranks[0]["example"][name] for name in ("once", "resumed"))
+    assert once.keys() == resumed.keys()
+    for name, weight in once.items():
+        assert torch.equal(weight, resumed[name]), name
