@@ -101,15 +101,14 @@ def evidence(*rows: dict[str, str], machine: str = "here", facts: dict = H200, *
 def page(name: str, of: Evidence, values: dict | None = None, **options) -> Page:
     """A page that has been rendered; `said`, `tables` and `figures` have what it shows.
 
-    It is rendered once for an evidence. values: what the template gets from the one that includes
-    it.
+    It is rendered once for an evidence, unless there are options. values: what the template gets
+    from the one that includes it.
     """
     pages = of.cached.setdefault("pages of tests", {})
-    key = (name, *sorted(options.items()))
-    if key not in pages:
-        pages[key] = Page(name, of, **options)
-        pages[key].render(**values or {})
-    return pages[key]
+    if options or name not in pages:
+        pages[name] = Page(name, of, **options)
+        pages[name].render(**values or {})
+    return pages[name]
 
 
 def printed(made: Page) -> list[float]:

@@ -13,24 +13,9 @@ from lmperf.reporting.render import Page, load_templates
 
 
 @pytest.fixture
-def here():
-    steps = [
-        row("end_to_end", ms, dtype=dtype, phase="train_step", tokens=4096)
-        for dtype, ms in (("float32", 100), ("autocast_bfloat16", 40))
-    ]
-    return evidence(*steps)
-
-
-@pytest.fixture
-def said(here, tmp_path):
-    """Render a text as a user's template."""
-
-    def render(text, form="markdown"):
-        (tmp_path / "mine.md.j2").write_text(text)
-        load_templates.cache_clear()
-        return page("mine", here, own=tmp_path, form=form).text
-
-    return render
+def said(template):
+    """The text of a user's template, rendered."""
+    return lambda text, form="markdown": template(text, form=form).text
 
 
 STEPS = 'rows("end_to_end").where(phase="train_step")'

@@ -282,7 +282,7 @@ def _is_whole(code: list[str]) -> bool:
 
 def _said(kind: str, lines: list[str]) -> str:
     if kind == "code":
-        return plain("\n".join(lines)) if not any(MISSING in line for line in lines) else ""
+        return unmarked("\n".join(lines)) if not any(MISSING in line for line in lines) else ""
     if kind == "line":
         row = lines[0].replace(MISSING, EMPTY) if lines[0].startswith("|") else lines[0]
         return complete(row)
@@ -314,10 +314,10 @@ def complete(sentence: str, keep: bool = False) -> str:
     """
     while CLAUSE.search(sentence):
         sentence = CLAUSE.sub(_first_complete, sentence)
-    return plain(sentence) if keep or MISSING not in sentence else ""
+    return unmarked(sentence) if keep or MISSING not in sentence else ""
 
 
-def plain(text: str) -> str:
+def unmarked(text: str) -> str:
     """A text with what a template has written in place of marks that are no clause."""
     for written, mark in MARKS.items():
         text = text.replace(mark, written)
