@@ -24,6 +24,7 @@ from lmperf.transformer.steps import (
     GRAPH,
     SDPA_COPIES_GRAPH,
     SDPA_GRAPH,
+    STORED_LOGITS_GRAPH,
     StepMaker,
     step_maker,
 )
@@ -400,6 +401,7 @@ def test_graph_reads_new_tokens_and_counts_its_steps(name):
         (FUSED_GRAPH, "autocast_bfloat16"),
         (SDPA_GRAPH, "autocast_bfloat16"),
         (SDPA_COPIES_GRAPH, "autocast_bfloat16"),
+        (STORED_LOGITS_GRAPH, "autocast_bfloat16"),
     ],
 )
 def test_graph_trains_from_its_first_replay_on(maker, dtype):
