@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import BaseTorchDispatchMode
 from lmperf.benchmark import Case
 from lmperf.measuring.case_steps import CaseSteps
 from lmperf.measuring.failures import Failed
-from lmperf.measuring.isolation import Worlds, _is_function
+from lmperf.measuring.isolation import Worlds, _autocast_depth, _is_function
 from lmperf.measuring.ranks import Alone
 
 
@@ -84,7 +84,10 @@ CHANGES = {
     ),
     "autocast": (
         lambda: torch.autocast("cpu", torch.float16).__enter__(),
-        lambda: (torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")),
+        lambda: (
+            *(torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")),
+            _autocast_depth(),
+        ),
     ),
     "options of the compiler": (
         lambda: setattr(torch._inductor.config, "max_autotune", True),

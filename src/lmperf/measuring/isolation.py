@@ -301,6 +301,21 @@ def _override(entry: Any) -> Any:
     return value.get() if isinstance(value, ContextVar) else value
 
 
+def _autocast_depth() -> int:
+    depth = torch.autocast_increment_nesting()
+    torch.autocast_decrement_nesting()
+    return depth - 1
+
+
+def _set_autocast_depth(depth: int) -> None:
+    torch.clear_autocast_cache()
+    while (now := _autocast_depth()) != depth:
+        change = (
+            torch.autocast_increment_nesting if now < depth else torch.autocast_decrement_nesting
+        )
+        change()
+
+
 def _default_device() -> torch.device | str:
     context = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
     return context.device if context else ""
@@ -361,6 +376,8 @@ def _torch_settings() -> dict[str, _Setting]:
         "cache of autocast": _Setting(
             of_c.is_autocast_cache_enabled, of_c.set_autocast_cache_enabled
         ),
+        # Inside an autocast that nobody leaves, casts of weights would be kept for good.
+        "depth of autocast": _Setting(_autocast_depth, _set_autocast_depth),
     }
     for device, kind in product(("cpu", "cuda"), ("enabled", "dtype")):
         read = torch.is_autocast_enabled if kind == "enabled" else torch.get_autocast_dtype
