@@ -202,11 +202,11 @@ def test_edited_code_makes_only_its_callers_stale(before, tree):
     tree.edit("attention/triton/forward.py", jit, f"{jit}, debug=1")
     found = changed(before, tree.keys())
     assert found == rows_of("flash_attention", names=["triton"]) | rows_of(
-        *("end_to_end", "profiles"),
+        *("end_to_end", "profiles", "vocabulary"),
         names=[
             *("triton", "triton_compiled", "triton_compiled_blocks"),
             *("fused_loss", "fused_blocks", "fused_graph", "graph"),
-            *("clipped_graph", "accumulated_graph"),
+            *("clipped_graph", "accumulated_graph", "stored_logits_graph"),
         ],
     ) | rows_of("flash_attention_check") | rows_of(
         "ladder_loss",

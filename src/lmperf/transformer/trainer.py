@@ -31,7 +31,8 @@ class Trainer:
     Args:
         model: on its device. Its weights become bfloat16 if `dtype` is; its linear layers get
             copies in bfloat16 if `maker` uses them.
-        maker: which step of the report.
+        maker: which step of the report. `steps.GRAPH` computes the loss in chunks of tokens, which
+            saves memory with a large vocabulary; `steps.STORED_LOGITS_GRAPH` does not.
         dtype: a value of the dtype axis, for example "autocast_bfloat16" or "bfloat16".
         learning_rate: of all groups that have none of their own.
         groups: groups of parameters with options of their own, as `torch.optim.AdamW` takes them;
