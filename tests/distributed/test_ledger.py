@@ -49,6 +49,13 @@ def test_communication_is_split_into_hidden_and_exposed():
     assert (found.step_ms, found.compute_ms, found.waited_ms) == (10, 6, 0)
 
 
+def test_weights_that_come_late_are_told_from_gradients():
+    collectives = [Collective("all_gather", 4, 8), Collective("reduce_scatter", 7, 9)]
+    step = RankStep(SPAN, collectives, [(0, 6)])
+    made = entry([step, step])
+    assert (made.exposed_ms, made.late_ms) == (3, 2)
+
+
 def test_waiting_for_the_last_rank_is_kept_apart():
     early, late = rank([(0, 2)], (2, 9)), rank([(0, 7)], (7, 9))
     found = entry([early, late])

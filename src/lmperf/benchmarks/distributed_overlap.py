@@ -35,7 +35,7 @@ _FEW = ["one_by_one", "flat", "overlapped", "ddp", "fully_sharded", "fsdp2"]
 _LARGE = ["overlapped_compiled", "ddp_compiled", "fully_sharded_compiled", "fsdp2_compiled"]
 WARM_UPS, STEPS = 2, 9
 # The strategies whose trace is kept.
-TRACED = ("flat", "overlapped")
+TRACED = ("flat", "overlapped", "fully_sharded")
 _QUANTITIES = tuple(name.removesuffix("_ms") for name in Entry.__dataclass_fields__)
 
 

@@ -57,6 +57,7 @@ class Entry:
         step_ms: the longest step of a rank.
         compute_ms: computation.
         communication_ms: hidden and exposed communication.
+        late_ms: exposed communication of all-gathers, whose weights come late.
         waited_ms: most time that a rank waited for another one to begin a collective, while it
             computed nothing.
     """
@@ -66,6 +67,7 @@ class Entry:
     communication_ms: float
     hidden_ms: float
     exposed_ms: float
+    late_ms: float
     waited_ms: float
 
 
@@ -164,6 +166,11 @@ def _of_rank(rank: RankStep, begun: Sequence[float]) -> Entry:
     collectives = list(zip(rank.collectives, begun, strict=True))
     computing = union(rank.computing)
     transfer = union((begin, collective.end) for collective, begin in collectives)
+    gathers = union(
+        (begin, collective.end)
+        for collective, begin in collectives
+        if collective.kind == ALL_GATHER
+    )
     idle = pauses(union([*computing, *transfer]), rank.span)
     hidden, whole = length(common(transfer, computing)), length(transfer)
     return Entry(
@@ -172,6 +179,7 @@ def _of_rank(rank: RankStep, begun: Sequence[float]) -> Entry:
         communication_ms=whole,
         hidden_ms=hidden,
         exposed_ms=whole - hidden,
+        late_ms=length(gathers) - length(common(gathers, computing)),
         waited_ms=length(
             common(union((collective.start, begin) for collective, begin in collectives), idle)
         ),

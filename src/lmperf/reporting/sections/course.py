@@ -57,7 +57,15 @@ STRATEGIES = {
 }
 RANKS, LEDGER, RANKS_MEMORY = "distributed", "distributed_overlap", "distributed_memory"
 RANKED = ["size", "context_length", "batch", "ranks", "dtype"]
-OF_LEDGER = ["step_ms", "communication_ms", "exposed_ms", "hidden_share", "calls", "sent_bytes"]
+OF_LEDGER = [
+    "step_ms",
+    "communication_ms",
+    "exposed_ms",
+    "late_ms",
+    "hidden_share",
+    "calls",
+    "sent_bytes",
+]
 MOMENTS = ["init", "before_step", "after_step", "peak"]
 ABOUT = (
     *("end_to_end", "warmup", "profiles", "mixed_precision", "memory", "memory_timeline"),
