@@ -61,6 +61,7 @@ def test_trainer_trains_on_several_ranks_with_groups_and_clipping(ranks):
     plain, sharded = (ranks[0]["trained"][name] for name in ("DATA_PARALLEL", "SHARDED"))
     assert float(plain["norm"]) == pytest.approx(float(sharded["norm"]), rel=1e-5)
     assert float(plain["norm"]) > 0.1, "gradients are clipped"
+    assert not plain["saved"] and "a sharded state cannot be saved" in sharded["saved"]
     for name, weight in plain["weights"].items():
         torch.testing.assert_close(weight, sharded["weights"][name], rtol=1e-4, atol=1e-6)
 

@@ -272,18 +272,6 @@ class _Bucket:
             parameter.grad = None
 
     @torch.no_grad()
-    def state_dict(self) -> dict[str, Any]:
-        """As of any optimizer.
-
-        Raises:
-            Unsupported: the state is sharded.
-        """
-        if any(bucket.is_split for bucket in self._buckets):
-            raise Unsupported(
-                "a sharded state cannot be saved: train data parallel, or save `whole`"
-            )
-        return super().state_dict()
-
     def whole(self, weight: nn.Parameter, gradient: bool) -> Tensor:
         """The value or the gradient of one of the weights, gathered from the masters."""
         master = self.masters[weight]
