@@ -10,14 +10,20 @@ Source: Liger Kernel (Hsu et al. 2024, arXiv 2410.10989) fuses the same operatio
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 _ELEMENTS = 1024
-# Programs of the RMSNorm kernel: each sums the weight's gradient over its rows.
-PROGRAMS = 528
+# Programs of the gradient of RMSNorm: each sums the weight's gradient over its rows, and loads the
+# next two rows into shared memory while it works on one.
+_PROGRAMS = 396
+_STAGES = 3
+# Columns of a program that adds up these sums.
+_COLUMNS = 16
 
 
 @triton.jit
@@ -55,7 +61,9 @@ def _place(BLOCK: tl.constexpr):
 
 @triton.jit
 def rope_kernel(
-    source,
+    queries,
+    keys,
+    values,
     target,
     cos_table,
     sin_table,
@@ -63,32 +71,37 @@ def rope_kernel(
     source_batch,
     source_token,
     source_head,
+    target_part,
     target_batch,
     target_token,
-    target_head,
     sign,
     HEADS: tl.constexpr,
     HALF: tl.constexpr,
-    ROTATES: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Rotate all heads of a token by sign * angle, or copy them."""
+    """Rotate a token's queries or keys by sign * angle, or copy its values, for all heads.
+
+    target: parts for queries, keys and values, each of contiguous heads.
+    """
+    part = tl.program_id(1)
+    source = tl.where(part == 0, queries, tl.where(part == 1, keys, values))
     token = tl.program_id(0) % seq_len
     batch = (tl.program_id(0) // seq_len).to(tl.int64)
     source += batch * source_batch + token.to(tl.int64) * source_token
+    target += part.to(tl.int64) * target_part
     target += batch * target_batch + token.to(tl.int64) * target_token
     pair = tl.arange(0, BLOCK)
     inside = pair < HEADS * HALF
     head, channel = pair // HALF, pair % HALF
     at = source + head * source_head + channel
     first, second = tl.load(at, inside), tl.load(at + HALF, inside)
-    if ROTATES:
+    if part < 2:
         x, y = first.to(tl.float32), second.to(tl.float32)
         cos = tl.load(cos_table + token * HALF + channel, inside)
         sin = tl.load(sin_table + token * HALF + channel, inside) * sign
         first = (x * cos - y * sin).to(target.dtype.element_ty)
         second = (x * sin + y * cos).to(target.dtype.element_ty)
-    to = target + head * target_head + channel
+    to = target + head * 2 * HALF + channel
     tl.store(to, first, inside)
     tl.store(to + HALF, second, inside)
 
@@ -100,33 +113,55 @@ def rms_norm_gradient_kernel(
     grad_normed,
     grad_residual,
     grad_x,
-    grad_weight,
+    grad_branch,
+    parts,
     rows,
     width,
     eps,
     BLOCK: tl.constexpr,
+    STAGES: tl.constexpr,
 ):
     """The gradient of x for every n-th row, and this program's part of that of the weight.
 
-    grad_weight: [programs, width], float32.
+    grad_branch: the gradient of x in another dtype, or None. parts: [programs, width], float32.
     """
     columns = tl.arange(0, BLOCK)
     inside = columns < width
     scale = tl.load(weight + columns, inside, other=0.0).to(tl.float32)
     total = tl.zeros([BLOCK], tl.float32)
     at = tl.program_id(0).to(tl.int64) * width + columns
-    for _ in range(tl.program_id(0), rows, tl.num_programs(0)):
+    for _ in tl.range(tl.program_id(0), rows, tl.num_programs(0), num_stages=STAGES):
         value = tl.load(x + at, inside, other=0.0).to(tl.float32)
         dy = tl.load(grad_normed + at, inside, other=0.0).to(tl.float32)
         added = tl.load(grad_residual + at, inside, other=0.0).to(tl.float32)
-        inverse = tl.rsqrt(tl.sum(value * value) / width + eps)
+        scaled = dy * scale
+        squares, products = tl.reduce((value * value, scaled * value), 0, _add_pairs)
+        inverse = tl.rsqrt(squares / width + eps)
         unit = value * inverse
         total += dy * unit
-        dy *= scale
-        gradient = (dy - unit * (tl.sum(dy * unit) / width)) * inverse + added
+        gradient = (scaled - unit * (products * inverse / width)) * inverse + added
         tl.store(grad_x + at, gradient.to(grad_x.dtype.element_ty), inside)
+        if grad_branch is not None:
+            tl.store(grad_branch + at, gradient.to(grad_branch.dtype.element_ty), inside)
         at += tl.num_programs(0) * width
-    tl.store(grad_weight + tl.program_id(0) * width + columns, total, inside)
+    tl.store(parts + tl.program_id(0) * width + columns, total, inside)
+
+
+@triton.jit
+def _add_pairs(first, second, other_first, other_second):
+    return first + other_first, second + other_second
+
+
+@triton.jit
+def rms_norm_sum_kernel(parts, out, count, width, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    """Sum the rows of parts, [count, width], for a block of columns."""
+    columns = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    total = tl.zeros([ROWS, BLOCK], tl.float32)
+    for first in range(0, count, ROWS):
+        row = first + tl.arange(0, ROWS)
+        inside = (row < count)[:, None] & (columns < width)[None, :]
+        total += tl.load(parts + row[:, None] * width + columns[None, :], inside, other=0.0)
+    tl.store(out + columns, tl.sum(total, 0).to(out.dtype.element_ty), columns < width)
 
 
 def swiglu(gate_up: Tensor) -> Tensor:
@@ -147,54 +182,65 @@ def swiglu_gradient(gate_up: Tensor, grad_out: Tensor) -> Tensor:
     return grad
 
 
-def rope(qkv: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Split qkv into rotated queries, rotated keys and values.
+def rope(qkv: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Split qkv into rotated queries, rotated keys and values: [3, batch, seq_len, heads, d_head].
 
-    Each result is [batch, seq_len, heads, d_head]. qkv: [batch, seq_len, 3, heads, d_head],
-    contiguous; cos, sin: [context, d_head / 2], float32.
+    qkv: [batch, seq_len, 3, heads, d_head], contiguous; cos, sin: [context, d_head / 2], float32.
     """
-    parts = qkv.unbind(2)
-    targets = [torch.empty_like(part, memory_format=torch.contiguous_format) for part in parts]
-    _rope(parts, targets, cos, sin, 1.0)
-    return tuple(targets)
+    batch, seq_len, _, heads, d_head = qkv.shape
+    parts = qkv.new_empty(3, batch, seq_len, heads, d_head)
+    _rope(qkv.unbind(2), parts, cos, sin, 1.0)
+    return parts
 
 
 def rope_gradient(dq: Tensor, dk: Tensor, dv: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """The gradient of qkv, given those of the results of `rope`, with any strides."""
+    """The gradient of qkv, given those of the parts of `rope`, of any strides."""
     batch, seq_len, heads, d_head = dq.shape
     grad = dq.new_empty(batch, seq_len, 3, heads, d_head)
-    sources = (part if part.stride(-1) == 1 else part.contiguous() for part in (dq, dk, dv))
-    _rope(sources, grad.unbind(2), cos, sin, -1.0)
+    if not (dq.stride() == dk.stride() == dv.stride() and dq.stride(-1) == 1):
+        dq, dk, dv = (part.contiguous() for part in (dq, dk, dv))
+    _rope((dq, dk, dv), grad.movedim(2, 0), cos, sin, -1.0)
     return grad
 
 
-def _rope(sources, targets, cos: Tensor, sin: Tensor, sign: float) -> None:
-    for number, (source, target) in enumerate(zip(sources, targets, strict=True)):
-        batch, seq_len, heads, d_head = source.shape
-        block = triton.next_power_of_2(heads * d_head // 2)
-        strides = (*source.stride()[:3], *target.stride()[:3])
-        constants = heads, d_head // 2, number < 2, block
-        rope_kernel[(batch * seq_len,)](
-            source, target, cos, sin, seq_len, *strides, sign, *constants
-        )
+def _rope(
+    sources: Sequence[Tensor], target: Tensor, cos: Tensor, sin: Tensor, sign: float
+) -> None:
+    """sources: three of equal strides; target: [3, batch, seq_len, heads, d_head]."""
+    batch, seq_len, heads, d_head = sources[0].shape
+    block = triton.next_power_of_2(heads * d_head // 2)
+    strides = *sources[0].stride()[:3], *target.stride()[:3]
+    rope_kernel[(batch * seq_len, 3)](
+        *(*sources, target, cos, sin, seq_len, *strides, sign, heads, d_head // 2, block)
+    )
 
 
 def rms_norm_gradient(
-    x: Tensor, weight: Tensor, grad_normed: Tensor, grad_residual: Tensor, eps: float
-) -> tuple[Tensor, Tensor]:
-    """The gradient of x, and that of the weight in parts [parts, width] float32, to be summed.
+    x: Tensor,
+    weight: Tensor,
+    grad_normed: Tensor,
+    grad_residual: Tensor,
+    eps: float,
+    branch: torch.dtype,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradient of x, the same in the dtype `branch`, and the gradient of the weight.
 
-    grad_normed: the gradient of RMSNorm's output; grad_residual: added to the gradient of x. All
-    are [..., width] and contiguous.
+    The second is empty if x has that dtype. grad_normed: the gradient of RMSNorm's output;
+    grad_residual: added to the gradient of x. All are [..., width] and contiguous.
     """
     width = x.shape[-1]
     rows = x.numel() // width
-    programs = min(rows, PROGRAMS)
+    programs = min(rows, _PROGRAMS)
     grad, parts = torch.empty_like(x), x.new_empty(programs, width, dtype=torch.float32)
+    narrow = None if branch == x.dtype else torch.empty_like(x, dtype=branch)
     block = triton.next_power_of_2(width)
     rms_norm_gradient_kernel[(programs,)](
-        *(x, weight, grad_normed, grad_residual, grad, parts, rows, width, eps),
-        block,
-        num_warps=8 if block >= 2048 else 4,
+        *(x, weight, grad_normed, grad_residual, grad, narrow, parts, rows, width, eps),
+        *(block, _STAGES),
+        num_warps=8 if block >= 4096 else 4,
     )
-    return grad, parts
+    grad_weight = torch.empty_like(weight)
+    rms_norm_sum_kernel[(triton.cdiv(width, _COLUMNS),)](
+        parts, grad_weight, programs, width, 4 * _COLUMNS, _COLUMNS
+    )
+    return grad, x.new_empty(0, dtype=branch) if narrow is None else narrow, grad_weight

@@ -90,16 +90,17 @@ class FusedAdamW(torch.optim.AdamW):
         shrink = 1 - rate * group["weight_decay"]
         length, root = rate / (1 - betas[0] ** steps), (1 - betas[1] ** steps).sqrt()
         scalars = shrink, length, root, steps.to(torch.int32)
-        on_cuda = parameters[0].is_cuda
-        if on_cuda:
+        tensors = [
+            (p, p.grad, state["exp_avg"], state["exp_avg_sq"], self._copies.get(p))
+            for p, state in zip(parameters, states, strict=True)
+        ]
+        if parameters[0].is_cuda:
             from lmperf.transformer.adamw_kernel import launch
-        for parameter, state in zip(parameters, states, strict=True):
-            tensors = parameter, parameter.grad, state["exp_avg"], state["exp_avg_sq"]
-            tensors += (self._copies.get(parameter),)
-            if on_cuda:
-                launch(tensors, scalars, betas, group["eps"], scale)
-            else:
-                _compiled()(*map(_flat, tensors), *scalars, betas, group["eps"], scale)
+
+            launch(tensors, scalars, betas, group["eps"], scale)
+            return
+        for of_one in tensors:
+            _compiled()(*map(_flat, of_one), *scalars, betas, group["eps"], scale)
 
     def _state_of(self, parameter: Tensor) -> dict[str, Tensor]:
         state = self.state[parameter]

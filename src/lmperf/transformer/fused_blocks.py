@@ -1,4 +1,9 @@
-"""Blocks of the model with fused kernels for RMSNorm, RoPE and SwiGLU; see `block_kernels`."""
+"""Blocks of the model with fused kernels for RMSNorm, RoPE and SwiGLU; see `block_kernels`.
+
+A block adds the output of its feed-forward layer to the residual stream together with the first
+norm of the next block, as within a block: the sum is read once. Between blocks the stream is
+therefore a pair of the stream and the branch that has not been added to it.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +18,10 @@ _LIBRARY = torch.library.Library("lmperf", "FRAGMENT")
 _OPERATORS = {
     "swiglu": "(Tensor gate_up) -> Tensor",
     "swiglu_gradient": "(Tensor gate_up, Tensor grad_out) -> Tensor",
-    "rope": "(Tensor qkv, Tensor cos, Tensor sin) -> (Tensor, Tensor, Tensor)",
+    "rope": "(Tensor qkv, Tensor cos, Tensor sin) -> Tensor",
     "rope_gradient": "(Tensor dq, Tensor dk, Tensor dv, Tensor cos, Tensor sin) -> Tensor",
     "rms_norm_gradient": "(Tensor x, Tensor weight, Tensor grad_normed, Tensor grad_residual,"
-    " float eps) -> (Tensor, Tensor)",
+    " float eps, ScalarType branch) -> (Tensor, Tensor, Tensor)",
 }
 for _name, _schema in _OPERATORS.items():
     _LIBRARY.define(f"{_name}{_schema}", tags=(torch.Tag.pt2_compliant_tag,))
@@ -36,7 +41,7 @@ def _(gate_up, grad_out):
 
 @torch.library.register_fake("lmperf::rope", lib=_LIBRARY)
 def _(qkv, cos, sin):
-    return tuple(qkv.new_empty(part.shape) for part in qkv.unbind(2))
+    return qkv.new_empty(qkv.movedim(2, 0).shape)
 
 
 @torch.library.register_fake("lmperf::rope_gradient", lib=_LIBRARY)
@@ -46,10 +51,9 @@ def _(dq, dk, dv, cos, sin):
 
 
 @torch.library.register_fake("lmperf::rms_norm_gradient", lib=_LIBRARY)
-def _(x, weight, grad_normed, grad_residual, eps):
-    rows = x.numel() // x.shape[-1]
-    parts = min(rows, block_kernels.PROGRAMS)
-    return torch.empty_like(x), x.new_empty(parts, x.shape[-1], dtype=torch.float32)
+def _(x, weight, grad_normed, grad_residual, eps, branch):
+    narrow = x.new_empty(x.shape if branch != x.dtype else (0,), dtype=branch)
+    return torch.empty_like(x), narrow, torch.empty_like(weight)
 
 
 class _SwiGLU(torch.autograd.Function):
@@ -73,7 +77,7 @@ class _RoPE(torch.autograd.Function):
     @staticmethod
     def forward(ctx, qkv, cos, sin):
         ctx.save_for_backward(cos, sin)
-        return torch.ops.lmperf.rope(qkv, cos, sin)
+        return torch.ops.lmperf.rope(qkv, cos, sin).unbind(0)
 
     @staticmethod
     @once_differentiable
@@ -81,57 +85,88 @@ class _RoPE(torch.autograd.Function):
         return torch.ops.lmperf.rope_gradient(dq, dk, dv, *ctx.saved_tensors), None, None
 
 
-class _ResidualNorm(torch.autograd.Function):
-    """`apply(x, weight, eps, dtype)` -> x and its RMSNorm in a dtype.
+class _AddedNorm(torch.autograd.Function):
+    """`apply(x, branch, weight, eps)` -> x + branch, and its RMSNorm in the dtype of the branch.
 
-    Both results have one backward pass, which adds the gradients of both uses of x.
+    Both results have one backward pass, which adds the gradients of both uses of the sum.
     """
 
     @staticmethod
-    def forward(ctx, x, weight, eps, dtype):
+    def forward(ctx, x, branch, weight, eps):
+        x = x + branch
         ctx.save_for_backward(x, weight)
-        ctx.eps = eps
+        ctx.eps, ctx.branch = eps, branch.dtype
         exact = x.float()
         inverse = torch.rsqrt(exact.pow(2).mean(-1, keepdim=True) + eps)
-        return x.view_as(x), (exact * inverse * weight.float()).to(dtype)
+        return x, (exact * inverse * weight.float()).to(branch.dtype)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, grad_residual, grad_normed):
-        x, weight = ctx.saved_tensors
-        grads = grad_normed.contiguous(), grad_residual.contiguous()
-        grad_x, parts = torch.ops.lmperf.rms_norm_gradient(x, weight, *grads, ctx.eps)
-        return grad_x, parts.sum(0).to(weight.dtype), None, None
+    def backward(ctx, grad_x, grad_normed):
+        grads = grad_normed.contiguous(), grad_x.contiguous()
+        grad_x, grad_branch, grad_weight = torch.ops.lmperf.rms_norm_gradient(
+            *ctx.saved_tensors, *grads, ctx.eps, ctx.branch
+        )
+        is_same = ctx.branch == grad_x.dtype
+        return grad_x, grad_x if is_same else grad_branch, grad_weight, None
 
 
 class FusedBlock(nn.Module):
-    """A `Block` that shares the modules of another one; input and output as there."""
+    """A `Block` that shares the modules of another one; input and output are pairs.
+
+    A pair is the residual stream [batch, seq_len, d_model] and a branch to add, of the same shape.
+    """
 
     def __init__(self, block: Block):
         super().__init__()
         self.block = block
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, stream: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         attention, feed_forward = self.block.attention, self.block.feed_forward
-        x, normed = _residual_norm(x, self.block.attention_norm)
+        x, normed = _added_norm(*stream, self.block.attention_norm)
         qkv = attention.qkv(normed).unflatten(-1, (3, attention.num_heads, -1))
         rotary = attention.rotary
         heads = (part.transpose(1, 2) for part in _RoPE.apply(qkv, rotary.cos, rotary.sin))
         mixed = attention.attention(*heads, causal=True)
-        x = x + attention.output(mixed.transpose(1, 2).flatten(-2))
-        x, normed = _residual_norm(x, self.block.feed_forward_norm)
-        return x + feed_forward.down(_SwiGLU.apply(feed_forward.gate_up(normed)))
+        branch = attention.output(mixed.transpose(1, 2).flatten(-2))
+        x, normed = _added_norm(x, branch, self.block.feed_forward_norm)
+        return x, feed_forward.down(_SwiGLU.apply(feed_forward.gate_up(normed)))
 
 
-def _residual_norm(x: Tensor, norm: RMSNorm) -> tuple[Tensor, Tensor]:
-    device = x.device.type
-    low = torch.is_autocast_enabled(device)
-    dtype = torch.get_autocast_dtype(device) if low else norm.weight.dtype
-    return _ResidualNorm.apply(x, norm.weight, norm.eps, dtype)
+def _added_norm(x: Tensor, branch: Tensor, norm: RMSNorm) -> tuple[Tensor, Tensor]:
+    return _AddedNorm.apply(x, branch, norm.weight, norm.eps)
+
+
+class _Opened(nn.Module):
+    """An embedding whose output is the pair that fused blocks take; its branch is zero."""
+
+    def __init__(self, embedding: nn.Embedding):
+        super().__init__()
+        self.embedding = embedding
+
+    def forward(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        x, device = self.embedding(tokens), tokens.device.type
+        low = torch.is_autocast_enabled(device)
+        dtype = torch.get_autocast_dtype(device) if low else x.dtype
+        # It requires a gradient like the branches of later blocks, which share a graph.
+        return x, torch.zeros_like(x, dtype=dtype, requires_grad=x.requires_grad)
+
+
+class _Closed(nn.Module):
+    """A norm that takes the pair of the last fused block."""
+
+    def __init__(self, norm: RMSNorm):
+        super().__init__()
+        self.norm = norm
+
+    def forward(self, stream: tuple[Tensor, Tensor]) -> Tensor:
+        x, branch = stream
+        return self.norm(x + branch)
 
 
 def with_fused_blocks(model: TransformerLM) -> TransformerLM:
     """A copy of the model with fused blocks; parameters and buffers are shared."""
     twin = twin_of(model)
+    twin.embedding, twin.norm = _Opened(twin.embedding), _Closed(twin.norm)
     twin.blocks = nn.ModuleList(map(FusedBlock, twin.blocks))
     return twin

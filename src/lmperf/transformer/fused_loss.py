@@ -50,7 +50,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
             losses, grad_logits = _loss_and_gradient()(logits, targets[part], 1 / len(operand))
             loss += losses
             torch.mm(grad_logits, factor, out=grad_hidden[part])
-            grad_weight += grad_logits.T @ operand[part]
+            _add_product(grad_weight, grad_logits.T, operand[part])
         ctx.save_for_backward(grad_hidden, grad_weight)
         ctx.dtypes = hidden.dtype, weight.dtype
         return loss
@@ -66,6 +66,15 @@ class _LinearCrossEntropy(torch.autograd.Function):
             None,
             None,
         )
+
+
+def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
+    """Add left @ right to a total of the same or a higher precision."""
+    if left.is_cuda and left.dtype != total.dtype:
+        # The matmul adds to it; a product of its own would be rounded, and be read once more.
+        torch.addmm(total, left, right, out_dtype=total.dtype, out=total)
+    else:
+        total += left @ right
 
 
 @cache

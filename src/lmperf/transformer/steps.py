@@ -158,37 +158,20 @@ def copying_adamw(
     learning_rate: float,
     groups: ParameterGroups = None,
     max_norm: float | None = None,
+    sums: bool = False,
 ) -> FusedAdamW:
     """Give the blocks' linear layers bf16 copies of their float32 weights, in place.
 
     Returns their fused AdamW, which writes the copies. Weights and moments stay float32;
     gradients of copied weights are bf16. Move the model to its device before.
 
-    groups: see `ParameterGroups`. max_norm: see `FusedAdamW`.
+    groups: see `ParameterGroups`. max_norm: see `FusedAdamW`. sums: all gradients are float32, so
+    that those of micro-batches can be added up.
     """
     copies = with_copies(model)
-    return FusedAdamW(groups or model.parameters(), learning_rate, copies, max_norm)
-
-
-def clipping_adamw(
-    model: TransformerLM,
-    learning_rate: float,
-    groups: ParameterGroups = None,
-    max_norm: float | None = 1.0,
-) -> FusedAdamW:
-    """`copying_adamw` that clips gradients, to a global norm of 1 unless told otherwise."""
-    return copying_adamw(model, learning_rate, groups, max_norm)
-
-
-def accumulating_adamw(
-    model: TransformerLM,
-    learning_rate: float,
-    groups: ParameterGroups = None,
-    max_norm: float | None = None,
-) -> FusedAdamW:
-    """`copying_adamw` whose gradients are float32 sums over micro-batches."""
-    optimizer = copying_adamw(model, learning_rate, groups, max_norm)
-    sum_in_float32(model)
+    optimizer = FusedAdamW(groups or model.parameters(), learning_rate, copies, max_norm)
+    if sums:
+        sum_in_float32(model)
     return optimizer
 
 
@@ -205,7 +188,9 @@ GRAPH = StepMaker(
 # What the loss in chunks costs, beside `GRAPH`.
 STORED_LOGITS_GRAPH = replace(GRAPH, way=flash_fused_blocks_stored_logits)
 # What clipping and adding up the gradients of micro-batches cost, beside `GRAPH`.
-CLIPPED_GRAPH = replace(GRAPH, optimizers={"autocast_bfloat16": clipping_adamw})
+CLIPPED_GRAPH = replace(
+    GRAPH, optimizers={"autocast_bfloat16": partial(copying_adamw, max_norm=1.0)}
+)
 ACCUMULATED_GRAPH = replace(
-    GRAPH, optimizers={"autocast_bfloat16": accumulating_adamw}, micro_batch=4
+    GRAPH, optimizers={"autocast_bfloat16": partial(copying_adamw, sums=True)}, micro_batch=4
 )
