@@ -207,13 +207,21 @@ def test_graphs_follow_a_schedule_and_several_lengths():
     test_sequences_of_several_lengths_train_one_model("cuda")
 
 
-@pytest.mark.gpu
-def test_step_that_does_not_fit_says_what_does():
-    model = model_on("cuda")
-    trainer = trainer_of(model)
+@pytest.fixture
+def one_gibibyte():
+    """Let PyTorch take 1 GiB of the GPU's memory beyond what it has."""
+    torch.cuda.empty_cache()
     _, total = torch.cuda.mem_get_info()
+    torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + 2**30) / total)
+    yield 2**30
+    torch.cuda.set_per_process_memory_fraction(1.0)
+
+
+@pytest.mark.gpu
+def test_step_that_does_not_fit_says_what_does(one_gibibyte):
+    trainer = trainer_of(model_on("cuda"))
     # A whole batch holds over 20 bf16 and float32 tensors of the model's width for each token.
-    sequences = 2 ** (total // (CONTEXT * 64 * 60)).bit_length()
+    sequences = 2 ** (one_gibibyte // (CONTEXT * 64 * 60)).bit_length()
     with pytest.raises(torch.OutOfMemoryError, match=r"with micro_batch=\d+ it does"):
         trainer.step(*batch(0, sequences))
     assert float(trainer.step(*batch(0))) > 0

@@ -107,6 +107,20 @@ def rope_kernel(
 
 
 @triton.jit
+def added_rms_norm_kernel(x, branch, weight, total, normed, width, eps, BLOCK: tl.constexpr):
+    """total = x + branch, and its RMSNorm, for a row."""
+    columns = tl.arange(0, BLOCK)
+    inside = columns < width
+    at = tl.program_id(0).to(tl.int64) * width + columns
+    value = tl.load(x + at, inside, other=0.0).to(tl.float32)
+    value += tl.load(branch + at, inside, other=0.0).to(tl.float32)
+    tl.store(total + at, value.to(total.dtype.element_ty), inside)
+    scale = tl.load(weight + columns, inside, other=0.0).to(tl.float32)
+    value *= tl.rsqrt(tl.sum(value * value) / width + eps) * scale
+    tl.store(normed + at, value.to(normed.dtype.element_ty), inside)
+
+
+@triton.jit
 def rms_norm_gradient_kernel(
     x,
     weight,
@@ -203,9 +217,7 @@ def rope_gradient(dq: Tensor, dk: Tensor, dv: Tensor, cos: Tensor, sin: Tensor) 
     return grad
 
 
-def _rope(
-    sources: Sequence[Tensor], target: Tensor, cos: Tensor, sin: Tensor, sign: float
-) -> None:
+def _rope(sources: Sequence[Tensor], target: Tensor, cos: Tensor, sin: Tensor, sign: float) -> None:
     """sources: three of equal strides; target: [3, batch, seq_len, heads, d_head]."""
     batch, seq_len, heads, d_head = sources[0].shape
     block = triton.next_power_of_2(heads * d_head // 2)
@@ -213,6 +225,25 @@ def _rope(
     rope_kernel[(batch * seq_len, 3)](
         *(*sources, target, cos, sin, seq_len, *strides, sign, heads, d_head // 2, block)
     )
+
+
+def added_rms_norm(x: Tensor, branch: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """x + branch in the dtype of x, and its RMSNorm in that of branch.
+
+    x, branch: [..., width], contiguous.
+    """
+    width = x.shape[-1]
+    total, normed = torch.empty_like(x), torch.empty_like(branch)
+    block = triton.next_power_of_2(width)
+    added_rms_norm_kernel[(x.numel() // width,)](
+        x, branch, weight, total, normed, width, eps, block, num_warps=_warps(block)
+    )
+    return total, normed
+
+
+def _warps(block: int) -> int:
+    """Warps of a program that works on rows of up to `block` elements."""
+    return 8 if block >= 4096 else 4
 
 
 def rms_norm_gradient(
@@ -237,7 +268,7 @@ def rms_norm_gradient(
     rms_norm_gradient_kernel[(programs,)](
         *(x, weight, grad_normed, grad_residual, grad, narrow, parts, rows, width, eps),
         *(block, _STAGES),
-        num_warps=8 if block >= 4096 else 4,
+        num_warps=_warps(block),
     )
     grad_weight = torch.empty_like(weight)
     rms_norm_sum_kernel[(triton.cdiv(width, _COLUMNS),)](

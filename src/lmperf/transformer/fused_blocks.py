@@ -20,6 +20,7 @@ _OPERATORS = {
     "swiglu_gradient": "(Tensor gate_up, Tensor grad_out) -> Tensor",
     "rope": "(Tensor qkv, Tensor cos, Tensor sin) -> Tensor",
     "rope_gradient": "(Tensor dq, Tensor dk, Tensor dv, Tensor cos, Tensor sin) -> Tensor",
+    "added_rms_norm": "(Tensor x, Tensor branch, Tensor weight, float eps) -> (Tensor, Tensor)",
     "rms_norm_gradient": "(Tensor x, Tensor weight, Tensor grad_normed, Tensor grad_residual,"
     " float eps, ScalarType branch) -> (Tensor, Tensor, Tensor)",
 }
@@ -48,6 +49,11 @@ def _(qkv, cos, sin):
 def _(dq, dk, dv, cos, sin):
     batch, seq_len, heads, d_head = dq.shape
     return dq.new_empty(batch, seq_len, 3, heads, d_head)
+
+
+@torch.library.register_fake("lmperf::added_rms_norm", lib=_LIBRARY)
+def _(x, branch, weight, eps):
+    return torch.empty_like(x), torch.empty_like(branch)
 
 
 @torch.library.register_fake("lmperf::rms_norm_gradient", lib=_LIBRARY)
@@ -88,17 +94,19 @@ class _RoPE(torch.autograd.Function):
 class _AddedNorm(torch.autograd.Function):
     """`apply(x, branch, weight, eps)` -> x + branch, and its RMSNorm in the dtype of the branch.
 
-    Both results have one backward pass, which adds the gradients of both uses of the sum.
+    Both results have one backward pass, which adds the gradients of both uses of the sum. One
+    operator makes both: of PyTorch's own, a cast that changes nothing makes torch.compile of torch
+    2.11 lose the gradient of the sum.
     """
 
     @staticmethod
     def forward(ctx, x, branch, weight, eps):
-        x = x + branch
+        x, normed = torch.ops.lmperf.added_rms_norm(
+            x.contiguous(), branch.contiguous(), weight, eps
+        )
         ctx.save_for_backward(x, weight)
         ctx.eps, ctx.branch = eps, branch.dtype
-        exact = x.float()
-        inverse = torch.rsqrt(exact.pow(2).mean(-1, keepdim=True) + eps)
-        return x, (exact * inverse * weight.float()).to(branch.dtype)
+        return x, normed
 
     @staticmethod
     @once_differentiable
@@ -138,18 +146,16 @@ def _added_norm(x: Tensor, branch: Tensor, norm: RMSNorm) -> tuple[Tensor, Tenso
 
 
 class _Opened(nn.Module):
-    """An embedding whose output is the pair that fused blocks take; its branch is zero."""
+    """An embedding whose output is the pair that fused blocks take."""
 
     def __init__(self, embedding: nn.Embedding):
         super().__init__()
         self.embedding = embedding
 
     def forward(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        x, device = self.embedding(tokens), tokens.device.type
-        low = torch.is_autocast_enabled(device)
-        dtype = torch.get_autocast_dtype(device) if low else x.dtype
-        # It requires a gradient like the branches of later blocks, which share a graph.
-        return x, torch.zeros_like(x, dtype=dtype, requires_grad=x.requires_grad)
+        x, branch = _without_branch(self.embedding(tokens))
+        # Like the branches of the other blocks, which share a graph with the first one.
+        return x, branch.requires_grad_(x.requires_grad)
 
 
 class _Closed(nn.Module):
@@ -164,9 +170,37 @@ class _Closed(nn.Module):
         return self.norm(x + branch)
 
 
-def with_fused_blocks(model: TransformerLM) -> TransformerLM:
-    """A copy of the model with fused blocks; parameters and buffers are shared."""
+class _Whole(nn.Module):
+    """A fused block whose input and output are whole residual streams."""
+
+    def __init__(self, block: FusedBlock):
+        super().__init__()
+        self.block = block
+
+    def forward(self, x: Tensor) -> Tensor:
+        x, branch = self.block(_without_branch(x))
+        return x + branch
+
+
+def _without_branch(x: Tensor) -> tuple[Tensor, Tensor]:
+    """The pair of a residual stream and zeros."""
+    device = x.device.type
+    low = torch.is_autocast_enabled(device)
+    dtype = torch.get_autocast_dtype(device) if low else x.dtype
+    return x, torch.zeros_like(x, dtype=dtype)
+
+
+def with_fused_blocks(model: TransformerLM, whole: bool = False) -> TransformerLM:
+    """A copy of the model with fused blocks; parameters and buffers are shared.
+
+    whole: between blocks the residual stream is one tensor, so that a checkpoint of a block keeps
+        one. Otherwise it is a pair.
+    """
     twin = twin_of(model)
-    twin.embedding, twin.norm = _Opened(twin.embedding), _Closed(twin.norm)
-    twin.blocks = nn.ModuleList(map(FusedBlock, twin.blocks))
+    blocks = map(FusedBlock, twin.blocks)
+    if whole:
+        blocks = map(_Whole, blocks)
+    else:
+        twin.embedding, twin.norm = _Opened(twin.embedding), _Closed(twin.norm)
+    twin.blocks = nn.ModuleList(blocks)
     return twin

@@ -75,7 +75,7 @@ class LongProblem:
         if self._fused:
             from lmperf.transformer.fused_blocks import with_fused_blocks
 
-            model = with_fused_blocks(model)
+            model = with_fused_blocks(model, whole=True)
         hidden, norm, head = selective_blocks(model, kept), compile_static(model.norm), model.head
 
         def loss(tokens: Tensor, targets: Tensor) -> Tensor:
