@@ -1,7 +1,7 @@
 """The Triton kernel of `FusedAdamW`: it reads and writes every element of a parameter once.
 
 A launch updates many parameters. With a launch for each, the device would start a kernel and wait
-for the last blocks of it 219 times in a train step of size large.
+for its last blocks 219 times in a train step of size large.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
 torch.compile computes the two halves of a gradient of SwiGLU or RoPE in turn, each from all of the
 inputs, so that it reads them twice; it copies the gradients of queries, keys and values into one
-tensor; and it reads the input of RMSNorm again for the gradient of the weight. Each kernel here
-reads and writes every element once. All compute in float32.
+tensor; and it reads the input of RMSNorm again for the gradient of the weight, and that of the
+residual stream again to cast it for the matmuls. Each kernel here reads and writes every element
+once. All compute in float32. What was tried and is no faster: docs/kernels.md.
 
 Source: Liger Kernel (Hsu et al. 2024, arXiv 2410.10989) fuses the same operations.
 """
