@@ -69,7 +69,7 @@ def test_step_without_profiled_phases_is_shown_if_there_is_no_other():
     assert of(graph, case(matmul=100)).last["implementation"] == "eager"
     said = planted.page("report/time", planted.evidence(*graph)).text
     way = "bf16 autocast, fused, CUDA graph, bf16 copies"
-    assert f"**Matmuls take 60 % of a step ({way}).**" in said
+    assert f"**Matmuls take 60 % of the kernel time of a step ({way}).**" in said
     assert "each phase is a pass" not in said
     others = [row | {"phase": "forward"} for row in case(matmul=100)]
     assert of(graph, others).lines.values("phase") == ["train_step"]
