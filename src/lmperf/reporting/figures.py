@@ -308,7 +308,8 @@ def _space_labels(records: Sequence[dict]) -> None:
 
 
 def _title(title: str) -> Spec:
-    return {"text": textwrap.wrap(title.replace(" %", "\N{NO-BREAK SPACE}%"), TITLE_LENGTH), "anchor": "start"}
+    whole = title.replace(" %", "\N{NO-BREAK SPACE}%")
+    return {"text": textwrap.wrap(whole, TITLE_LENGTH), "anchor": "start"}
 
 
 def _value_or(value, other) -> float:

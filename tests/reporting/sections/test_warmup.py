@@ -35,8 +35,8 @@ def test_mean_leaves_out_the_steps_of_the_warm_up():
     assert row["after_1_std"] == pytest.approx(0)
 
 
-@pytest.mark.parametrize(("forward", "stands"), [(11.0, True), (9.0, False)])
-def test_sentence_needs_a_longer_first_step(forward, stands):
+@pytest.mark.parametrize(("forward", "stands"), [(13.0, True), (11.0, False)])
+def test_first_step_must_be_longer_beyond_the_noise_floor(forward, stands):
     page = planted.page("end_to_end", planted.evidence(*series(first=(forward, 20.0, 5.0))))
     assert any(said.startswith("The first step") for said in page.said) is stands
 

@@ -216,8 +216,9 @@ class Course(Section):
 
     @predicate
     def first_is_longer(self) -> bool:
-        """Whether the first step of every process is longer than the second."""
-        return self.first_steps.range("step_1 / step_2").low > 1
+        """Whether each process's first step is longer than its second, beyond the noise floor."""
+        least = 1 + self.evidence.floors[self.of("repeatability").steps]
+        return self.first_steps.range("step_1 / step_2").low > least
 
     # nsys_profile.
 

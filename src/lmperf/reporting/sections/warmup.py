@@ -107,8 +107,8 @@ class Warmup(Section):
 
     @property
     def is_longer(self) -> bool:
-        """Whether the first step of every process is longer than the second."""
-        return self.ratio.low > 1
+        """Whether each process's first step is longer than its second, beyond the noise floor."""
+        return self.ratio.low > 1 + self.evidence.floors[self.of("repeatability").steps]
 
     @property
     def growth(self) -> float:
