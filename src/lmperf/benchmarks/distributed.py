@@ -63,9 +63,9 @@ def _strategy(
 
 
 def _compiled(name: str, function: str, tolerance: str = STRICT, **options: Any) -> Implementation:
-    """A strategy with compiled blocks."""
-    given = {**options, "blocks": "compiled"}
-    return Implementation(f"{name}_compiled", f"{_ENTRY}:{function}", given, tolerance, True)
+    """A strategy with compiled blocks, on GPUs alone: DDP averages in bf16 by NCCL only."""
+    given, entry = {**options, "blocks": "compiled"}, f"{_ENTRY}:{function}"
+    return Implementation(f"{name}_compiled", entry, given, tolerance, True, needs_cuda=True)
 
 
 def _recommended(name: str, tolerance: str = STRICT, **options: Any) -> Implementation:
