@@ -39,6 +39,7 @@ ROUNDS = 9
 PEERS = {"cuDNN": partial(sdpa, backend="CUDNN_ATTENTION")}
 if "flash_attention_4" in installed():
     PEERS["FlashAttention-4"] = flash_attention_4.attention
+    PEERS["the same, deterministic"] = flash_attention_4.deterministic_attention
     # Its compiled kernels are kept on disk, for all processes.
     os.environ.setdefault("FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED", "1")
 PHASES = ("forward", "backward", "both")

@@ -30,7 +30,7 @@ from lmperf.attention.triton import hopper_forward
 from lmperf.attention.triton.backward import Backward
 from lmperf.attention.triton.configurations import FUSED
 from lmperf.attention.triton.forward import Forward
-from lmperf.attention.triton.hopper_backward import Fused
+from lmperf.attention.triton.hopper_backward import WIDEST_ORDERED, Fused
 from lmperf.attention.triton.launch import Form, Launch
 from lmperf.attention.triton.tiles import padded
 
@@ -73,9 +73,10 @@ def gluon(d: int, causal: bool) -> Iterator[tuple]:
     scale = d**-0.5
     run = hopper_forward.Forward(form(q), form(k), causal, scale)
     yield from lines_of(causal, run, q, k, v)
-    forms = map(form, (q, k, out, grad_out))
-    run = Fused(*forms, False, causal, scale, FUSED[padded(d)])
-    yield from lines_of(causal, run, q, k, v, out, lse, grad_out, None)
+    forms = [form(x) for x in (q, k, out, grad_out)]
+    for deterministic in (False, True) if d <= WIDEST_ORDERED else (False,):
+        run = Fused(*forms, False, causal, scale, FUSED[padded(d)], deterministic)
+        yield from lines_of(causal, run, q, k, v, out, lse, grad_out, None)
 
 
 def portable(d: int, causal: bool, dtype: torch.dtype) -> Iterator[tuple]:

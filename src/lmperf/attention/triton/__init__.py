@@ -17,8 +17,8 @@ Backward (algorithm 2) recomputes each tile of P = exp(S - L) and computes
     dQ = scale dS K,  dK = scale dS^T Q
 
 in three kernels: delta; dK and dV, where a program owns a tile of keys and loops over queries; dQ,
-where it owns a tile of queries and loops over keys. Every sum has a fixed order and there are no
-atomics, so results are bitwise reproducible. This takes 7 matmuls where one fused kernel needs 5.
+where it owns a tile of queries and loops over keys. This takes 7 matmuls where one fused kernel
+needs 5. Every sum has a fixed order and there are no atomics, so results are bitwise reproducible.
 
 On Hopper, float16 and bfloat16 have their own kernels, in Gluon: Triton's language with explicit
 layouts, barriers and warp roles. Gluon is experimental: if these kernels cannot be compiled or
@@ -27,8 +27,8 @@ Triton 3.6 and 3.7. The forward kernel (`hopper_forward.py`) is used if there ar
 several short sequences.
 It is warp-specialised: a producer warp loads by TMA, and the softmax of one warp group overlaps the
 matmuls of another. The backward kernel (`hopper_backward.py`) is used where its tiles fill the
-device. It is fused and adds to dQ by atomics, so it is not used under
-torch.use_deterministic_algorithms, unless that only warns.
+device. It is fused: programs with tiles of keys add to dQ. If torch.use_deterministic_algorithms is
+on, not only to warn, they do so in a fixed order, and wider heads than 128 use the three kernels.
 
 If there are too few tiles to fill the device, the loop over the other axis is split among programs
 (`splits.py`). On Hopper, tiles are loaded by TMA descriptors, which leaves the registers to the
@@ -48,7 +48,8 @@ Every module imports only modules that stand below it:
     backward.py         launch plan of the backward pass: delta and the gradient kernels, or fused
     forward.py          kernel and launch plan of the forward pass
     hopper_backward.py  launch plan of the fused backward pass; hopper_backward_kernel.py its kernel
-                        for wide heads, hopper_backward_narrow_kernel.py for up to 64 channels
+                        for wide heads, hopper_backward_narrow_kernel.py for narrow ones
+    hopper_turns.py     order in which the latter takes tiles and adds to dQ
     hopper_forward.py   launch plan on Hopper; hopper_forward_kernel.py its kernel
     key_gradients.py    kernel of dK and dV
     query_gradients.py  kernel of dQ

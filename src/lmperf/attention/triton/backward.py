@@ -1,7 +1,7 @@
 """Launch plan of the backward pass: delta, dK and dV, then dQ; or one fused kernel.
 
-The three kernels are bitwise reproducible. The fused kernel (`hopper_backward.py`) is not; it is
-used where it is faster, unless deterministic algorithms are required.
+The three kernels give the same bits in every run. The fused kernel (`hopper_backward.py`) is used
+where it is faster, if deterministic algorithms are required only for heads that it can do so for.
 """
 
 from functools import lru_cache, partial
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lmperf.attention.gluon import Attempt
 from lmperf.attention.triton.arguments import scale_of
-from lmperf.attention.triton.hopper_backward import Fused
+from lmperf.attention.triton.hopper_backward import WIDEST_ORDERED, Fused
 from lmperf.attention.triton.key_gradients import KeyGradients
 from lmperf.attention.triton.launch import (
     MOST_PLANS,
@@ -25,7 +25,7 @@ from lmperf.attention.triton.launch import (
 from lmperf.attention.triton.operands import Delta, Inputs
 from lmperf.attention.triton.query_gradients import QueryGradients
 from lmperf.attention.triton.selection import choose_fused
-from lmperf.attention.triton.tiles import dot_precision
+from lmperf.attention.triton.tiles import dot_precision, padded
 
 
 def backward(
@@ -73,10 +73,12 @@ def plan(
         return None
     scale = scale_of(scale, d)
     in_triton = partial(Backward, *forms, causal, scale, precision)
-    if not deterministic and tma_readable(q, k, v, grad_out):
+    can_fuse = not deterministic or padded(d) <= WIDEST_ORDERED
+    if can_fuse and tma_readable(q, k, v, grad_out):
         c = choose_fused(n, k.shape[2], d, batch * heads, q.device)
         if c is not None:
-            in_gluon = partial(Fused, q, k, out, grad_out, has_grad_lse, causal, scale, c)
+            settings = (has_grad_lse, causal, scale, c, deterministic)
+            in_gluon = partial(Fused, q, k, out, grad_out, *settings)
             return Attempt("backward", in_gluon, in_triton)
     return in_triton()
 

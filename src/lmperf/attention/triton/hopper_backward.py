@@ -1,22 +1,24 @@
 """Fused backward pass on a Hopper GPU: five matmuls per tile instead of seven.
 
 A program owns a tile of keys and loops over the queries, as in FlashAttention-3 (Shah et al. 2024,
-arXiv:2407.08608, section 3.4). dK and dV stay in registers; each tile of dQ is added atomically to
-a float32 accumulator in device memory: for heads of up to 64 channels from shared memory by warps
-of their own (`hopper_backward_narrow_kernel.py`), for wider ones from registers. The order of these
-additions is not fixed, so the last bits of dQ differ from run to run; the two gradient kernels of
-`backward.py` are reproducible.
+arXiv:2407.08608, section 3.4). dK and dV stay in registers; each tile of dQ is added to a float32
+accumulator in device memory: for heads of up to 64 channels from shared memory by warps of their
+own (`hopper_backward_narrow_kernel.py`), for wider ones atomically from registers.
 
-Three launches: `prepare_kernel` writes the rows (logsumexp and delta) and zeroes the accumulator,
-`fused_kernel` adds to it, `finish_kernel` scales it and rounds it to dQ. Bytes beyond those of the
-two gradient kernels: 8 per padded element of dQ to zero and read the accumulator, and 4 per element
-for every tile of keys that adds to it, mostly in L2.
+The warps of their own can add in a fixed order (`hopper_turns.py`), so that dQ has the same bits in
+every run. They do so where many tiles of keys follow each other on an SM, since nothing has to zero
+the accumulator then, and up to 128 channels under torch.use_deterministic_algorithms.
+
+Three launches: `prepare_kernel` writes the rows (logsumexp and delta) and zeroes the accumulator or
+the turns, `fused_kernel` adds, `finish_kernel` scales dQ and rounds it. Bytes beyond those of the
+two gradient kernels: per padded element of dQ 4 to read the accumulator, 4 to zero it unless the
+order is fixed, and 4 for every tile of keys that adds to it, mostly in L2.
 
 What was tried and is slower: docs/kernels.md.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -24,13 +26,22 @@ import triton.language as tl
 from torch import Tensor
 
 from lmperf.attention.triton.configurations import FusedConfiguration, device_facts
-from lmperf.attention.triton.hopper_forward import schedule
 from lmperf.attention.triton.launch import Form, Launch
 from lmperf.attention.triton.tiles import LOG2_E, load_tile, padded, sequence_at, store_tile
 
 WARPS = 8
 # Padded head width of the warp-specialised kernel.
 NARROW = 64
+# The widest padded head whose additions to dQ can have a fixed order.
+WIDEST_ORDERED = 128
+# As `WORDS` of `hopper_turns.py`, which is in Gluon.
+WORDS = 4
+# Bytes of Q, dO and dQ of the sequences whose tiles of keys are claimed together, with a causal
+# mask (True) and without. LONG: the share of these tiles that is claimed last, the longest first,
+# if dQ has a fixed order.
+TOGETHER, LONG = {True: 32 * 2**20, False: 16 * 2**20}, 0.25
+# With fewer tiles of keys for each program, waits for turns cost more than zeros.
+FEWEST_WAVES = 4
 
 
 @triton.jit(do_not_specialize=("heads", "n"))
@@ -41,6 +52,7 @@ def prepare_kernel(
     grad_lse,
     rows,
     dq,
+    turns,
     strides_out,
     strides_grad,
     heads,
@@ -49,11 +61,12 @@ def prepare_kernel(
     BLOCK: tl.constexpr,
     BLOCK_D: tl.constexpr,
     HAS_GRAD_LSE: tl.constexpr,
+    WORDS: tl.constexpr,
 ):
-    """Write `rows` and zero `dq` for one tile of queries.
+    """Write `rows`, and zero `dq` and `turns` unless they are None, for one tile of queries.
 
-    rows [b h tiles, 2, BLOCK]: logsumexp / log 2, and delta = rowsum(dO * O) - grad_lse.
-    dq [b h tiles, BLOCK * BLOCK_D]: zeros. Both float32.
+    rows [b h tiles, 2, BLOCK] float32: logsumexp / log 2, and delta = rowsum(dO * O) - grad_lse.
+    dq: [b h tiles, BLOCK * BLOCK_D] float32; turns: [b h tiles, WORDS] int32.
     """
     tiles = tl.cdiv(n, BLOCK)
     sequence = tl.program_id(0) // tiles
@@ -73,9 +86,12 @@ def prepare_kernel(
     rows += tile * (2 * BLOCK)
     tl.store(rows + offsets, row_lse)
     tl.store(rows + BLOCK + offsets, delta)
-    dq += tile * (BLOCK * BLOCK_D)
-    elements = offsets[:, None] * BLOCK_D + tl.arange(0, BLOCK_D)[None, :]
-    tl.store(dq + elements, tl.zeros([BLOCK, BLOCK_D], tl.float32))
+    if dq is not None:
+        elements = offsets[:, None] * BLOCK_D + tl.arange(0, BLOCK_D)[None, :]
+        dq += tile * (BLOCK * BLOCK_D)
+        tl.store(dq + elements, tl.zeros([BLOCK, BLOCK_D], tl.float32))
+    if turns is not None:
+        tl.store(turns + tile * WORDS + tl.arange(0, WORDS), tl.zeros([WORDS], tl.int32))
 
 
 @triton.jit(do_not_specialize=("heads", "n"))
@@ -125,20 +141,32 @@ class Fused:
         causal: bool,
         scale: float,
         c: FusedConfiguration,
+        deterministic: bool = False,
     ):
+        """deterministic: give the same bits in every run, for padded head widths up to 128."""
         batch, heads, n, d = q.shape
         width = padded(d)
         tiles = triton.cdiv(n, c.block_m) * batch * heads
         tile = {"D": d, "BLOCK": c.block_m, "BLOCK_D": width}
+        claims = width == NARROW or deterministic
+        self._is_ordered = deterministic
+        if claims:
+            waves = _waves(q, k, c, causal)
+            self._is_ordered |= waves.items >= FEWEST_WAVES * waves.programs
+            self._fused, self._sizes = _narrow(q, k, causal, scale, c, waves, self._is_ordered)
+        else:
+            self._fused, self._sizes = _wide(q, k, causal, scale, c)
+        self._words = tiles * WORDS if claims else 0
         self._prepare = Launch(
-            prepare_kernel, (tiles,), tile | {"HAS_GRAD_LSE": has_grad_lse}, {"num_warps": 4}
+            prepare_kernel,
+            (tiles,),
+            tile | {"HAS_GRAD_LSE": has_grad_lse, "WORDS": WORDS},
+            {"num_warps": 4},
         )
-        is_narrow = width == NARROW
-        self._fused, self._sizes = (_narrow if is_narrow else _wide)(q, k, causal, scale, c)
         self._finish = Launch(
             finish_kernel,
             (tiles,),
-            tile | {"TRANSPOSED": width == c.block_n, "PARTS": 2 if is_narrow else 1},
+            tile | {"TRANSPOSED": width == c.block_n, "PARTS": 2 if claims else 1},
             {"num_warps": 4},
         )
         self._room = (tiles * 2 * c.block_m, tiles * c.block_m * width)
@@ -163,8 +191,13 @@ class Fused:
         )
         if grad_lse is not None:
             grad_lse = grad_lse.contiguous()
-        self._prepare(out, grad_out, lse, grad_lse, rows, accumulated, *self._strides, heads, n)
-        self._fused(q, k, v, grad_out, rows, dk, dv, accumulated, *self._sizes)
+        turns = None
+        if self._words:
+            turns = torch.empty(self._words, dtype=torch.int32, device=q.device)
+        zeroed = None if self._is_ordered else accumulated
+        self._prepare(out, grad_out, lse, grad_lse, rows, zeroed, turns, *self._strides, heads, n)
+        arguments = (accumulated, turns) if self._words else (accumulated,)
+        self._fused(q, k, v, grad_out, rows, dk, dv, *arguments, *self._sizes)
         self._finish(accumulated, dq, dq.stride(), heads, n, scale)
         return dq, dk, dv
 
@@ -184,6 +217,30 @@ def _described(c: FusedConfiguration, width: int) -> tuple[Callable[[Tensor], An
 
     queries, keys = described(c.block_m), described(c.block_n)
     return queries, keys, keys, queries, in_rows, keys, keys
+
+
+class Waves(NamedTuple):
+    """How tiles of keys are claimed.
+
+    `programs` of them are computed at a time. Sizes as in `hopper_turns.py`.
+    """
+
+    programs: int
+    items: int
+    sequences: int
+    key_tiles: int
+    together: int
+
+
+def _waves(q: Form, k: Form, c: FusedConfiguration, causal: bool) -> Waves:
+    batch, heads, n, d = q.shape
+    key_tiles, sequences = triton.cdiv(k.shape[2], c.block_n), batch * heads
+    _, sms = device_facts(q.device.index)
+    items = key_tiles * sequences
+    # Q and dO are read, and float32 dQ is added to.
+    sequence_bytes = n * padded(d) * (2 * q.dtype.itemsize + 4)
+    together = max(TOGETHER[causal] // sequence_bytes, triton.cdiv(sms, key_tiles))
+    return Waves(min(items, sms), items, sequences, key_tiles, min(together, sequences))
 
 
 def _wide(
@@ -208,7 +265,13 @@ def _wide(
 
 
 def _narrow(
-    q: Form, k: Form, causal: bool, scale: float, c: FusedConfiguration
+    q: Form,
+    k: Form,
+    causal: bool,
+    scale: float,
+    c: FusedConfiguration,
+    waves: Waves,
+    ordered: bool,
 ) -> tuple[Launch, tuple]:
     """Launch of the warp-specialised kernel, and its last arguments."""
     from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
@@ -220,15 +283,9 @@ def _narrow(
         fused_kernel,
     )
 
-    batch, heads, n, _ = q.shape
-    m, line = k.shape[2], LINE.value
-    key_tiles, sequences = triton.cdiv(m, c.block_n), batch * heads
-    _, sms = device_facts(q.device.index)
-    # Q and dO are read, and float32 dQ is added to.
-    sequence_bytes = n * NARROW * (2 * q.dtype.itemsize + 4)
-    programs, items, together, section = schedule(
-        key_tiles, sequences, sequence_bytes, causal, False, sms
-    )
+    _, heads, n, d = q.shape
+    width, line = padded(d), LINE.value
+    long = int(LONG * waves.key_tiles) if ordered else waves.key_tiles
 
     def in_lines(x: Tensor) -> TensorDescriptor:
         shape = [x.numel() // line, line]
@@ -236,10 +293,12 @@ def _narrow(
 
     launch = Launch(
         fused_kernel,
-        (programs,),
-        {"BLOCK_M": c.block_m, "BLOCK_N": c.block_n, "CAUSAL": causal},
+        (waves.programs,),
+        {
+            "BLOCK_M": c.block_m, "BLOCK_N": c.block_n, "BLOCKS": 2 if width == NARROW else 1,
+            "CAUSAL": causal, "ORDERED": ordered,
+        },
         {"num_warps": 4},
-        (*_described(c, NARROW), in_lines),
-    )
-    sizes = (items, sequences, key_tiles, together, section, heads, n, m, scale * LOG2_E.value)
-    return launch, sizes
+        (*_described(c, width), in_lines),
+    )  # fmt: skip
+    return launch, (*waves[1:], long, heads, n, k.shape[2], scale * LOG2_E.value)

@@ -1,4 +1,7 @@
-"""The fused backward kernel for Hopper and heads of up to 64 channels, warp-specialised, in Gluon.
+"""The warp-specialised fused backward kernel for Hopper, in Gluon.
+
+It is the faster one for heads of up to 64 channels. Unlike the other one it can add to dQ in a
+fixed order, and does so for up to 128 channels.
 
 Programs are persistent: one per SM, which takes one tile of keys after the other. Their warps have
 four roles, and tell each other by mbarriers when a buffer is full or may be filled again:
@@ -7,7 +10,8 @@ four roles, and tell each other by mbarriers when a buffer is full or may be fil
                     the next tile of keys while this one is computed; it plans the work of all roles
     two consumers   warp groups, each with 64 of the 128 keys: five matmuls and the softmax
     two adders      warps, one for each consumer: add its part of dQ to device memory by TMA
-                    reduce-add from shared memory, and store dK or dV
+                    reduce-add from shared memory, in the order of `hopper_turns.py`, and store
+                    dK or dV
 
 A consumer computes the transposed scores S^T = K Q^T and dP^T = V dO^T, [keys, queries]; P^T and
 dS^T are left operands of dV and dK in registers. dQ = dS K needs dS of both consumers, which goes
@@ -29,7 +33,15 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from lmperf.attention.triton.hopper_forward_kernel import LN_2, _barriers, _next_item, _tile_of
+from lmperf.attention.triton.hopper_forward_kernel import LN_2, _barriers
+from lmperf.attention.triton.hopper_turns import (
+    WORDS,
+    await_turn,
+    claim,
+    pass_turn,
+    tile_of,
+    turn_of,
+)
 
 # Keys of a consumer, and queries of its part of dQ: the rows of one WGMMA instruction.
 ROWS = gl.constexpr(64)
@@ -39,7 +51,7 @@ LINES_LAYOUT = gl.NVMMASharedLayout(128, 32, 2)
 # Everything but a part of dQ is double-buffered: `_slot` and `_parity` are for two buffers.
 BUFFERS = gl.constexpr(2)
 # What the producer tells about a tile of keys: steps, first key, sequence, nothing.
-WORDS = gl.constexpr(4)
+PLAN = gl.constexpr(4)
 
 
 @builtin
@@ -66,10 +78,10 @@ def _parity(count):
 @gluon.jit
 def _tell(work, plan, full, empty, steps, first_key, sequence):
     """Publish the tile of keys number `work` to the other roles; steps = 0 ends them."""
-    layout: gl.constexpr = gl.BlockedLayout([WORDS], [32], [1], [0])
+    layout: gl.constexpr = gl.BlockedLayout([PLAN], [32], [1], [0])
     slot = _slot(work)
     mbarrier.wait(empty.index(slot), _parity(work) ^ 1)
-    word = gl.arange(0, WORDS, layout)
+    word = gl.arange(0, PLAN, layout)
     words = gl.where(word == 0, steps, gl.where(word == 1, first_key, sequence))
     plan.index(slot).store(words)
     mbarrier.arrive(full.index(slot), count=1)
@@ -78,49 +90,55 @@ def _tell(work, plan, full, empty, steps, first_key, sequence):
 @gluon.jit
 def _told(work, plan, full, empty, WARPS: gl.constexpr):
     """Steps, first key and sequence of the tile of keys number `work`."""
-    layout: gl.constexpr = gl.BlockedLayout([WORDS], [32], [WARPS], [0])
+    layout: gl.constexpr = gl.BlockedLayout([PLAN], [32], [WARPS], [0])
     slot = _slot(work)
     mbarrier.wait(full.index(slot), _parity(work))
     words = plan.index(slot).load(layout)
     mbarrier.arrive(empty.index(slot), count=1)
-    word = gl.arange(0, WORDS, layout)
+    word = gl.arange(0, PLAN, layout)
     steps = gl.sum(gl.where(word == 0, words, 0), 0)
     first_key = gl.sum(gl.where(word == 1, words, 0), 0)
     return steps, first_key, gl.sum(gl.where(word == 2, words, 0), 0)
 
 
 @gluon.jit
-def _first_tile(first_key, tiles, BLOCK_M: gl.constexpr, CAUSAL: gl.constexpr):
-    """The first tile of queries of a tile of keys.
+def _first_tile(
+    first_key, tiles, BLOCK_M: gl.constexpr, CAUSAL: gl.constexpr, ORDERED: gl.constexpr
+):
+    """The first tile of queries of a tile of keys; without a mask, the last one is before it.
 
-    The loop starts at the diagonal, even without a mask, so that concurrent programs add to
-    different rows of dQ. A tile of keys beyond the last query takes one step, with P = 0.
+    Unordered, concurrent programs begin with different tiles, so that they add to different rows.
+    Under a causal mask there are as many keys as queries.
     """
-    tile = first_key // BLOCK_M
-    if CAUSAL:
-        return gl.minimum(tile, tiles - 1)
+    if ORDERED and not CAUSAL:
+        return first_key * 0
     else:
-        return tile % tiles
+        return first_key // BLOCK_M % tiles
 
 
 @gluon.jit
-def _producer(args, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, CAUSAL: gl.constexpr):
+def _producer(
+    args,
+    BLOCK_M: gl.constexpr,
+    BLOCK_N: gl.constexpr,
+    CAUSAL: gl.constexpr,
+    ORDERED: gl.constexpr,
+):
     q, k, v, grad_out, rows = args[0][0], args[0][1], args[0][2], args[0][3], args[0][4]
     q_buffers, do_buffers, rows_buffers, k_buffers, v_buffers = args[1]
     q_full, do_full, empty, k_full, v_full, kv_empty = args[3]
     plan, plan_full, plan_empty = args[5]
     items, sizes, heads, n_queries = args[6][0], args[6][1], args[6][2], args[6][3]
     BLOCK_D: gl.constexpr = q_buffers.shape[4]
+    BLOCKS: gl.constexpr = k_buffers.shape[0]
     tiles = gl.cdiv(n_queries, BLOCK_M)
     step = 0
     work = 0
-    half = 0
-    item = gl.program_id(0)
+    item = claim(args[7])
     while item < items:
-        sequence, key_tile = _tile_of(item, half, sizes, CAUSAL, False)
-        # Under a causal mask the longest tiles of keys are the first ones, unlike those of queries.
-        first_key = (sizes[1] - 1 - key_tile if CAUSAL else key_tile) * BLOCK_N
-        tile = _first_tile(first_key, tiles, BLOCK_M, CAUSAL)
+        sequence, key_tile = tile_of(item, sizes)
+        first_key = key_tile * BLOCK_N
+        tile = _first_tile(first_key, tiles, BLOCK_M, CAUSAL, ORDERED)
         steps = tiles - tile if CAUSAL else tiles
         _tell(work, plan, plan_full, plan_empty, steps, first_key, sequence)
         batch, head = sequence // heads, sequence % heads
@@ -134,8 +152,8 @@ def _producer(args, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, CAUSAL: gl.con
             row = (sequence * tiles + tile) * (2 * BLOCK_M)
             tma.async_copy_global_to_shared(rows, [row], full, rows_buffers.index(stage))
             if i == 0:
-                block = _slot(work)
-                mbarrier.wait(kv_empty.index(block), _parity(work) ^ 1)
+                block = work % BLOCKS
+                mbarrier.wait(kv_empty.index(block), (work // BLOCKS & 1) ^ 1)
                 keys = [batch, head, first_key, 0]
                 full = k_full.index(block)
                 mbarrier.expect(full, BLOCK_N * BLOCK_D * 2)
@@ -149,12 +167,19 @@ def _producer(args, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, CAUSAL: gl.con
             step += 1
             tile = gl.where(tile + 1 == tiles, 0, tile + 1)
         work += 1
-        item, half = _next_item(item, half, key_tile, sizes, CAUSAL, False)
+        item = claim(args[7])
     _tell(work, plan, plan_full, plan_empty, 0, 0, 0)
 
 
 @gluon.jit
-def _adder(args, BLOCK_M: gl.constexpr, CAUSAL: gl.constexpr, WHICH: gl.constexpr):
+def _adder(
+    args,
+    BLOCK_M: gl.constexpr,
+    BLOCK_N: gl.constexpr,
+    CAUSAL: gl.constexpr,
+    ORDERED: gl.constexpr,
+    WHICH: gl.constexpr,
+):
     """Add what consumer WHICH computes of dQ, and store dK (0) or dV (1) of both."""
     gradient, dq = args[0][5 + WHICH], args[0][7]
     blocks, parts = args[1][3 + WHICH], args[2][1].index(WHICH)
@@ -162,28 +187,46 @@ def _adder(args, BLOCK_M: gl.constexpr, CAUSAL: gl.constexpr, WHICH: gl.constexp
     dq_full, dq_empty = args[4][1].index(WHICH), args[4][2].index(WHICH)
     gradients_full = args[4][4]
     plan, plan_full, plan_empty = args[5]
-    heads, n_queries = args[6][2], args[6][3]
+    sizes, heads, n_queries = args[6][1], args[6][2], args[6][3]
+    turns = args[7]
+    BLOCKS: gl.constexpr = blocks.shape[0]
     tiles = gl.cdiv(n_queries, BLOCK_M)
     part = 0
     work = 0
     steps, first_key, sequence = _told(work, plan, plan_full, plan_empty, 1)
     while steps > 0:
-        tile = _first_tile(first_key, tiles, BLOCK_M, CAUSAL)
+        tile = _first_tile(first_key, tiles, BLOCK_M, CAUSAL, ORDERED)
         # The first part comes before there is a dS of this tile of keys.
         mbarrier.wait(dq_full, part & 1)
         mbarrier.arrive(dq_empty, count=1)
         part += 1
         for _ in range(steps):
-            mbarrier.wait(dq_full, part & 1)
-            _reduce_add(dq, [((sequence * tiles + tile) * 2 + WHICH) * LINES, 0], parts)
-            tma.store_wait(0)
-            mbarrier.arrive(dq_empty, count=1)
+            sum_tile = sequence * tiles + tile
+            place = [(sum_tile * 2 + WHICH) * LINES, 0]
+            if ORDERED:
+                turn = turns + sum_tile * WORDS + WHICH
+                last = tile * BLOCK_M // BLOCK_N if CAUSAL else sizes[1] - 1
+                number = turn_of(first_key // BLOCK_N, last, sizes[3])
+                await_turn(turn, number)
+                mbarrier.wait(dq_full, part & 1)
+                if number == 0:
+                    tma.async_copy_shared_to_global(dq, place, parts)
+                else:
+                    _reduce_add(dq, place, parts)
+                tma.store_wait(0)
+                mbarrier.arrive(dq_empty, count=1)
+                pass_turn(turn, number + 1)
+            else:
+                mbarrier.wait(dq_full, part & 1)
+                _reduce_add(dq, place, parts)
+                tma.store_wait(0)
+                mbarrier.arrive(dq_empty, count=1)
             part += 1
             tile = gl.where(tile + 1 == tiles, 0, tile + 1)
-        block = _slot(work)
-        mbarrier.wait(gradients_full.index(block), _parity(work))
-        place = [sequence // heads, sequence % heads, first_key, 0]
-        tma.async_copy_shared_to_global(gradient, place, blocks.index(block))
+        block = work % BLOCKS
+        mbarrier.wait(gradients_full.index(block), work // BLOCKS & 1)
+        keys = [sequence // heads, sequence % heads, first_key, 0]
+        tma.async_copy_shared_to_global(gradient, keys, blocks.index(block))
         tma.store_wait(0)
         mbarrier.arrive(kv_empty.index(block), count=1)
         work += 1
@@ -192,12 +235,19 @@ def _adder(args, BLOCK_M: gl.constexpr, CAUSAL: gl.constexpr, WHICH: gl.constexp
 
 @gluon.jit
 def _query_gradients(ds, k_tile, WHICH: gl.constexpr):
-    """Issue dS K for the 64 queries of a consumer; ds: [keys, queries]."""
+    """Issue a consumer's part of dQ = dS K, of 64 queries, or of its transpose, of 64 channels.
+
+    ds: [keys, queries]; k_tile: [keys, channels].
+    """
     D: gl.constexpr = k_tile.shape[1]
-    layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, D, 16])
-    zeros = gl.zeros([ROWS, D], gl.float32, layout)
-    own = ds.permute([1, 0]).slice(WHICH * ROWS, ROWS, 0)
-    return warpgroup_mma(own, k_tile, zeros, use_acc=False, is_async=True)
+    layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 64, 16])
+    zeros = gl.zeros([ROWS, 64], gl.float32, layout)
+    if D == 64:
+        own = ds.permute([1, 0]).slice(WHICH * ROWS, ROWS, 0)
+        return warpgroup_mma(own, k_tile, zeros, use_acc=False, is_async=True)
+    else:
+        own = k_tile.permute([1, 0]).slice(WHICH * ROWS, ROWS, 0)
+        return warpgroup_mma(own, ds, zeros, use_acc=False, is_async=True)
 
 
 @gluon.jit
@@ -225,8 +275,9 @@ def _consumer(
     ds_full, dq_full, dq_empty = args[4][0], args[4][1].index(WHICH), args[4][2].index(WHICH)
     k_read, gradients_full = args[4][3], args[4][4]
     plan, plan_full, plan_empty = args[5]
-    n_queries, n_keys, scale_log2 = args[6][3], args[6][4], args[6][5]
+    n_keys, scale_log2 = args[6][4], args[6][5]
     BLOCK_D: gl.constexpr = q_buffers.shape[4]
+    BLOCKS: gl.constexpr = k_buffers.shape[0]
     dtype: gl.constexpr = q_buffers.dtype
     s_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_M, 16])
     d_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_D, 16])
@@ -239,11 +290,10 @@ def _consumer(
     work = 0
     steps, first_key, _ = _told(work, plan, plan_full, plan_empty, 4)
     while steps > 0:
-        # How far the first queries are ahead of the first key; how many keys there are from it on.
-        ahead = (gl.cdiv(n_queries, BLOCK_M) - steps) * BLOCK_M - first_key
+        # How many keys there are from the first one on.
         left = n_keys - first_key
-        block = _slot(work)
-        parity = _parity(work)
+        block = work % BLOCKS
+        parity = work // BLOCKS & 1
         k_tile = k_buffers.index(block).reshape([BLOCK_N, BLOCK_D])
         v_tile = v_buffers.index(block).reshape([BLOCK_N, BLOCK_D])
         k_own = k_tile.slice(WHICH * ROWS, ROWS, 0)
@@ -270,9 +320,9 @@ def _consumer(
             p = gl.exp2(s * scale_log2 - lse[None, :])
             # Under a causal mask, keys beyond the last one are later than every query.
             if CAUSAL:
-                if ahead + i * BLOCK_M < BLOCK_N:
+                if i < BLOCK_N // BLOCK_M:
                     columns = WHICH * ROWS + gl.arange(0, ROWS, of_keys)
-                    queries = ahead + i * BLOCK_M + gl.arange(0, BLOCK_M, of_queries)
+                    queries = i * BLOCK_M + gl.arange(0, BLOCK_M, of_queries)
                     p = gl.where(columns[:, None] <= queries[None, :], p, 0.0)
             else:
                 if left < BLOCK_N:
@@ -327,7 +377,7 @@ def _consumer(
 
 @gluon.jit(
     do_not_specialize=[
-        *("items", "sequences", "key_tiles", "together", "section"),
+        *("items", "sequences", "key_tiles", "together", "long"),
         *("heads", "n_queries", "n_keys"),
     ]
 )
@@ -340,48 +390,52 @@ def fused_kernel(
     dk,
     dv,
     dq,
+    turns,
     items,
     sequences,
     key_tiles,
     together,
-    section,
+    long,
     heads,
     n_queries,
     n_keys,
     scale_log2,
     BLOCK_M: gl.constexpr,
     BLOCK_N: gl.constexpr,
+    BLOCKS: gl.constexpr,
     CAUSAL: gl.constexpr,
+    ORDERED: gl.constexpr,
 ):
-    """Compute dK and dV, and add dQ / scale: allocate buffers and barriers, and start the roles.
+    """Compute dK and dV, and sum dQ / scale: allocate buffers and barriers, and start the roles.
 
-    TMA descriptors: q, grad_out of [1, 1, BLOCK_M, 64]; k, v, dk, dv of [1, 1, BLOCK_N, 64]; rows
-    of [2 * BLOCK_M]; dq of [LINES, LINE] of [b h tiles 2 LINES, LINE] float32. items, sequences,
-    key_tiles, together, section: as in `hopper_forward_kernel.forward_kernel`, for tiles of keys.
+    BLOCK_M and BLOCK_N: 2 * ROWS. TMA descriptors: q, grad_out of [1, 1, BLOCK_M, 64]; k, v, dk, dv
+    of [1, 1, BLOCK_N, 64]; rows of [2 * BLOCK_M]; dq of [LINES, LINE] of
+    [b h tiles 2 LINES, LINE] float32. turns, together, long: as in `hopper_turns.py`. items: tiles
+    of keys, key_tiles of each sequence.
     """
     dtype: gl.constexpr = q.dtype
     D: gl.constexpr = q.block_type.shape[3]
     half_layout: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
     plan_layout: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
-    k_buffers = gl.allocate_shared_memory(dtype, [BUFFERS, 1, 1, BLOCK_N, D], k.layout)
-    v_buffers = gl.allocate_shared_memory(dtype, [BUFFERS, 1, 1, BLOCK_N, D], v.layout)
+    k_buffers = gl.allocate_shared_memory(dtype, [BLOCKS, 1, 1, BLOCK_N, D], k.layout)
+    v_buffers = gl.allocate_shared_memory(dtype, [BLOCKS, 1, 1, BLOCK_N, D], v.layout)
     q_buffers = gl.allocate_shared_memory(dtype, [BUFFERS, 1, 1, BLOCK_M, D], q.layout)
     do_buffers = gl.allocate_shared_memory(dtype, [BUFFERS, 1, 1, BLOCK_M, D], grad_out.layout)
     rows_buffers = gl.allocate_shared_memory(gl.float32, [BUFFERS, 2 * BLOCK_M], rows.layout)
     ds_buffers = gl.allocate_shared_memory(dtype, [BUFFERS, BLOCK_N, BLOCK_M], half_layout)
     parts = gl.allocate_shared_memory(gl.float32, [2, LINES, LINE], dq.layout)
-    plan = gl.allocate_shared_memory(gl.int32, [BUFFERS, WORDS], plan_layout)
+    plan = gl.allocate_shared_memory(gl.int32, [BUFFERS, PLAN], plan_layout)
     q_full = _barriers(BUFFERS, 1)
     do_full = _barriers(BUFFERS, 1)
     empty = _barriers(BUFFERS, 2)
-    k_full = _barriers(BUFFERS, 1)
-    v_full = _barriers(BUFFERS, 1)
-    kv_empty = _barriers(BUFFERS, 2)
+    k_full = _barriers(BLOCKS, 1)
+    v_full = _barriers(BLOCKS, 1)
+    kv_empty = _barriers(BLOCKS, 2)
     ds_full = _barriers(BUFFERS, 2)
     dq_full = _barriers(2, 1)
     dq_empty = _barriers(2, 1)
-    k_read = _barriers(BUFFERS, 2)
-    gradients_full = _barriers(BUFFERS, 2)
+    k_read = _barriers(BLOCKS, 2)
+    gradients_full = _barriers(BLOCKS, 2)
     plan_full = _barriers(BUFFERS, 1)
     plan_empty = _barriers(BUFFERS, 4)
     # Makes the barriers visible to TMA.
@@ -393,15 +447,16 @@ def fused_kernel(
         (q_full, do_full, empty, k_full, v_full, kv_empty),
         (ds_full, dq_full, dq_empty, k_read, gradients_full),
         (plan, plan_full, plan_empty),
-        (items, (sequences, key_tiles, together, section), heads, n_queries, n_keys, scale_log2),
+        (items, (sequences, key_tiles, together, long), heads, n_queries, n_keys, scale_log2),
+        turns,
     )
     gl.warp_specialize(
         [
             (_consumer, (args, BLOCK_M, BLOCK_N, CAUSAL, 0)),
             (_consumer, (args, BLOCK_M, BLOCK_N, CAUSAL, 1)),
-            (_producer, (args, BLOCK_M, BLOCK_N, CAUSAL)),
-            (_adder, (args, BLOCK_M, CAUSAL, 0)),
-            (_adder, (args, BLOCK_M, CAUSAL, 1)),
+            (_producer, (args, BLOCK_M, BLOCK_N, CAUSAL, ORDERED)),
+            (_adder, (args, BLOCK_M, BLOCK_N, CAUSAL, ORDERED, 0)),
+            (_adder, (args, BLOCK_M, BLOCK_N, CAUSAL, ORDERED, 1)),
         ],
         [4, 1, 1, 1],
         [240, 24, 24, 24],
