@@ -19,10 +19,12 @@ import triton.language as tl
 from torch import Tensor
 
 _ELEMENTS = 1024
-# Programs of the gradient of RMSNorm: each sums the weight's gradient over its rows, and loads the
-# next two rows into shared memory while it works on one.
-_PROGRAMS = 396
+# Programs of the gradient of RMSNorm, for narrow and for wide rows: each sums the weight's gradient
+# over its rows, and loads the next two rows into shared memory while it works on one.
+_PROGRAMS, _PROGRAMS_OF_WIDE = 396, 264
 _STAGES = 3
+# Elements of a wide row, as a power of two.
+_WIDE = 4096
 # Columns of a program that adds up these sums.
 _COLUMNS = 16
 
@@ -244,7 +246,7 @@ def added_rms_norm(x: Tensor, branch: Tensor, weight: Tensor, eps: float) -> tup
 
 def _warps(block: int) -> int:
     """Warps of a program that works on rows of up to `block` elements."""
-    return 8 if block >= 4096 else 4
+    return 8 if block >= _WIDE else 4
 
 
 def rms_norm_gradient(
@@ -262,10 +264,10 @@ def rms_norm_gradient(
     """
     width = x.shape[-1]
     rows = x.numel() // width
-    programs = min(rows, _PROGRAMS)
+    block = triton.next_power_of_2(width)
+    programs = min(rows, _PROGRAMS_OF_WIDE if block >= _WIDE else _PROGRAMS)
     grad, parts = torch.empty_like(x), x.new_empty(programs, width, dtype=torch.float32)
     narrow = None if branch == x.dtype else torch.empty_like(x, dtype=branch)
-    block = triton.next_power_of_2(width)
     rms_norm_gradient_kernel[(programs,)](
         *(x, weight, grad_normed, grad_residual, grad, narrow, parts, rows, width, eps),
         *(block, _STAGES),

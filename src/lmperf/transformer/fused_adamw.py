@@ -4,7 +4,7 @@ The kernel also writes a copy of a parameter in another dtype, for matmuls in th
 would read the parameter once more.
 
 PyTorch's fused AdamW reaches half of an H200's memory bandwidth with bfloat16 tensors, and a kernel
-for each parameter 84 %; this one reaches 97 % of the rate of a copy. On CUDA it is a Triton kernel:
+for each parameter 83 %; this one reaches 97 % of the rate of a copy. On CUDA it is a Triton kernel:
 the kernel that torch.compile made for all lengths reached half of the bandwidth in some processes.
 Elsewhere torch.compile makes it.
 
