@@ -60,7 +60,7 @@ MODEL = ("size", "context_length", "batch", "dtype")
             *(("tiny", 128, 4, "float32"), {"sdpa"}),
         ),
         (
-            *("distributed", "gpu", MODEL, {("0.97B", 512, 16, "autocast_bfloat16")}),
+            *("distributed", "gpu", MODEL, {("0.97B", 1024, 32, "autocast_bfloat16")}),
             *(("0.13B", 128, 4, "autocast_bfloat16"), set()),
         ),
     ],

@@ -206,7 +206,7 @@ class EndToEnd(Timed):
         ),
         *_STEPS,
     )
-    grids = {preset: [*_WHOLE[preset], *_STEP_GRIDS[preset]] for preset in _WHOLE}
+    grids = {preset: [*_STEP_GRIDS[preset], *_WHOLE[preset]] for preset in _WHOLE}
     head = {
         "cpu": [{"size": ["tiny"], "context_length": [256]}],
         "gpu": [
