@@ -39,6 +39,7 @@ _WAYS = (
 )
 _ATTENTIONS = tuple(name for name in _WAYS if name.startswith(("sdpa", "triton")))
 _NEEDED = [rung.implementation for rung in NEEDED]  # each has a model of its own
+_COPYING = ("graph", "sdpa_copies_graph")  # share a model, under autocast
 # The implementations in `STEPS_ALONE`.
 _STEPS = (
     Implementation("fused_loss", "lmperf.transformer.steps:FUSED_LOSS", compiles=True),
@@ -270,6 +271,7 @@ class EndToEnd(Timed):
                 key=lambda case: (
                     dtype_of(case.axes["dtype"]).storage != "float32",
                     case.implementation in _NEEDED,
+                    case.implementation in _COPYING,
                 )
             )
             first = [case for case in group if _is_first(case)]
