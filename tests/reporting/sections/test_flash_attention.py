@@ -123,7 +123,14 @@ def test_on_par_inside_a_step_is_said_where_steps_are(ms, said):
     steps = sdpa(100.0), step("0.97B", AUTOCAST, "triton_compiled_blocks", ms)
     page = part(*rows("triton", gluon="forward, backward"), *rows("sdpa_cudnn"), *steps)
     assert ("lmperf's attention is on par with SDPA's" in page.text) is said
-    assert "the last bits of dQ differ from run to run" in page.text
+
+
+@pytest.mark.parametrize("d_head", [64, 128])
+def test_atomic_additions_are_said_of_wide_heads_alone(d_head):
+    ran = rows("triton", widths=(d_head,), gluon="forward, backward")
+    here = planted.evidence(*ran, *rows("sdpa_cudnn", widths=(d_head,)))
+    assert section(here, STEM).adds_atomically is (d_head == 128)
+    assert ("atomically" in planted.page(PART, here).text) is (d_head == 128)
 
 
 @pytest.mark.parametrize("fault", ["forward: CompilationError: no such layout", None])

@@ -269,6 +269,15 @@ class FlashAttention(Section):
         return not ran.empty and ran.eq("forward, backward").all()
 
     @cached_property
+    def adds_atomically(self) -> bool:
+        """Whether the backward in Gluon adds dQ atomically in the longest cells shown.
+
+        Up to d_head 64 it adds in a fixed order where tiles are many, as in these cells.
+        """
+        widths = self.longest.frame["d_head"].astype(int)
+        return self.uses_gluon and bool(widths.gt(64).all())
+
+    @cached_property
     def gluon_fault(self) -> str:
         """Why lmperf's kernels in Gluon were tried but did not run; empty if they need not."""
         faults = self.every.where(implementation=self.kernel).frame["gluon_fault"].dropna()
