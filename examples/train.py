@@ -6,6 +6,9 @@ The file holds uint16 tokens one after the other. If run.pt exists, training goe
 On several GPUs, each with a part of the batch:
 
     torchrun --nproc-per-node 2 examples/train.py tokens.bin --batch 32
+
+The printed loss is then that of the first GPU's part. What began on several GPUs goes on there, not
+on one.
 """
 
 from __future__ import annotations
@@ -88,6 +91,8 @@ def validation_loss(trainer: Trainer, data: Tensor, given: argparse.Namespace) -
 def main() -> None:
     given = options()
     rank, ranks = process_group(given.device)
+    if given.batch % ranks:
+        raise SystemExit(f"--batch {given.batch} does not split evenly over {ranks} processes")
     data = torch.from_file(
         str(given.tokens), size=given.tokens.stat().st_size // 2, dtype=torch.uint16
     )

@@ -138,8 +138,11 @@ def trained(rank: Rank, name: str) -> dict[str, Any]:
     groups = [{"params": matrices, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
     trainer = Trainer(model, maker, AUTOCAST, RATE, groups, max_norm=0.1)
     trainer.step(*problem.part(rank.number, rank.ranks))
+    with pytest.raises(Unsupported, match="no micro-batch"):
+        Trainer(problem.setup().model, maker, micro_batch=1)
     with pytest.raises(Exception, match="no micro-batches"):
-        Trainer(problem.setup().model, maker, micro_batch=1).step(*problem.part(0, 1))
+        sequences = (part.unsqueeze(1) for part in problem.part(0, 1))
+        gradients(GRAPH.way(model), trainer.optimizer, *sequences, AUTOCAST)
     return {
         "norm": trainer.gradient_norm,
         "weights": {

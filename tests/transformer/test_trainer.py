@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from lmperf.benchmark import Unsupported
+from lmperf.transformer.fused_adamw import FusedAdamW
 from lmperf.transformer.model import TransformerLM, cross_entropy
 from lmperf.transformer.sizes import SHORT, SIZES, ModelSize
 from lmperf.transformer.steps import ACCUMULATED_GRAPH, CLIPPED_GRAPH, SDPA_GRAPH
@@ -152,6 +154,19 @@ def test_batches_that_cannot_be_trained_on_are_refused(tokens, targets, words):
     shapes = (torch.zeros(shape, dtype=torch.int64) for shape in (tokens, targets))
     with pytest.raises(ValueError, match=words):
         trainer.step(*shapes)
+
+
+def test_optimizer_without_micro_batches_asks_for_fewer_sequences(monkeypatch):
+    def step():
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(FusedAdamW, "sums_micro_batches", False, raising=False)
+    with pytest.raises(Unsupported, match="no micro-batch"):
+        trainer_of(model_on("cpu"), micro_batch=2)
+    trainer = trainer_of(model_on("cpu"))
+    monkeypatch.setattr(trainer.optimizer, "step", step)
+    with pytest.raises(torch.OutOfMemoryError, match="of a rank: give fewer sequences"):
+        trainer.step(*batch(0))
 
 
 def test_example_trains_saves_and_goes_on(tmp_path, monkeypatch, capsys):

@@ -64,7 +64,12 @@ class RankedAdamW(FusedAdamW):
             not split evenly is updated on every rank.
         bucket_mb: gradients of so many MB (10^6 bytes) are averaged by one call; a larger one by a
             call of its own. None: a sixteenth of all gradients.
+
+    Attributes:
+        sums_micro_batches: False, since gradients are averaged as soon as they are there.
     """
+
+    sums_micro_batches = False
 
     def __init__(
         self,
@@ -78,7 +83,7 @@ class RankedAdamW(FusedAdamW):
         copies, given = copies or {}, list(parameters)
         groups = given if isinstance(given[0], dict) else [{"params": given}]
         every = [parameter for group in groups for parameter in group["params"]]
-        most = bucket_mb * _MB if bucket_mb else sum(map(gradient_bytes, every)) / _BUCKETS
+        most = sum(map(gradient_bytes, every)) / _BUCKETS if bucket_mb is None else bucket_mb * _MB
         buckets = [
             (_Bucket(weights, copies, is_split), group)
             for group in groups
