@@ -108,7 +108,7 @@ def test_committed_evidence_is_compared(folder, lmperf):
 def test_moved_numbers_of_two_commits_are_listed(lmperf, folder):
     def write_number(value):
         heads = [one.name for one in fields(Entry)]
-        line = f"report,sentence,It takes {value} ms.,{value},{value},,,ms,,key"
+        line = f"report,sentence,It takes\x1b {value} ms.,{value},{value},,,ms,,key"
         path = folder / "report/here/numbers.csv"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(",".join(heads) + f"\n{line}\n")
@@ -118,7 +118,7 @@ def test_moved_numbers_of_two_commits_are_listed(lmperf, folder):
     commit(folder)
     write_number(36)
     code, out, _ = lmperf("diff", "--numbers", "here@HEAD", "here")
-    assert code == 0 and out == "report: 35 -> 36: It takes 36 ms.\n"
+    assert code == 0 and out == "report: 35 -> 36: It takes␛ 36 ms.\n"
     assert lmperf("diff", "--numbers", "here", "here")[1] == "no printed number has moved\n"
     (folder / "report/here/numbers.csv").write_text("a,b\n")
     code, _, said = lmperf("diff", "--numbers", "here@HEAD", "here")

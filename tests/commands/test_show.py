@@ -54,5 +54,8 @@ def test_printed_number_is_shown_with_its_rows(here, lmperf):
     assert code == 0, said
     assert f"{one.page}: {one.value}" in out and one.where in out
     assert f"  {one.rows.split()[0]}  flash_attention_check: batch=" in out
+    assert lmperf("show", one.page, "--number", one.number)[0] == 0
+    code, _, said = lmperf("show", "--number", one.number, "--format", "csv")
+    assert code == 2 and "leave --table, --format and --output out" in said
     code, _, said = lmperf("show", "method", "--number", one.number)
     assert code == 2 and said.startswith(f"lmperf: --number: no page prints {one.number}; ")

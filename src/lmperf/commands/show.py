@@ -80,15 +80,17 @@ def show(
 
     whose, own = machine or project.machine.slug, project.own_templates
     evidence = evidence_of(project, whose)
-    if number is not None:
-        print("\n".join(_behind(project, evidence, stem, number)))
-        return
     pages_there = [REPORT, *page_names(own, evidence)]
     name = load(stem).section or stem if stem in stems() else stem
     if name is not None and name not in pages_there:
         if stem in stems():
             raise UserError(f"{whose} has no evidence of {stem}; run: lmperf measure {stem}")
         raise UserError(f"unknown page {stem}; {meant(stem, pages_there)}")
+    if number is not None:
+        if wanted is not None or output is not None or format != "text":
+            raise UserError("--number prints rows: leave --table, --format and --output out")
+        print("\n".join(_behind(project, evidence, name, number)))
+        return
     names = [name] if name else pages_there if wanted or output else [REPORT]
     pages = [Page(page_name, evidence, own=own) for page_name in names]
     for page in pages:

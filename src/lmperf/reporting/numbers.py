@@ -258,8 +258,9 @@ def to_csv(found: Iterable[Entry]) -> str:
 def read_csv(text: str) -> list[Entry]:
     """The lines of a numbers.csv; none of a file of another form."""
     names = [one.name for one in fields(Entry)]
-    found = csv.DictReader(io.StringIO(text))
-    return [Entry(**one) for one in found] if found.fieldnames == names else []
+    lines = [*csv.reader(io.StringIO(text))]
+    is_whole = lines[:1] == [names] and all(len(line) == len(names) for line in lines)
+    return [Entry(*line) for line in lines[1:]] if is_whole else []
 
 
 def changes(old: Iterable[Entry], new: Iterable[Entry]) -> list[str]:

@@ -12,6 +12,7 @@ import tarfile
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import astuple
 from pathlib import Path
 
 from lmperf.benchmarks import stems
@@ -46,7 +47,7 @@ def read_result(name: str, report: Path = Path("report")) -> Evidence:
 
 
 def numbers_of(name: str, report: Path = Path("report")) -> list[numbers.Entry]:
-    """The numbers that the pages of this result print.
+    """The numbers that the pages of this result print, as a terminal may have their words.
 
     Raises:
         UserError: there is no such result, or it has no list of them.
@@ -56,7 +57,12 @@ def numbers_of(name: str, report: Path = Path("report")) -> list[numbers.Entry]:
         entries = numbers.read_csv(path.read_text(encoding="utf-8")) if path.is_file() else []
     if not entries:
         raise UserError(f"{name} has no {numbers.FILE} that can be read; run lmperf report there")
-    return entries
+    return [numbers.Entry(*map(_shown, astuple(entry))) for entry in entries]
+
+
+def _shown(text: str) -> str:
+    """Text of a file that somebody else wrote, with invisible characters made visible."""
+    return untrusted.plain(untrusted.neutral(text, len(text)))
 
 
 def evidence_in(folder: Path, name: str) -> Evidence:
