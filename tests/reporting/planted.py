@@ -101,11 +101,11 @@ def evidence(*rows: dict[str, str], machine: str = "here", facts: dict = H200, *
 def page(name: str, of: Evidence, values: dict | None = None, **options) -> Page:
     """A page that has been rendered; `said`, `tables` and `figures` have what it shows.
 
-    It is rendered once for an evidence, unless there are options. values: what the template gets
-    from the one that includes it.
+    It is rendered once for an evidence, unless there are values or options. values: what the
+    template gets from the one that includes it.
     """
-    pages = of.cached.setdefault("pages of tests", {})
-    if options or name not in pages:
+    pages = {} if values or options else of.cached.setdefault("pages of tests", {})
+    if name not in pages:
         pages[name] = Page(name, of, **options)
         pages[name].render(**values or {})
     return pages[name]
