@@ -73,7 +73,7 @@ def test_parts_of_a_step_are_timed_in_its_stretch(cuda):
     one, _ = timed(cuda, 0.0, [])
 
     def parts(mark):
-        for part, ms in (("forward", 2.0), ("backward", 4.0)):
+        for part, ms in (("forward", 1.0), ("backward", 4.0), ("forward", 1.0)):
             cuda.queue(ms, 0.01)
             mark(part)
 

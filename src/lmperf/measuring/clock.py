@@ -8,6 +8,7 @@ functions that tell the time are bound here, before an implementation could repl
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
 from statistics import median
@@ -157,11 +158,15 @@ class Clock:
         return [end - begin for begin, end in pairwise(ends)], result
 
     def _medians(self, steps: list[list[tuple[str, Any]]]) -> dict[str, float]:
-        """Part -> its median ms in steps, each of which lists the ends of its parts."""
-        times = [
-            {part: self._between(begin, end) for (_, begin), (part, end) in pairwise(ended)}
-            for ended in steps
-        ]
+        """Part -> its median ms in steps, each of which lists the ends of its parts.
+
+        A part that a step has for each of its micro-batches is their sum.
+        """
+        times = []
+        for ended in steps:
+            times.append(Counter())
+            for (_, begin), (part, end) in pairwise(ended):
+                times[-1][part] += self._between(begin, end)
         return {part: median(one[part] for one in times) for part in times[0]}
 
     def _event(self) -> Any:

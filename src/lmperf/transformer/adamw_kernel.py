@@ -50,7 +50,8 @@ def launch(
 def _launch(tensors: list[tuple[Tensor | None, ...]], options: tuple) -> None:
     """Launch the kernel for up to `_TENSORS` parameters of equal dtypes."""
     blocks = sum(triton.cdiv(p.numel(), _ELEMENTS) for p, *_ in tensors)
-    # The same number in every launch, so that Triton compiles once; no block reaches the others.
+    # The same number in every launch, so that Triton compiles once for equal dtypes and alignments;
+    # no block reaches the others.
     tensors = tensors + tensors[-1:] * (_TENSORS - len(tensors))
     *columns, copies = zip(*tensors, strict=True)
     copies = None if copies[0] is None else copies

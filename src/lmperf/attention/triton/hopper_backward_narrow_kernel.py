@@ -6,8 +6,9 @@ fixed order, and does so for up to 128 channels.
 Programs are persistent: one per SM, which takes one tile of keys after the other. Their warps have
 four roles, and tell each other by mbarriers when a buffer is full or may be filled again:
 
-    producer        loads Q, dO and the rows (logsumexp, delta) of each step by TMA, and K and V of
-                    the next tile of keys while this one is computed; it plans the work of all roles
+    producer        loads Q, dO and the rows (logsumexp, delta) of each step by TMA, and K and V, up
+                    to 64 channels those of the next tile of keys while this one is computed; it
+                    plans the work of all roles
     two consumers   warp groups, each with 64 of the 128 keys: five matmuls and the softmax
     two adders      warps, one for each consumer: add its part of dQ to device memory by TMA
                     reduce-add from shared memory, in the order of `hopper_turns.py`, and store
@@ -43,12 +44,13 @@ from lmperf.attention.triton.hopper_turns import (
     turn_of,
 )
 
-# Keys of a consumer, and queries of its part of dQ: the rows of one WGMMA instruction.
+# Keys of a consumer, and queries or channels of its part of dQ: the rows of one WGMMA instruction.
 ROWS = gl.constexpr(64)
 # A part of dQ as TMA adds it: lines of 128 bytes, swizzled.
 LINES, LINE = gl.constexpr(128), gl.constexpr(32)
 LINES_LAYOUT = gl.NVMMASharedLayout(128, 32, 2)
-# Everything but a part of dQ is double-buffered: `_slot` and `_parity` are for two buffers.
+# Of all but K and V, which have BLOCKS, and a part of dQ, which has one. `_slot` and `_parity` are
+# for two buffers.
 BUFFERS = gl.constexpr(2)
 # What the producer tells about a tile of keys: steps, first key, sequence, nothing.
 PLAN = gl.constexpr(4)
@@ -408,8 +410,9 @@ def fused_kernel(
 ):
     """Compute dK and dV, and sum dQ / scale: allocate buffers and barriers, and start the roles.
 
-    BLOCK_M and BLOCK_N: 2 * ROWS. TMA descriptors: q, grad_out of [1, 1, BLOCK_M, 64]; k, v, dk, dv
-    of [1, 1, BLOCK_N, 64]; rows of [2 * BLOCK_M]; dq of [LINES, LINE] of
+    D, the padded width of a head, is 64 or 128. BLOCK_N: 2 * ROWS. BLOCK_M: 2 * ROWS, or ROWS if
+    D is 128. BLOCKS: buffers of K and V. TMA descriptors: q, grad_out of [1, 1, BLOCK_M, D]; k, v,
+    dk, dv of [1, 1, BLOCK_N, D]; rows of [2 * BLOCK_M]; dq of [LINES, LINE] of
     [b h tiles 2 LINES, LINE] float32. turns, together, long: as in `hopper_turns.py`. items: tiles
     of keys, key_tiles of each sequence.
     """
