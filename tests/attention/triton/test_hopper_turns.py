@@ -4,7 +4,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from lmperf.attention.triton import hopper_turns
+from lmperf.attention.triton import hopper_backward, hopper_turns
+
+
+def test_each_tile_of_queries_has_the_words_that_the_kernel_reads():
+    assert hopper_turns.WORDS.value == hopper_backward.WORDS
 
 
 def where(condition, x, y):

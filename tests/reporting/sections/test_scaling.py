@@ -14,7 +14,7 @@ def scaled(name, ms, batch=8, ranks=2, gib=66, **values):
 
 ONE = scaled("one_rank_graph", 320, ranks=1, gib=94)
 WEAK, STRONG = scaled("overlapped_graph", 330, 16), scaled("overlapped_graph", 180)
-SPLIT = scaled("sharded_optimizer_graph", 172, gib=47)
+SPLIT = scaled("sharded_optimizer_graph", 160, gib=47)
 PEER = scaled("ddp_bf16_compiled", 396, 16)
 OF_COURSE = step("one_rank_compiled", 114), step("ddp_compiled", 112)
 
@@ -42,7 +42,7 @@ def test_sentences_follow_from_the_rows():
     [
         ((ONE, STRONG), "times as many tokens"),
         ((ONE, WEAK, STRONG, PEER), "Sharding AdamW"),
-        ((ONE, WEAK, STRONG, scaled("sharded_optimizer_graph", 190, gib=47)), "on a split batch"),
+        ((ONE, WEAK, STRONG, scaled("sharded_optimizer_graph", 178, gib=47)), "on a split batch"),
         ((ONE, WEAK, STRONG, scaled("sharded_optimizer_graph", 170, gib=70)), "ZeRO-1)"),
         ((ONE, WEAK, SPLIT), "1.20x over"),
     ],

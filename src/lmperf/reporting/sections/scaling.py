@@ -14,7 +14,7 @@ from lmperf.reporting.sections import Section, predicate
 
 ONE, WHOLE, SHARDED = "one_rank_graph", "overlapped_graph", "sharded_optimizer_graph"
 OURS = (WHOLE, SHARDED)
-# Peers that average gradients in bf16 too, by the strategy of ours that stores as much.
+# Peers that average gradients in bf16 too, by the strategy of ours that each is nearest to.
 PEERS = {WHOLE: "ddp_bf16_compiled", SHARDED: "fsdp2_kept_compiled"}
 CELL = ["size", "context_length"]
 
@@ -32,7 +32,7 @@ class Scaling(Section):
         """The steps of the cells in which one rank made the recommended step.
 
         a_rank: sequences of a rank. scaling: `weak` or `strong`, None for one rank. times: tokens
-        a second over those of the recommended step on one rank. of_linear: of so many ranks.
+        a second over those of the recommended step on one rank. of_linear: `times` over `ranks`.
         """
         steps = self.of("distributed").steps
         frame = steps.frame
@@ -84,9 +84,9 @@ class Scaling(Section):
         """The step of an implementation at the largest size, on the largest number of ranks."""
         return self._at(name, scaling).one
 
-    def over_peer(self, name: str, scaling: str) -> Gain:
-        """The speed-up of a strategy of ours over the peer that stores as much."""
-        return self._at(name, scaling).over(PEERS[name])
+    def over(self, name: str, base: str, scaling: str) -> Gain:
+        """The speed-up of the step of `step` over that of another implementation."""
+        return self._at(name, scaling).over(base)
 
     def _at(self, name: str, scaling: str) -> Rows:
         where = {"implementation": name, "scaling": scaling}
