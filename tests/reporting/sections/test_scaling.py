@@ -62,5 +62,6 @@ def test_table_of_strategies_leaves_these_steps_out():
     assert not set(of.head.frame["implementation"]) & {"one_rank_graph", "ddp_bf16_compiled"}
 
 
-def test_without_the_step_of_one_rank_there_is_no_table():
-    assert "of linear" not in text_of(WEAK, STRONG, *OF_COURSE)
+@pytest.mark.parametrize("rows", [(WEAK, STRONG, *OF_COURSE), (ONE, *OF_COURSE)])
+def test_without_steps_of_one_rank_and_several_there_is_no_table(rows):
+    assert "of linear" not in text_of(*rows)

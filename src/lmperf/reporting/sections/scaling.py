@@ -56,7 +56,8 @@ class Scaling(Section):
 
     @predicate
     def is_measured(self) -> bool:
-        return self.steps
+        """Whether there are steps on several ranks beside that of one."""
+        return self.steps.query("ranks > 1")
 
     @predicate
     def lacks_peak(self) -> bool:
