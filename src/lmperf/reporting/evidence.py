@@ -138,7 +138,7 @@ class Evidence:
     quoted: dict = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self):
-        for name in ("machine", "facts", "damaged", "faults", "anyway"):
+        for name in ("machine", "facts", "damaged", "faults", "anyway", "chosen"):
             setattr(self, name, untrusted.deep(untrusted.neutral, getattr(self, name)))
         if self.selftest is not None:
             self.selftest = untrusted.neutral_frame(self.selftest)
@@ -169,8 +169,8 @@ class Evidence:
         """The custom implementations that the page of a benchmark is about; none: lmperf's own."""
         recorded = self.declared(stem)
         names = self.chosen.get(stem, recorded)
-        measured = {row["implementation"] for row in self.raw.get(stem, ())} & {*recorded}
-        return [name for name in names if name in measured]
+        measured = {untrusted.neutral(row["implementation"]) for row in self.raw.get(stem, ())}
+        return [name for name in names if name in measured and name in recorded]
 
     @cached_property
     def is_own(self) -> bool:

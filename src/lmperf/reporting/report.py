@@ -50,7 +50,7 @@ def evidences(project: Project) -> list[Evidence]:
         _require_whole(project, evidence)
     found = [evidence for evidence in found if evidence.stems]
     here = project.machine.slug
-    return sorted(found, key=lambda one: (one.machine != here, -one.row_count))
+    return sorted(found, key=lambda one: (one.folder != here, -one.row_count))
 
 
 def _require_whole(project: Project, evidence: Evidence) -> None:
@@ -109,7 +109,7 @@ def _text(path: Path) -> str:
 def files_of_overview(project: Project) -> dict[str, str]:
     """File name -> text of the files in `report`: write-up of this machine, and of all machines."""
     here, found, own = project.machine.slug, evidences(project), project.own_templates
-    this = next((one for one in found if one.machine == here), None)
+    this = next((one for one in found if one.folder == here), None)
     if this is None:
         nobody = Evidence(here, {}, others=found)
         page = Page("unmeasured", nobody, own=own)

@@ -11,6 +11,7 @@ from planted_own import AUTOCAST, MODEL
 from planted_steps import rung, step
 
 from lmperf.names import call
+from lmperf.reporting import untrusted
 from lmperf.reporting.pages import pages_of
 from lmperf.reporting.sections import section
 
@@ -44,6 +45,15 @@ def test_title_has_the_names_that_authors_give():
     page = first_page(*planted_own.everything())
     title = "My LM, my_step, my_ddp, FlashAttention, 64 x 64 tiles and my_lrpe: performance on "
     assert headings(page)[0].startswith(title)
+
+
+def test_name_that_ends_in_an_underscore_is_a_subject():
+    entries = {"end_to_end.step_": {"entry": "student:step"}}
+    facts = planted.H200 | {"implementations": entries}
+    for chosen in ({}, {"end_to_end": ["step_"]}):
+        row = step("0.13B", "float32", "step_", 10.0)
+        evidence = planted.evidence(row, facts=facts, chosen=chosen)
+        assert section(evidence, "own").title == untrusted.neutral("step_")
 
 
 def test_many_names_are_counted():
