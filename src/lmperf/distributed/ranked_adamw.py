@@ -91,8 +91,9 @@ class RankedAdamW(FusedAdamW):
         ]
         self._buckets = [bucket for bucket, _ in buckets]
         copies = {master: copy for bucket in self._buckets for master, copy in bucket.copies}
-        made = [{**group, "params": [*bucket.masters.values()]} for bucket, group in buckets]
-        super().__init__(made, lr, copies, max_norm)
+        masters = [{**group, "params": [*bucket.masters.values()]} for bucket, group in buckets]
+        super().__init__(masters, lr, copies, max_norm)
+        self._is_split = any(bucket.is_split for bucket in self._buckets)
         self._owners = {weight: bucket for bucket in self._buckets for weight in bucket.weights}
         # Numbers of buckets in the order in which they were complete: on every rank the same, since
         # all run one program.
@@ -139,7 +140,8 @@ class RankedAdamW(FusedAdamW):
             bucket.finish()
             gradients = [master.grad for master in bucket.masters.values()]
             squares[bucket.is_split] += global_norm(gradients).square()
-        dist.all_reduce(squares[True])
+        if self._is_split:
+            dist.all_reduce(squares[True])
         return (squares[True] + squares[False]).sqrt()
 
     def state_dict(self) -> dict[str, Any]:
@@ -148,7 +150,7 @@ class RankedAdamW(FusedAdamW):
         Raises:
             Unsupported: the state is sharded.
         """
-        if any(bucket.is_split for bucket in self._buckets):
+        if self._is_split:
             raise Unsupported(
                 "a sharded state cannot be saved: train data parallel, or save `whole`"
             )
