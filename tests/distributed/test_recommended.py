@@ -29,7 +29,7 @@ def test_weights_equal_those_of_one_process_that_averages_the_parts(ranks, shard
             assert torch.equal(weight, rank["alone"][name]), name
 
 
-def test_a_step_equals_that_of_one_process_on_the_whole_batch_within_rounding(ranks):
+def test_step_equals_one_process_on_the_whole_batch(ranks):
     """Element by element, with u = 2^-8, the unit roundoff of bf16.
 
     One process rounds the gradient g of the whole batch: an error of u |g|. The ranks round those

@@ -75,7 +75,7 @@ def test_column_in_which_nothing_ran_is_left_out(here):
     assert tables(here, "seq_len", [time("flex")]) == []
 
 
-def test_caption_keeps_the_name_of_someone_s_code_and_no_note_is_about_nothing():
+def test_caption_keeps_a_users_name_without_notes_on_nothing():
     rows = [row("lrpe", implementation=name, status="oom") for name in ("mine", "triton")]
     lines = Rows(here := evidence(*rows), "lrpe", here.rows("lrpe"))
     found = Layout(["implementation"], [time()], split=["implementation"]).tables(lines)
