@@ -23,7 +23,7 @@ from __future__ import annotations
 import re
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -43,6 +43,7 @@ from jinja2.runtime import Context
 
 from lmperf.benchmarks import load, stems
 from lmperf.errors import UserError, kept, meant, message_of, trace_of
+from lmperf.names import axis_words, value_words
 from lmperf.reporting import (
     figures,
     formats,
@@ -330,14 +331,34 @@ class Page:
         return f"{template.filename}:{template.get_corresponding_lineno(frame.f_lineno)}"
 
     def reasons(self, *stems: str) -> list[dict]:
-        """Why rows of these benchmarks have no result, with the number of rows."""
+        """Why rows of these benchmarks have no result, with the number of rows.
+
+        Each also names the axis values at which none of the implementation's rows has a result.
+        """
         made = []
         for stem in stems:
-            rows = self.evidence.rows(stem)
-            rows = rows[rows["state"].notna()].fillna({"reason": ""})
-            counts = rows.groupby(["words", "implementation", "reason"], as_index=False).size()
-            made += counts.rename(columns={"size": "rows"}).to_dict("records")
+            every = self.evidence.rows(stem).fillna({"reason": ""})
+            rows = every[every["state"].notna()]
+            for (words, name, reason), group in rows.groupby(["words", "implementation", "reason"]):
+                results = every[every["state"].isna() & (every["implementation"] == name)]
+                axes = [axis.name for axis in load(stem).axes]
+                where = _alone(group, results, axes)
+                made.append(
+                    {"words": words, "implementation": name, "reason": reason}
+                    | {"rows": len(group), "where": where}
+                )
         return made
+
+
+def _alone(rows: pd.DataFrame, others: pd.DataFrame, axes: Collection[str]) -> str:
+    """The axis values that all rows share and no other row has, in words."""
+    shared = (axis for axis in axes if rows[axis].nunique() == 1 and len(others))
+    values = {axis: rows[axis].iloc[0] for axis in shared}
+    return ", ".join(
+        f"{axis_words(axis)} {value_words(axis, value)}"
+        for axis, value in values.items()
+        if not (others[axis] == value).any()
+    )
 
 
 def stems_of(page: str) -> list[str]:
