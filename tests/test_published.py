@@ -8,7 +8,7 @@ import pytest
 from lmperf.config.read import load_config
 from lmperf.evidence.project import Project
 from lmperf.reporting.comparison import compare
-from lmperf.reporting.report import render
+from lmperf.reporting.report import files_of_overview, render
 from lmperf.reporting.revisions import read_result
 
 pytestmark = pytest.mark.machine
@@ -47,6 +47,12 @@ def test_published_report_matches_its_evidence(copy, machine):
     assert set(published) == set(rendered) and "report.md" in published
     for name, text in published.items():
         assert rendered[name] == text, f"{name} differs from what its evidence renders to"
+
+
+def test_published_machines_match_their_evidence():
+    config = load_config(ROOT / "config/config.yaml", {"machine": "elsewhere"})
+    rendered = files_of_overview(Project(config, ROOT))["machines.md"]
+    assert (ROOT / "report" / "machines.md").read_text() == rendered
 
 
 def test_machine_with_repeated_rows_can_be_compared():
