@@ -2,6 +2,7 @@
 
 import sys
 import weakref
+from collections.abc import Mapping
 from functools import partial
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -42,7 +43,6 @@ NAMES = {
     "float32": EAGER,
     AUTOCAST: ["overlapped", "sharded_optimizer", "fully_sharded_checkpointed", "fsdp2"],
 }
-DTYPES = tuple(NAMES)
 # A twentieth of the parameters of `tiny`. Norms of 128 weights are split without padding.
 TOY, VOCAB = ModelSize(128, 128, 2, 2, short="toy"), 500
 
@@ -195,14 +195,14 @@ RIGHT = {
 }
 
 
-def planted(rank: Rank, dtype: str = AUTOCAST) -> dict[str, dict]:
-    """Fault -> columns of the gate, and whether the check after a timed call passes.
+def planted(rank: Rank, classes: Mapping[str, Any]) -> dict[str, dict]:
+    """Name of a class -> columns of the gate, and whether the check after a timed call passes.
 
-    By default with the wider bounds.
+    In autocast, with the wider bounds.
     """
-    problem = problem_of(rank, dtype)
+    problem = problem_of(rank, AUTOCAST)
     reference, found = Reference(problem), {}
-    for name, made in {**PLANTED, **RIGHT}.items():
+    for name, made in classes.items():
         build = partial(trained, made)
         gate = reference.gate(build, "eager", "strict")
         timed = Timed(problem, build)

@@ -32,6 +32,24 @@ def test_wrong_exchange_fails_the_gate(name, two_ranks):
         assert found[name]["error_parameters"] > 0.1 and found[name]["error_ranks"] > 0
 
 
+@pytest.mark.process
+def test_fully_sharded_step_passes_and_rank_that_counts_twice_does_not(two_ranks):
+    sharded = [rank["sharded"] for rank in two_ranks]
+    assert {found["gate"]["status"] for found in sharded} == {"ok"}
+    assert "failed_check" in {found["planted"]["status"] for found in sharded}
+    assert all(abs(found["shards"] - 0.5) < 0.01 for found in sharded)
+
+
+@pytest.mark.process
+def test_time_line_has_gathers_beside_computation_in_both_passes(two_ranks):
+    rows = two_ranks[0]["sharded"]["line"]
+    assert [row["position"] for row in rows] == [*range(len(rows))]
+    for part in ("forward", "backward"):
+        kinds = {row["kind"] for row in rows if row["part"] == part}
+        assert {"computation", "all_gather"} <= kinds
+    assert all(0 <= row["start_ms"] < row["end_ms"] <= row["step_ms"] for row in rows)
+
+
 def test_batch_that_does_not_split_is_unsupported():
     with pytest.raises(Unsupported, match="batch of 2 does not split over 3 ranks"):
         RankProblem(TINY, Rank(0, 3, "cpu", "gloo"), 1)

@@ -3,26 +3,33 @@
 import functools
 
 import pytest
+import sharded_leaderboard_cases
 import torch
 from ranks import on_ranks
-from strategy_cases import AUTOCAST, BENCHMARK, DTYPES, PLANTED, gates, planted
+from strategy_cases import AUTOCAST, BENCHMARK, PLANTED, gates, planted
 
 pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.gpu]
 
 needs_one = pytest.mark.skipif(torch.cuda.device_count() < 1, reason="needs a GPU")
 needs_two = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 NAMES = tuple(one.name for one in BENCHMARK.implementations)
+# Compiled ones are measured in autocast alone.
+IN_FLOAT32 = tuple(one.name for one in BENCHMARK.implementations if not one.compiles)
 ON_TWO = [name for name in NAMES if not name.startswith("one_rank")]
 
 
-@functools.cache
-def found_on_two(dtype: str):
-    return on_ranks(2, functools.partial(gates, dtype=dtype, names=NAMES), "cuda")
+def run(rank):
+    """Everything that runs on two GPUs, in one group: its start takes long."""
+    return {
+        "gates": [gates(rank, AUTOCAST, NAMES), gates(rank, "float32", IN_FLOAT32)],
+        "planted": planted(rank, PLANTED),
+        "sharded": sharded_leaderboard_cases.run(rank),
+    }
 
 
 @functools.cache
-def planted_on_two(dtype: str):
-    return on_ranks(2, functools.partial(planted, dtype=dtype), "cuda")
+def two_gpus():
+    return on_ranks(2, run, "cuda")
 
 
 @needs_one
@@ -36,16 +43,23 @@ def test_plain_step_passes_on_one_gpu():
 @needs_two
 @pytest.mark.parametrize("name", ON_TWO)
 def test_weights_after_five_steps_equal_those_of_one_process(name):
-    ranks = [rank for dtype in DTYPES for rank in found_on_two(dtype) if name in rank]
-    assert ranks
-    for found in (rank[name] for rank in ranks):
+    each = [found for rank in two_gpus() for found in rank["gates"] if name in found]
+    assert each
+    for found in (one[name] for one in each):
         assert found["gate"]["status"] == found["check"]["status"] == "ok", found
         assert found["alive"] == 0
 
 
 @needs_two
 @pytest.mark.parametrize("fault", PLANTED)
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_planted_fault_fails_the_gate_on_some_rank(fault, dtype):
-    found = [rank[fault] for rank in planted_on_two(dtype)]
+def test_planted_fault_fails_the_gate_on_some_rank(fault):
+    found = [rank["planted"][fault] for rank in two_gpus()]
     assert "failed_check" in {columns["status"] for columns in found}, found
+
+
+@needs_two
+def test_fully_sharded_leaderboard_passes_and_rank_that_counts_twice_does_not():
+    found = [rank["sharded"] for rank in two_gpus()]
+    assert {sharded["gate"]["status"] for sharded in found} == {"ok"}, found
+    assert "failed_check" in {sharded["planted"]["status"] for sharded in found}
+    assert {"computation", "all_gather"} <= {row["kind"] for row in found[0]["line"]}

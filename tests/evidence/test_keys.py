@@ -217,7 +217,9 @@ def test_edited_code_makes_only_its_callers_stale(before, tree):
     ) | rows_of(
         *("distributed", "distributed_overlap"),
         names=["one_rank_graph", "overlapped_graph", "sharded_optimizer_graph"],
-    ) | rows_of("leaderboard", "distributed_leaderboard", "lrpe", "lrpe_check")
+    ) | rows_of(
+        *("leaderboard", "distributed_leaderboard", "distributed_timeline", "lrpe", "lrpe_check")
+    )
 
 
 def method_modules():

@@ -185,6 +185,42 @@ def bar_chart(
     return _in_panels(title, parts, {"layer": [bars, ends]}, columns, size, shared, "x")
 
 
+def time_line(
+    title: str,
+    records: Sequence[Mapping[str, Any]],
+    colours: Mapping[str, str],
+    unit: str,
+    columns: int = 1,
+    width: int = 420,
+    step: int = 26,
+) -> Spec:
+    """Intervals over a linear axis, in lines below each other, in panels of axes of their own.
+
+    Args:
+        records: `panel`, `line` (its name), `name` (of the kind of interval), `x` and `until` (its
+            ends) and `value` (in words).
+        colours: kind of interval -> name of its colour.
+        unit: title of the axis.
+    """
+    drawn = {record["name"] for record in records}
+    colours = {name: colour for name, colour in colours.items() if name in drawn}
+    lines = list(dict.fromkeys(record["line"] for record in records))
+    x = {"type": "quantitative", "title": unit, "axis": {"tickCount": 5, "grid": False}}
+    bars = {
+        "params": [_legend()],
+        "mark": {"type": "bar", "height": {"band": 0.7}},
+        "encoding": {
+            "y": {"field": "line", "type": "nominal", "sort": lines, "title": None},
+            "x": {**x, "field": "x"},
+            "x2": {"field": "until"},
+            "color": _colour(colours),
+            "opacity": _chosen(),
+            "tooltip": _tips("value"),
+        },
+    }
+    return _in_panels(title, records, bars, columns, (width, {"step": step}), False, "x")
+
+
 def area_chart(
     title: str,
     records: Sequence[Mapping[str, Any]],

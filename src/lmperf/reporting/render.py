@@ -64,7 +64,7 @@ from lmperf.reporting.words import FILTERS, NotMeasured
 from lmperf.workflow import TEMPLATES
 
 FIRST = "report"  # the template of the first page
-CHARTS = ("line_chart", "bar_chart", "area_chart")
+CHARTS = ("line_chart", "bar_chart", "area_chart", "time_line")
 # Messages about notes in the user's templates of which nothing is left; None: nobody lists them.
 lost_notes: ContextVar[list[str] | None] = ContextVar("lost_notes", default=None)
 

@@ -34,6 +34,7 @@ LEAST_SHOWN = 0.001
 # Benchmark without a clock -> the columns that are its result; absent: all that it declares.
 RESULTS = {
     "attention_limit": ("seq_len", "requested_mib"),
+    "distributed_timeline": ("step_ms",),
     "ladder_loss": ("loss",),
     "memory": ("peak_mib",),
     "memory_timeline": ("size_mib", "recorded_mib"),

@@ -1,0 +1,80 @@
+"""The time line of a fully sharded step: the figure, and what a sentence about it rests on."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import pandas as pd
+
+from lmperf.reporting.evidence import having, required
+from lmperf.reporting.rows import Rows
+from lmperf.reporting.sections import Section, predicate
+from lmperf.reporting.words import sig
+
+STEM, LINE = "distributed_timeline", ["size", "context_length", "batch", "ranks", "dtype"]
+COMPUTATION, GATHER = "computation", "all-gather"
+# Kind of interval -> its colour.
+COLOURS = {COMPUTATION: "blue", GATHER: "orange", "reduce-scatter": "green", "all-reduce": "violet"}
+IN_TIME = 0.01  # all-gathers end in time if computation waits for a smaller share of the step
+
+
+class TimeLine(Section):
+    """A row for each interval of two blocks; all have the ledger of the step."""
+
+    colours = COLOURS
+
+    @cached_property
+    def ledger(self) -> Rows:
+        """One row for each step, or the state of one that failed."""
+        rows = self.evidence.rows(STEM)
+        return self.rows(STEM, rows.drop_duplicates([*LINE, "implementation"]))
+
+    @property
+    def step(self) -> pd.Series:
+        """The ledger of the step that is drawn."""
+        return self.ledger.kept(required(self.ledger.sound, "no time line holds").head(1)).one
+
+    @predicate
+    def is_in_time(self) -> bool:
+        """Whether hardly any all-gather has no computation beside it."""
+        return self.step.late_ms < IN_TIME * self.step.step_ms
+
+    @property
+    def longest_gather(self) -> float:
+        """ms of the longest all-gather that is drawn whole."""
+        rows = self._intervals
+        rows = required(rows[rows["kind"] == "all_gather"], "no all-gather is drawn")
+        return float((rows["end_ms"] - rows["start_ms"]).max())
+
+    @property
+    def block(self) -> float:
+        """ms of a block in the forward pass: half of what is drawn of it."""
+        rows = self._intervals
+        rows = required(rows[rows["part"] == "forward"], "no forward pass is drawn")
+        return float(rows["end_ms"].max()) / 2
+
+    @property
+    def _intervals(self) -> pd.DataFrame:
+        """The intervals of the step that is drawn, in order."""
+        step = self.step
+        rows = self.evidence.rows(STEM)
+        rows = having(rows, **{name: step[name] for name in [*LINE, "implementation"]})
+        return rows.sort_values("position", kind="stable")
+
+    @property
+    def bars(self) -> list[dict]:
+        """The intervals of the figure, a panel for each pass."""
+        made = []
+        for row in self._intervals.to_dict("records"):
+            name = row["kind"].replace("_", "-")
+            made.append(
+                {
+                    "panel": f"{row['part']}, two blocks",
+                    "line": name if name == COMPUTATION else "communication",
+                    "name": name,
+                    "x": row["start_ms"],
+                    "until": row["end_ms"],
+                    "value": f"{sig(row['end_ms'] - row['start_ms'])} ms",
+                }
+            )
+        return made
