@@ -119,6 +119,24 @@ def flash_fused_blocks_stored_logits(model: TransformerLM) -> WithLoss:
     return compiled_blocks(_with_our_kernels(model))
 
 
+def flash_float8_blocks(model: TransformerLM) -> WithLoss:
+    """`flash_fused_blocks` with float8 matmuls in the blocks; the model has `Float8Weights`.
+
+    The first loss sets the scales of all tensors by a pass in bf16.
+    """
+    from lmperf.transformer.float8_linear import measure_scales, with_float8_matmuls
+
+    ours = _with_our_kernels(model)
+    run, unmeasured = fused_loss(with_float8_matmuls(ours)), [fused_loss(ours).loss]
+
+    def loss(tokens: Tensor, targets: Tensor) -> Tensor:
+        if unmeasured:
+            measure_scales(ours, model.parameters(), partial(unmeasured.pop(), tokens, targets))
+        return run.loss(tokens, targets)
+
+    return replace(run, loss=loss)
+
+
 def _with_our_kernels(model: TransformerLM) -> TransformerLM:
     """On CUDA the model with the project's attention and fused blocks, else the model."""
     if not next(model.parameters()).is_cuda:
@@ -153,6 +171,23 @@ def bfloat16_adamw(
     return FusedAdamW(groups or model.parameters(), learning_rate, max_norm=max_norm)
 
 
+def float8_adamw(
+    model: TransformerLM,
+    learning_rate: float,
+    groups: ParameterGroups = None,
+    max_norm: float | None = None,
+) -> FusedAdamW:
+    """`bfloat16_adamw`, and float8 weights of the blocks' linear layers, which its steps write.
+
+    Move the model to its device before. groups, max_norm: as `bfloat16_adamw`.
+    """
+    from lmperf.transformer.float8_linear import Float8Weights
+
+    optimizer = bfloat16_adamw(model, learning_rate, groups, max_norm)
+    Float8Weights(model).follow(optimizer)
+    return optimizer
+
+
 def copying_adamw(
     model: TransformerLM,
     learning_rate: float,
@@ -185,6 +220,7 @@ FUSED_GRAPH = StepMaker(flash_fused_blocks, capture=Graphed)
 GRAPH = StepMaker(
     flash_fused_blocks, {**_OPTIMIZERS, "autocast_bfloat16": copying_adamw}, capture=Graphed
 )
+FLOAT8_GRAPH = StepMaker(flash_float8_blocks, {"bfloat16": float8_adamw}, capture=Graphed)
 # What the loss in chunks costs, beside `GRAPH`.
 STORED_LOGITS_GRAPH = replace(GRAPH, way=flash_fused_blocks_stored_logits)
 # What clipping and adding up the gradients of micro-batches cost, beside `GRAPH`.
