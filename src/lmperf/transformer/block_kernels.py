@@ -6,6 +6,9 @@ tensor; and it reads the input of RMSNorm again for the gradient of the weight, 
 residual stream again to cast it for the matmuls. Each kernel here reads and writes every element
 once. All compute in float32. What was tried and is no faster: docs/kernels.md.
 
+The kernels whose results a matmul reads can also store them in float8: `low`, with the `cell` that
+`float8_kernels` describes. Both are None where no matmul reads float8.
+
 Source: Liger Kernel (Hsu et al. 2024, arXiv 2410.10989) fuses the same operations.
 """
 
@@ -17,6 +20,8 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+
+from lmperf.transformer.float8_kernels import raise_greatest, store_float8
 
 _ELEMENTS = 1024
 # Programs of the gradient of RMSNorm, for narrow and for wide rows: each sums the weight's gradient
@@ -30,7 +35,7 @@ _COLUMNS = 16
 
 
 @triton.jit
-def swiglu_kernel(gate_up, out, width, BLOCK: tl.constexpr):
+def swiglu_kernel(gate_up, out, low, cell, width, BLOCK: tl.constexpr):
     """out = silu(gate) * up, for a row and a block of columns."""
     row, columns = _place(BLOCK)
     inside = columns < width
@@ -39,10 +44,13 @@ def swiglu_kernel(gate_up, out, width, BLOCK: tl.constexpr):
     up = tl.load(at + width, inside).to(tl.float32)
     product = gate * tl.sigmoid(gate) * up
     tl.store(out + row * width + columns, product.to(out.dtype.element_ty), inside)
+    if low is not None:
+        store_float8(low + row * width + columns, product, tl.load(cell), inside)
+        raise_greatest(cell, tl.where(inside, product, 0.0))
 
 
 @triton.jit
-def swiglu_gradient_kernel(gate_up, grad_out, grad, width, BLOCK: tl.constexpr):
+def swiglu_gradient_kernel(gate_up, grad_out, grad, low, cell, width, BLOCK: tl.constexpr):
     """Gradients of gate and up, for a row and a block of columns."""
     row, columns = _place(BLOCK)
     inside = columns < width
@@ -52,8 +60,15 @@ def swiglu_gradient_kernel(gate_up, grad_out, grad, width, BLOCK: tl.constexpr):
     dout = tl.load(grad_out + row * width + columns, inside).to(tl.float32)
     sigmoid = tl.sigmoid(gate)
     dgate = dout * up * sigmoid * (1 + gate * (1 - sigmoid))
+    dup = dout * gate * sigmoid
     tl.store(grad + at, dgate.to(grad.dtype.element_ty), inside)
-    tl.store(grad + at + width, (dout * gate * sigmoid).to(grad.dtype.element_ty), inside)
+    tl.store(grad + at + width, dup.to(grad.dtype.element_ty), inside)
+    if low is not None:
+        scale = tl.load(cell)
+        store_float8(low + at, dgate, scale, inside)
+        store_float8(low + at + width, dup, scale, inside)
+        greatest = tl.maximum(tl.abs(dgate), tl.abs(dup))
+        raise_greatest(cell, tl.where(inside, greatest, 0.0))
 
 
 @triton.jit
@@ -68,6 +83,8 @@ def rope_kernel(
     keys,
     values,
     target,
+    low,
+    cell,
     cos_table,
     sin_table,
     seq_len,
@@ -84,15 +101,15 @@ def rope_kernel(
 ):
     """Rotate a token's queries or keys by sign * angle, or copy its values, for all heads.
 
-    target: parts for queries, keys and values, each of contiguous heads.
+    target, low: parts for queries, keys and values, each of contiguous heads.
     """
     part = tl.program_id(1)
     source = tl.where(part == 0, queries, tl.where(part == 1, keys, values))
     token = tl.program_id(0) % seq_len
     batch = (tl.program_id(0) // seq_len).to(tl.int64)
     source += batch * source_batch + token.to(tl.int64) * source_token
-    target += part.to(tl.int64) * target_part
-    target += batch * target_batch + token.to(tl.int64) * target_token
+    to = part.to(tl.int64) * target_part
+    to += batch * target_batch + token.to(tl.int64) * target_token
     pair = tl.arange(0, BLOCK)
     inside = pair < HEADS * HALF
     head, channel = pair // HALF, pair % HALF
@@ -104,13 +121,20 @@ def rope_kernel(
         sin = tl.load(sin_table + token * HALF + channel, inside) * sign
         first = (x * cos - y * sin).to(target.dtype.element_ty)
         second = (x * sin + y * cos).to(target.dtype.element_ty)
-    to = target + head * 2 * HALF + channel
-    tl.store(to, first, inside)
-    tl.store(to + HALF, second, inside)
+    to += head * 2 * HALF + channel
+    tl.store(target + to, first, inside)
+    tl.store(target + to + HALF, second, inside)
+    if low is not None:
+        scale, x, y = tl.load(cell), first.to(tl.float32), second.to(tl.float32)
+        store_float8(low + to, x, scale, inside)
+        store_float8(low + to + HALF, y, scale, inside)
+        raise_greatest(cell, tl.where(inside, tl.maximum(tl.abs(x), tl.abs(y)), 0.0))
 
 
 @triton.jit
-def added_rms_norm_kernel(x, branch, weight, total, normed, width, eps, BLOCK: tl.constexpr):
+def added_rms_norm_kernel(
+    x, branch, weight, total, normed, low, cell, width, eps, BLOCK: tl.constexpr
+):
     """total = x + branch, and its RMSNorm, for a row."""
     columns = tl.arange(0, BLOCK)
     inside = columns < width
@@ -121,6 +145,9 @@ def added_rms_norm_kernel(x, branch, weight, total, normed, width, eps, BLOCK: t
     scale = tl.load(weight + columns, inside, other=0.0).to(tl.float32)
     value *= tl.rsqrt(tl.sum(value * value) / width + eps) * scale
     tl.store(normed + at, value.to(normed.dtype.element_ty), inside)
+    if low is not None:
+        store_float8(low + at, value, tl.load(cell), inside)
+        raise_greatest(cell, value)
 
 
 @triton.jit
@@ -131,6 +158,8 @@ def rms_norm_gradient_kernel(
     grad_residual,
     grad_x,
     grad_branch,
+    low,
+    cell,
     parts,
     rows,
     width,
@@ -146,6 +175,8 @@ def rms_norm_gradient_kernel(
     inside = columns < width
     scale = tl.load(weight + columns, inside, other=0.0).to(tl.float32)
     total = tl.zeros([BLOCK], tl.float32)
+    if low is not None:
+        low_scale, greatest = tl.load(cell), tl.zeros([BLOCK], tl.float32)
     at = tl.program_id(0).to(tl.int64) * width + columns
     for _ in tl.range(tl.program_id(0), rows, tl.num_programs(0), num_stages=STAGES):
         value = tl.load(x + at, inside, other=0.0).to(tl.float32)
@@ -160,8 +191,13 @@ def rms_norm_gradient_kernel(
         tl.store(grad_x + at, gradient.to(grad_x.dtype.element_ty), inside)
         if grad_branch is not None:
             tl.store(grad_branch + at, gradient.to(grad_branch.dtype.element_ty), inside)
+        if low is not None:
+            store_float8(low + at, gradient, low_scale, inside)
+            greatest = tl.maximum(greatest, tl.abs(gradient))
         at += tl.num_programs(0) * width
     tl.store(parts + tl.program_id(0) * width + columns, total, inside)
+    if low is not None:
+        raise_greatest(cell, greatest)
 
 
 @triton.jit
@@ -181,21 +217,23 @@ def rms_norm_sum_kernel(parts, out, count, width, ROWS: tl.constexpr, BLOCK: tl.
     tl.store(out + columns, tl.sum(total, 0).to(out.dtype.element_ty), columns < width)
 
 
-def swiglu(gate_up: Tensor) -> Tensor:
-    """silu(gate) * up; gate_up: [..., 2 width], contiguous."""
+def swiglu(gate_up: Tensor, low: Tensor | None = None, cell: Tensor | None = None) -> Tensor:
+    """silu(gate) * up; gate_up: [..., 2 width], contiguous. low: of the shape of the result."""
     width = gate_up.shape[-1] // 2
     out = gate_up.new_empty(*gate_up.shape[:-1], width)
     grid = out.numel() // width, triton.cdiv(width, _ELEMENTS)
-    swiglu_kernel[grid](gate_up, out, width, _ELEMENTS)
+    swiglu_kernel[grid](gate_up, out, low, cell, width, _ELEMENTS)
     return out
 
 
-def swiglu_gradient(gate_up: Tensor, grad_out: Tensor) -> Tensor:
-    """The gradient of gate_up, given that of `swiglu(gate_up)`; both contiguous."""
+def swiglu_gradient(
+    gate_up: Tensor, grad_out: Tensor, low: Tensor | None = None, cell: Tensor | None = None
+) -> Tensor:
+    """The gradient of gate_up, given that of `swiglu(gate_up)`; all contiguous."""
     grad = torch.empty_like(gate_up)
     width = gate_up.shape[-1] // 2
     grid = grad_out.numel() // width, triton.cdiv(width, _ELEMENTS)
-    swiglu_gradient_kernel[grid](gate_up, grad_out, grad, width, _ELEMENTS)
+    swiglu_gradient_kernel[grid](gate_up, grad_out, grad, low, cell, width, _ELEMENTS)
     return grad
 
 
@@ -206,40 +244,69 @@ def rope(qkv: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """
     batch, seq_len, _, heads, d_head = qkv.shape
     parts = qkv.new_empty(3, batch, seq_len, heads, d_head)
-    _rope(qkv.unbind(2), parts, cos, sin, 1.0)
+    _rope(qkv.unbind(2), parts, None, None, cos, sin, 1.0)
     return parts
 
 
-def rope_gradient(dq: Tensor, dk: Tensor, dv: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """The gradient of qkv, given those of the parts of `rope`, of any strides."""
+def rope_gradient(
+    dq: Tensor,
+    dk: Tensor,
+    dv: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    low: Tensor | None = None,
+    cell: Tensor | None = None,
+) -> Tensor:
+    """The gradient of qkv, given those of the parts of `rope`, of any strides.
+
+    low: of the shape of the result, contiguous.
+    """
     batch, seq_len, heads, d_head = dq.shape
     grad = dq.new_empty(batch, seq_len, 3, heads, d_head)
     if not (dq.stride() == dk.stride() == dv.stride() and dq.stride(-1) == 1):
         dq, dk, dv = (part.contiguous() for part in (dq, dk, dv))
-    _rope((dq, dk, dv), grad.movedim(2, 0), cos, sin, -1.0)
+    _rope((dq, dk, dv), grad.movedim(2, 0), low, cell, cos, sin, -1.0)
     return grad
 
 
-def _rope(sources: Sequence[Tensor], target: Tensor, cos: Tensor, sin: Tensor, sign: float) -> None:
-    """sources: three of equal strides; target: [3, batch, seq_len, heads, d_head]."""
+def _rope(
+    sources: Sequence[Tensor],
+    target: Tensor,
+    low: Tensor | None,
+    cell: Tensor | None,
+    cos: Tensor,
+    sin: Tensor,
+    sign: float,
+) -> None:
+    """sources: three of equal strides; target: [3, batch, seq_len, heads, d_head].
+
+    low: of the memory layout of target.
+    """
     batch, seq_len, heads, d_head = sources[0].shape
     block = triton.next_power_of_2(heads * d_head // 2)
     strides = *sources[0].stride()[:3], *target.stride()[:3]
     rope_kernel[(batch * seq_len, 3)](
-        *(*sources, target, cos, sin, seq_len, *strides, sign, heads, d_head // 2, block)
+        *(*sources, target, low, cell, cos, sin, seq_len, *strides, sign, heads, d_head // 2, block)
     )
 
 
-def added_rms_norm(x: Tensor, branch: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+def added_rms_norm(
+    x: Tensor,
+    branch: Tensor,
+    weight: Tensor,
+    eps: float,
+    low: Tensor | None = None,
+    cell: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
     """x + branch in the dtype of x, and its RMSNorm in that of branch.
 
-    x, branch: [..., width], contiguous.
+    x, branch, low: [..., width], contiguous.
     """
     width = x.shape[-1]
     total, normed = torch.empty_like(x), torch.empty_like(branch)
     block = triton.next_power_of_2(width)
     added_rms_norm_kernel[(x.numel() // width,)](
-        x, branch, weight, total, normed, width, eps, block, num_warps=_warps(block)
+        x, branch, weight, total, normed, low, cell, width, eps, block, num_warps=_warps(block)
     )
     return total, normed
 
@@ -256,11 +323,13 @@ def rms_norm_gradient(
     grad_residual: Tensor,
     eps: float,
     branch: torch.dtype,
+    low: Tensor | None = None,
+    cell: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradient of x, the same in the dtype `branch`, and the gradient of the weight.
 
     The second is empty if x has that dtype. grad_normed: the gradient of RMSNorm's output;
-    grad_residual: added to the gradient of x. All are [..., width] and contiguous.
+    grad_residual: added to the gradient of x. All, and low, are [..., width] and contiguous.
     """
     width = x.shape[-1]
     rows = x.numel() // width
@@ -269,8 +338,8 @@ def rms_norm_gradient(
     grad, parts = torch.empty_like(x), x.new_empty(programs, width, dtype=torch.float32)
     narrow = None if branch == x.dtype else torch.empty_like(x, dtype=branch)
     rms_norm_gradient_kernel[(programs,)](
-        *(x, weight, grad_normed, grad_residual, grad, narrow, parts, rows, width, eps),
-        *(block, _STAGES),
+        *(x, weight, grad_normed, grad_residual, grad, narrow, low, cell, parts, rows, width),
+        *(eps, block, _STAGES),
         num_warps=_warps(block),
     )
     grad_weight = torch.empty_like(weight)

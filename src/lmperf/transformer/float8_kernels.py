@@ -33,12 +33,21 @@ _CELLS_OF_PROGRAM = 128
 
 
 @triton.jit
-def store_float8(at, value, cell, inside):
-    """Store float32 values in float8 by the scale of a cell and raise its greatest magnitude."""
-    scaled = tl.clamp(value * tl.load(cell), -_MOST, _MOST)
-    tl.store(at, scaled.to(tl.float8e4nv), inside)
-    magnitudes = tl.where(inside, tl.abs(value), 0.0)
-    greatest = tl.max(tl.reshape(magnitudes, [value.numel]))
+def store_float8(at, value, scale, inside):
+    """Store float32 values in float8."""
+    tl.store(at, rounded(value, scale), inside)
+
+
+@triton.jit
+def rounded(value, scale):
+    """float32 values in float8, saturated."""
+    return tl.clamp(value * scale, -_MOST, _MOST).to(tl.float8e4nv)
+
+
+@triton.jit
+def raise_greatest(cell, values):
+    """Raise the greatest magnitude of a cell to that of values, [n] or [n, m]."""
+    greatest = tl.max(tl.abs(values))
     # Few programs find a greater one: atomic operations on one address would follow each other.
     tl.atomic_max(cell + 2, greatest, mask=greatest > tl.load(cell + 2))
 
@@ -48,7 +57,9 @@ def float8_cast_kernel(x, out, cell, count, BLOCK: tl.constexpr):
     """Cast a block of elements."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = at < count
-    store_float8(out + at, tl.load(x + at, inside, other=0.0).to(tl.float32), cell, inside)
+    value = tl.load(x + at, inside, other=0.0).to(tl.float32)
+    store_float8(out + at, value, tl.load(cell), inside)
+    raise_greatest(cell, value)
 
 
 @triton.jit
@@ -59,10 +70,11 @@ def float8_weight_kernel(weight, rows, columns, cell, height, width, TILE: tl.co
     inside = (row < height)[:, None] & (column < width)[None, :]
     at = row[:, None] * width + column[None, :]
     value = tl.load(weight + at, inside, other=0.0).to(tl.float32)
-    store_float8(rows + at, value, cell, inside)
-    scaled = tl.clamp(value * tl.load(cell), -_MOST, _MOST).to(tl.float8e4nv)
+    low = rounded(value, tl.load(cell))
+    tl.store(rows + at, low, inside)
     to = column[:, None] * height + row[None, :]
-    tl.store(columns + to, tl.trans(scaled), tl.trans(inside))
+    tl.store(columns + to, tl.trans(low), tl.trans(inside))
+    raise_greatest(cell, value)
 
 
 @triton.jit

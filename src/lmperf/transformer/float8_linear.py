@@ -90,15 +90,19 @@ class Float8Weights:
     """The operands of all linear layers of a model's blocks. Copies of a model share it.
 
     It stands on the model as `float8`, and an `Operands` on each of the layers.
+
+    Attributes:
+        unused: cells of no layer, for a tensor that nothing multiplies.
     """
 
     def __init__(self, model: TransformerLM):
         layers = linear_layers(model)
         device = next(model.parameters()).device
-        self._cells = torch.zeros(len(layers), 3, CELL, device=device)
+        self._cells = torch.zeros(len(layers) + 1, 3, CELL, device=device)
         self._cells[..., :_GREATEST] = 1
+        self.unused = self._cells[-1]
         self._operands = []
-        for layer, cells in zip(layers, self._cells, strict=True):
+        for layer, cells in zip(layers, self._cells[:-1], strict=True):
             layer.float8 = Operands(layer.weight, cells)
             cells[WEIGHT, _GREATEST] = layer.weight.detach().abs().max()
             self._operands.append(layer.float8)
