@@ -28,9 +28,7 @@ from lmperf.transformer.steps import (
 
 # E4M3 has three bits of mantissa, and its least normal number is 2^-6: what rounding changes.
 RELATIVE, ABSOLUTE = 2.0**-4, 2.0**-10
-UNCAPTURED, CASTS = (
-    replace(maker, capture=None) for maker in (FLOAT8_GRAPH, FLOAT8_CASTS_GRAPH)
-)
+UNCAPTURED, CASTS = (replace(maker, capture=None) for maker in (FLOAT8_GRAPH, FLOAT8_CASTS_GRAPH))
 BF16 = replace(UNCAPTURED, way=flash_fused_blocks, optimizers={"bfloat16": bfloat16_adamw})
 
 

@@ -16,12 +16,10 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from lmperf.transformer import block_kernels
-from lmperf.transformer import fused_blocks as _  # defines the operator rope
 from lmperf.transformer.float8_kernels import DTYPE
 from lmperf.transformer.float8_linear import GRADIENT, INPUT
+from lmperf.transformer.fused_blocks import LIBRARY
 from lmperf.transformer.model import Block, RMSNorm, TransformerLM, twin_of
-
-_LIBRARY = torch.library.Library("lmperf", "FRAGMENT")
 
 
 def _low(tensor: Tensor) -> Tensor:
@@ -80,35 +78,35 @@ _OPERATORS = {
     ),
 }
 for _name, (_schema, _function) in _OPERATORS.items():
-    _LIBRARY.define(f"{_name}{_schema}", tags=(torch.Tag.pt2_compliant_tag,))
+    LIBRARY.define(f"{_name}{_schema}", tags=(torch.Tag.pt2_compliant_tag,))
     for _device in ("CUDA", "CPU"):
-        _LIBRARY.impl(_name, _function, _device)
+        LIBRARY.impl(_name, _function, _device)
 
 
-@torch.library.register_fake("lmperf::swiglu_float8", lib=_LIBRARY)
+@torch.library.register_fake("lmperf::swiglu_float8", lib=LIBRARY)
 def _(gate_up, cells):
     out = gate_up.new_empty(*gate_up.shape[:-1], gate_up.shape[-1] // 2)
     return out, _low(out)
 
 
-@torch.library.register_fake("lmperf::swiglu_gradient_float8", lib=_LIBRARY)
+@torch.library.register_fake("lmperf::swiglu_gradient_float8", lib=LIBRARY)
 def _(gate_up, grad_out, cells):
     return torch.empty_like(gate_up), _low(gate_up)
 
 
-@torch.library.register_fake("lmperf::rope_gradient_float8", lib=_LIBRARY)
+@torch.library.register_fake("lmperf::rope_gradient_float8", lib=LIBRARY)
 def _(dq, dk, dv, cos, sin, cells):
     batch, seq_len, heads, d_head = dq.shape
     grad = dq.new_empty(batch, seq_len, 3, heads, d_head)
     return grad, _low(grad)
 
 
-@torch.library.register_fake("lmperf::added_rms_norm_float8", lib=_LIBRARY)
+@torch.library.register_fake("lmperf::added_rms_norm_float8", lib=LIBRARY)
 def _(x, branch, weight, eps, cells):
     return torch.empty_like(x), torch.empty_like(branch), _low(x)
 
 
-@torch.library.register_fake("lmperf::rms_norm_gradient_float8", lib=_LIBRARY)
+@torch.library.register_fake("lmperf::rms_norm_gradient_float8", lib=LIBRARY)
 def _(x, weight, grad_normed, grad_residual, eps, cells):
     return torch.empty_like(x), _low(x), torch.empty_like(weight)
 
@@ -155,7 +153,7 @@ class _SwiGLU(torch.autograd.Function):
 
 
 class _RoPE(torch.autograd.Function):
-    """`apply(qkv [b, n, 3 h d], slot, cos, sin, cells, h)` -> queries, keys, values [b, n, h, d]."""
+    """`apply(qkv [b, n, 3 h d], slot, cos, sin, cells, h)` -> three of [b, n, h, d]."""
 
     @staticmethod
     def forward(ctx, qkv, slot, cos, sin, cells, heads):

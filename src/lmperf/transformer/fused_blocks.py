@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 from lmperf.transformer import block_kernels
 from lmperf.transformer.model import Block, RMSNorm, TransformerLM, twin_of
 
-_LIBRARY = torch.library.Library("lmperf", "FRAGMENT")
+LIBRARY = torch.library.Library("lmperf", "FRAGMENT")
 _OPERATORS = {
     "swiglu": "(Tensor gate_up) -> Tensor",
     "swiglu_gradient": "(Tensor gate_up, Tensor grad_out) -> Tensor",
@@ -25,38 +25,38 @@ _OPERATORS = {
     " float eps, ScalarType branch) -> (Tensor, Tensor, Tensor)",
 }
 for _name, _schema in _OPERATORS.items():
-    _LIBRARY.define(f"{_name}{_schema}", tags=(torch.Tag.pt2_compliant_tag,))
+    LIBRARY.define(f"{_name}{_schema}", tags=(torch.Tag.pt2_compliant_tag,))
     for _device in ("CUDA", "CPU"):
-        _LIBRARY.impl(_name, getattr(block_kernels, _name), _device)
+        LIBRARY.impl(_name, getattr(block_kernels, _name), _device)
 
 
-@torch.library.register_fake("lmperf::swiglu", lib=_LIBRARY)
+@torch.library.register_fake("lmperf::swiglu", lib=LIBRARY)
 def _(gate_up):
     return gate_up.new_empty(*gate_up.shape[:-1], gate_up.shape[-1] // 2)
 
 
-@torch.library.register_fake("lmperf::swiglu_gradient", lib=_LIBRARY)
+@torch.library.register_fake("lmperf::swiglu_gradient", lib=LIBRARY)
 def _(gate_up, grad_out):
     return torch.empty_like(gate_up)
 
 
-@torch.library.register_fake("lmperf::rope", lib=_LIBRARY)
+@torch.library.register_fake("lmperf::rope", lib=LIBRARY)
 def _(qkv, cos, sin):
     return qkv.new_empty(qkv.movedim(2, 0).shape)
 
 
-@torch.library.register_fake("lmperf::rope_gradient", lib=_LIBRARY)
+@torch.library.register_fake("lmperf::rope_gradient", lib=LIBRARY)
 def _(dq, dk, dv, cos, sin):
     batch, seq_len, heads, d_head = dq.shape
     return dq.new_empty(batch, seq_len, 3, heads, d_head)
 
 
-@torch.library.register_fake("lmperf::added_rms_norm", lib=_LIBRARY)
+@torch.library.register_fake("lmperf::added_rms_norm", lib=LIBRARY)
 def _(x, branch, weight, eps):
     return torch.empty_like(x), torch.empty_like(branch)
 
 
-@torch.library.register_fake("lmperf::rms_norm_gradient", lib=_LIBRARY)
+@torch.library.register_fake("lmperf::rms_norm_gradient", lib=LIBRARY)
 def _(x, weight, grad_normed, grad_residual, eps, branch):
     narrow = x.new_empty(x.shape if branch != x.dtype else (0,), dtype=branch)
     return torch.empty_like(x), narrow, torch.empty_like(weight)
