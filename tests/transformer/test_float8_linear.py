@@ -7,6 +7,7 @@ import torch
 import triton.language as tl
 from triton.runtime import interpreter
 
+from lmperf.transformer import float8_blocks, sizes  # noqa: F401 - defines operators
 from lmperf.transformer.float8 import TOLERANCE
 from lmperf.transformer.float8_kernels import CELL, cast_weight, float8_cast, next_scales
 from lmperf.transformer.float8_linear import (
@@ -33,8 +34,10 @@ BF16 = replace(UNCAPTURED, way=flash_fused_blocks, optimizers={"bfloat16": bfloa
 
 
 @pytest.fixture(autouse=True)
-def without_compiler(small_models, monkeypatch):
+def tiny_models(small_models, monkeypatch):
+    """Smaller ones than in other tests: Triton's interpreter runs all of their kernels."""
     monkeypatch.setattr(torch, "compile", lambda function, **_: function)
+    monkeypatch.setitem(sizes.SIZES, "for tests", sizes.ModelSize(32, 48, 2, 2))
 
 
 @pytest.fixture(autouse=True)
@@ -117,8 +120,51 @@ def test_matmuls_are_those_of_rounded_operands():
     assert all(cells[[INPUT, WEIGHT, GRADIENT], 2] > 0)
 
 
+def test_kernels_store_what_they_compute_in_float8():
+    """Each result in float8 is that of float32 values, and so is the greatest magnitude."""
+    width = 80
+    x, branch, grad_normed, grad_residual = torch.randn(4, 1, 6, width).bfloat16()
+    weight, scale = torch.rand(width).bfloat16(), 2.0**4
+    cells = torch.stack([cell(scale)] * 3)
+
+    def assert_stored(found, low, number):
+        """found: the same in bf16, which rounding moved by 2^-7 at most: Triton's interpreter
+        truncates."""
+        wanted = found.double() * scale
+        allowed = (wanted.abs() * (RELATIVE + 2.0**-6)).clamp(min=ABSOLUTE)
+        assert ((low.double() - wanted).abs() <= allowed).all()
+        greatest = float(found.abs().max())
+        assert float(cells[number, 2]) == pytest.approx(greatest, rel=2.0**-7)
+        cells[number, 2] = 0
+
+    ops = torch.ops.lmperf
+    total, normed, low = ops.added_rms_norm_float8(x, branch, weight, 1e-5, cells)
+    plain = ops.added_rms_norm(x, branch, weight, 1e-5)
+    assert torch.equal(total, plain[0]) and torch.equal(normed, plain[1])
+    assert_stored(normed, low, INPUT)
+
+    grads = x, weight, grad_normed, grad_residual, 1e-5
+    grad, low, grad_weight = ops.rms_norm_gradient_float8(*grads, cells)
+    plain = ops.rms_norm_gradient(*grads, torch.bfloat16)
+    assert torch.equal(grad, plain[0]) and torch.equal(grad_weight, plain[2])
+    assert_stored(grad, low, GRADIENT)
+
+    gate_up, grad_out = torch.randn(1, 6, 2 * width).bfloat16(), torch.randn(1, 6, width).bfloat16()
+    out, low = ops.swiglu_float8(gate_up, cells)
+    assert torch.equal(out, ops.swiglu(gate_up))
+    assert_stored(out, low, INPUT)
+    grad, low = ops.swiglu_gradient_float8(gate_up, grad_out, cells)
+    assert torch.equal(grad, ops.swiglu_gradient(gate_up, grad_out))
+    assert_stored(grad, low, GRADIENT)
+
+    parts, (cos, sin) = torch.randn(3, 2, 4, 3, 8).bfloat16(), torch.rand(2, 4, 4)
+    grad, low = ops.rope_gradient_float8(*parts, cos, sin, cells)
+    assert torch.equal(grad, ops.rope_gradient(*parts, cos, sin))
+    assert_stored(grad, low, GRADIENT)
+
+
 def problem_and_step(maker):
-    problem = ModelProblem("for tests", 32, 2, "cpu", 0, prepare=maker.prepare("bfloat16"))
+    problem = ModelProblem("for tests", 16, 1, "cpu", 0, prepare=maker.prepare("bfloat16"))
     inputs = problem.optimizer, problem.tokens, problem.targets, "bfloat16"
     return problem, maker.step(twin_of(problem.model), *inputs)
 
@@ -137,7 +183,7 @@ def test_step_passes_the_gate_of_float8_and_not_that_of_bf16(maker):
 def test_weights_follow_the_optimizer_and_scales_the_step_before(maker):
     problem, step = problem_and_step(maker)
     problem.optimizer.param_groups[0]["lr"] = 1e-2
-    for _ in range(3):
+    for _ in range(2):
         step()
         for layer in linear_layers(problem.model):
             operands, weight = layer.float8, layer.weight.detach()
@@ -163,6 +209,7 @@ def test_fused_casts_are_those_of_passes_of_their_own():
         assert float((ours - theirs).norm() / theirs.norm()) < 0.15
 
 
+@pytest.mark.slow
 def test_losses_follow_those_of_bf16():
     found = []
     for maker in (UNCAPTURED, BF16):
@@ -171,3 +218,18 @@ def test_losses_follow_those_of_bf16():
         found.append([float(step()) for _ in range(12)])
     ours, theirs = found
     assert theirs[-1] < 0.8 * theirs[0] and ours[-1] == pytest.approx(theirs[-1], rel=0.05)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("maker", [FLOAT8_GRAPH, FLOAT8_CASTS_GRAPH], ids=["fused", "casts"])
+def test_graph_in_float8_passes_the_gate_and_reads_new_tokens(maker):
+    prepare = maker.prepare("bfloat16")
+    problem = ModelProblem("for tests", 32, 2, "cuda", 0, prepare=prepare)
+    inputs = problem.optimizer, problem.tokens, problem.targets, "bfloat16"
+    step = maker.step(twin_of(problem.model), *inputs)
+    phase = problem.step_phase(step)
+    for seed in (5, 6, 7):
+        problem.freshen(seed)
+        result = phase.run(None).clone()
+        assert problem.check("bfloat16", "train_step", result, TOLERANCE).passed
+    assert problem.gate_run(step, "bfloat16", TOLERANCE).passed
