@@ -1,13 +1,15 @@
 """Our train step in float8: casts, scales, gradients, and the gate of such steps."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
 import triton.language as tl
+from torch._dynamo.testing import CompileCounterWithBackend
 from triton.runtime import interpreter
 
-from lmperf.transformer import float8_blocks, sizes  # noqa: F401 - defines operators
+from lmperf.transformer import float8_blocks, fused_loss, sizes  # noqa: F401 - defines operators
 from lmperf.transformer.float8 import TOLERANCE
 from lmperf.transformer.float8_kernels import CELL, cast_weight, float8_cast, next_scales
 from lmperf.transformer.float8_linear import (
@@ -27,6 +29,7 @@ from lmperf.transformer.steps import (
     flash_fused_blocks,
 )
 
+COMPILE = torch.compile
 # E4M3 has three bits of mantissa, and its least normal number is 2^-6: what rounding changes.
 RELATIVE, ABSOLUTE = 2.0**-4, 2.0**-10
 UNCAPTURED, CASTS = (replace(maker, capture=None) for maker in (FLOAT8_GRAPH, FLOAT8_CASTS_GRAPH))
@@ -207,6 +210,22 @@ def test_fused_casts_are_those_of_passes_of_their_own():
     assert ((scales[..., 0] / other_scales[..., 0]).log2().abs() <= 1).all()
     for ours, theirs in zip(gradients, others, strict=True):
         assert float((ours - theirs).norm() / theirs.norm()) < 0.15
+
+
+@pytest.mark.compile
+def test_blocks_share_one_graph_with_the_same_gradients_and_scales(monkeypatch):
+    """Besides it, the last norm and the loss have one each."""
+    found, backend = [], CompileCounterWithBackend("aot_eager")
+    for compiled in (lambda function, **_: function, partial(COMPILE, backend=backend)):
+        monkeypatch.setattr(torch, "compile", compiled)
+        fused_loss._loss_and_gradient.cache_clear()
+        problem, _ = problem_and_step(UNCAPTURED)
+        run, model = UNCAPTURED.way(problem.model), problem.model
+        loss = run.loss(problem.tokens, problem.targets)
+        loss.backward()
+        cells = [layer.float8.cells for layer in linear_layers(model)]
+        found.append([loss.detach(), *cells, *(p.grad for p in model.parameters())])
+    assert all(map(torch.equal, *found)) and backend.frame_count == 3
 
 
 @pytest.mark.slow
