@@ -334,13 +334,18 @@ def rms_norm_gradient(
     width = x.shape[-1]
     rows = x.numel() // width
     block = triton.next_power_of_2(width)
-    programs = min(rows, _PROGRAMS_OF_WIDE if block >= _WIDE else _PROGRAMS)
+    # With float8 and 16 elements a thread, Triton would compute a row in two layouts, in twice as
+    # many registers. A wide program then has a multiprocessor for itself.
+    warps, wide = _warps(block), _PROGRAMS_OF_WIDE
+    if low is not None:
+        warps, wide = 2 * warps, wide // 2
+    programs = min(rows, wide if block >= _WIDE else _PROGRAMS)
     grad, parts = torch.empty_like(x), x.new_empty(programs, width, dtype=torch.float32)
     narrow = None if branch == x.dtype else torch.empty_like(x, dtype=branch)
     rms_norm_gradient_kernel[(programs,)](
         *(x, weight, grad_normed, grad_residual, grad, narrow, low, cell, parts, rows, width),
         *(eps, block, _STAGES),
-        num_warps=_warps(block),
+        num_warps=warps,
     )
     grad_weight = torch.empty_like(weight)
     rms_norm_sum_kernel[(triton.cdiv(width, _COLUMNS),)](
