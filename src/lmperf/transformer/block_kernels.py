@@ -45,7 +45,7 @@ def swiglu_kernel(gate_up, out, low, cell, width, BLOCK: tl.constexpr):
     product = gate * tl.sigmoid(gate) * up
     tl.store(out + row * width + columns, product.to(out.dtype.element_ty), inside)
     if low is not None:
-        store_float8(low + row * width + columns, product, tl.load(cell), inside)
+        store_float8(low + row * width + columns, product, tl.load(cell + 1), inside)
         raise_greatest(cell, tl.where(inside, product, 0.0))
 
 
@@ -64,7 +64,7 @@ def swiglu_gradient_kernel(gate_up, grad_out, grad, low, cell, width, BLOCK: tl.
     tl.store(grad + at, dgate.to(grad.dtype.element_ty), inside)
     tl.store(grad + at + width, dup.to(grad.dtype.element_ty), inside)
     if low is not None:
-        scale = tl.load(cell)
+        scale = tl.load(cell + 1)
         store_float8(low + at, dgate, scale, inside)
         store_float8(low + at + width, dup, scale, inside)
         greatest = tl.maximum(tl.abs(dgate), tl.abs(dup))
@@ -125,7 +125,7 @@ def rope_kernel(
     tl.store(target + to, first, inside)
     tl.store(target + to + HALF, second, inside)
     if low is not None:
-        scale, x, y = tl.load(cell), first.to(tl.float32), second.to(tl.float32)
+        scale, x, y = tl.load(cell + 1), first.to(tl.float32), second.to(tl.float32)
         store_float8(low + to, x, scale, inside)
         store_float8(low + to + HALF, y, scale, inside)
         raise_greatest(cell, tl.where(inside, tl.maximum(tl.abs(x), tl.abs(y)), 0.0))
@@ -146,7 +146,7 @@ def added_rms_norm_kernel(
     value *= tl.rsqrt(tl.sum(value * value) / width + eps) * scale
     tl.store(normed + at, value.to(normed.dtype.element_ty), inside)
     if low is not None:
-        store_float8(low + at, value, tl.load(cell), inside)
+        store_float8(low + at, value, tl.load(cell + 1), inside)
         raise_greatest(cell, value)
 
 
@@ -176,7 +176,7 @@ def rms_norm_gradient_kernel(
     scale = tl.load(weight + columns, inside, other=0.0).to(tl.float32)
     total = tl.zeros([BLOCK], tl.float32)
     if low is not None:
-        low_scale, greatest = tl.load(cell), tl.zeros([BLOCK], tl.float32)
+        low_scale, greatest = tl.load(cell + 1), tl.zeros([BLOCK], tl.float32)
     at = tl.program_id(0).to(tl.int64) * width + columns
     for _ in tl.range(tl.program_id(0), rows, tl.num_programs(0), num_stages=STAGES):
         value = tl.load(x + at, inside, other=0.0).to(tl.float32)

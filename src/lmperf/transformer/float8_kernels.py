@@ -4,7 +4,8 @@ A scale comes from the greatest magnitude that the tensor had in the step before
 which computes a tensor can store it in float8 at once, and take its greatest magnitude for the next
 step. Magnitudes above the range saturate.
 
-Scale, inverse and greatest magnitude of a tensor are a cell: `CELL` float32 numbers on the device.
+Inverse scale, scale and greatest magnitude of a tensor are a cell: `CELL` float32 numbers on the
+device.
 Operators read and raise the greatest magnitude behind the back of autograd and torch.compile: it is
 never read where they could reorder it, and raising it twice does no harm.
 
@@ -19,7 +20,8 @@ import triton.language as tl
 from torch import Tensor
 
 DTYPE = torch.float8_e4m3fn
-# Scale, its inverse, the greatest magnitude, and one number that aligns cells to 16 bytes.
+# The inverse of the scale, which cuBLAS reads and wants at 16 bytes, the scale, the greatest
+# magnitude, and one number that aligns cells.
 CELL = 4
 _CELL = tl.constexpr(CELL)
 # The largest number of E4M3.
@@ -58,7 +60,7 @@ def float8_cast_kernel(x, out, cell, count, BLOCK: tl.constexpr):
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = at < count
     value = tl.load(x + at, inside, other=0.0).to(tl.float32)
-    store_float8(out + at, value, tl.load(cell), inside)
+    store_float8(out + at, value, tl.load(cell + 1), inside)
     raise_greatest(cell, value)
 
 
@@ -70,7 +72,7 @@ def float8_weight_kernel(weight, rows, columns, cell, height, width, TILE: tl.co
     inside = (row < height)[:, None] & (column < width)[None, :]
     at = row[:, None] * width + column[None, :]
     value = tl.load(weight + at, inside, other=0.0).to(tl.float32)
-    low = rounded(value, tl.load(cell))
+    low = rounded(value, tl.load(cell + 1))
     tl.store(rows + at, low, inside)
     to = column[:, None] * height + row[None, :]
     tl.store(columns + to, tl.trans(low), tl.trans(inside))
@@ -92,9 +94,9 @@ def next_scales_kernel(cells, count, BLOCK: tl.constexpr):
     power = (largest.to(tl.int32, bitcast=True) & 0x7F800000).to(tl.float32, bitcast=True)
     # The inverse of a smaller or larger power is not a normal number.
     is_known = (greatest > 0) & (power > 2.0**-120) & (power < 2.0**120)
-    scale = tl.where(is_known, power, tl.load(at, inside, other=1.0))
-    tl.store(at, scale, inside)
-    tl.store(at + 1, 1 / scale, inside)
+    scale = tl.where(is_known, power, tl.load(at + 1, inside, other=1.0))
+    tl.store(at, 1 / scale, inside)
+    tl.store(at + 1, scale, inside)
     tl.store(at + 2, 0.0, inside)
 
 

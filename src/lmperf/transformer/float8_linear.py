@@ -38,8 +38,8 @@ def _float8_matmul(left: Tensor, right: Tensor, cells: Tensor, number: int) -> T
     return torch._scaled_mm(
         left,
         right.T,
-        scale_a=cells[number, 1],
-        scale_b=cells[WEIGHT, 1],
+        scale_a=cells[number, 0],
+        scale_b=cells[WEIGHT, 0],
         out_dtype=torch.bfloat16,
         use_fast_accum=True,
     )
