@@ -80,6 +80,7 @@ _FORMS: dict[str, str | tuple[str, ...]] = {
     ),
     "bf16_weights": ("bf16 weights, no graph", "bf16 weights, no graph", "bf16 weights"),
     "bf16_graph": ("bf16 weights, CUDA graph", "bf16 weights, graph", "bf16 weights"),
+    "fp8_graph": "FP8 (lmperf)",
     "fp8_tensorwise": "FP8, tensorwise (torchao)",
     "checkpoint_1": "checkpoints of 1 layer",
     "checkpoint_2": "checkpoints of 2 layers",

@@ -206,13 +206,13 @@ def test_edited_code_makes_only_its_callers_stale(before, tree):
         names=[
             *("triton", "triton_compiled", "triton_compiled_blocks"),
             *("fused_loss", "fused_blocks", "fused_graph", "graph"),
-            *("clipped_graph", "accumulated_graph", "stored_logits_graph"),
+            *("clipped_graph", "accumulated_graph", "stored_logits_graph", "fp8_graph"),
         ],
     ) | rows_of("flash_attention_check") | rows_of(
         "ladder_loss",
         names=[
             *("flash_attention", "fused_loss", "fused_blocks"),
-            *("fused_graph", "graph", "bf16_weights", "bf16_graph"),
+            *("fused_graph", "graph", "bf16_weights", "bf16_graph", "fp8_graph"),
         ],
     ) | rows_of(
         *("distributed", "distributed_overlap"),

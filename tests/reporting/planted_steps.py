@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import planted
 
-from lmperf.transformer.rungs import FLOAT8, RUNGS
+from lmperf.transformer.rungs import IN_FLOAT8, RUNGS
 
 AUTOCAST = "autocast_bfloat16"
 
@@ -27,7 +27,7 @@ def step(size: str, dtype: str, implementation: str, ms: float | None, **values)
 
 def rung(name: str, ms: float | None, size: str = "0.97B", **values) -> dict[str, str]:
     """The step of a rung."""
-    found = next(rung for rung in (*RUNGS, FLOAT8) if rung.name == name)
+    found = next(rung for rung in (*RUNGS, *IN_FLOAT8) if rung.name == name)
     return step(size, found.dtype, found.implementation, ms, **values)
 
 

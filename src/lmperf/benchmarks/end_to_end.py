@@ -24,7 +24,7 @@ from lmperf.dtypes import STEP_DTYPES, dtype_of
 from lmperf.gate import Gate
 from lmperf.own.kinds import MODEL
 from lmperf.own.signatures import is_step
-from lmperf.transformer.rungs import FLOAT8, NEEDED, RUNGS, STEPS_ALONE
+from lmperf.transformer.rungs import FLOAT8, FLOAT8_GRAPH, IN_FLOAT8, NEEDED, RUNGS, STEPS_ALONE
 from lmperf.transformer.sizes import SIZES, SWEPT
 
 if TYPE_CHECKING:
@@ -52,6 +52,13 @@ _STEPS = (
             *("sdpa_graph", "fused_graph", "sdpa_copies_graph", "graph"),
             *_NEEDED,
         )
+    ),
+    Implementation(
+        FLOAT8_GRAPH.implementation,
+        "lmperf.transformer.steps:FP8_GRAPH",
+        tolerance=FLOAT8.implementation,
+        compiles=True,
+        needs_cuda=True,
     ),
 )
 # The sizes whose ladder has every rung in the preset `gpu`, and the largest size.
@@ -135,6 +142,11 @@ _STEP_GRIDS = {
         *(
             _cells([size], [1024], [_BF16], ["accumulated_graph"], _LARGER[size])
             for size in (*_SHOWN, _LARGEST)
+        ),
+        # Before bf16 weights: those share a model with a peer in float8.
+        *(
+            _cells([size], [1024], [FLOAT8_GRAPH.dtype], ["fp8_graph"], _LARGER[size])
+            for size in ("0.97B", _LARGEST)
         ),
         *(
             grid
@@ -244,7 +256,7 @@ class EndToEnd(Timed):
     def not_applicable(self, axes: Mapping[str, Value], implementation: str) -> bool:
         """Float8 matmuls are timed with bf16 weights, which need a step of the ladder."""
         if dtype_of(axes["dtype"]).storage == "float32":
-            return implementation == FLOAT8.implementation
+            return implementation in {rung.implementation for rung in IN_FLOAT8}
         return implementation not in STEPS_ALONE
 
     @classmethod

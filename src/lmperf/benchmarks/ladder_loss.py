@@ -27,7 +27,7 @@ from lmperf.benchmark import (
     resolve,
 )
 from lmperf.benchmarks.end_to_end import EndToEnd
-from lmperf.transformer.rungs import RUNGS, Rung
+from lmperf.transformer.rungs import FLOAT8_GRAPH, RUNGS, Rung
 
 STEPS = 100
 SHOWN = (1, 10, STEPS)
@@ -66,7 +66,7 @@ class LadderLoss(Observed):
     phases = ("train_step",)
     index = ("step", "run")
     limit_s = 300.0
-    implementations = tuple(map(_trained, RUNGS))
+    implementations = tuple(map(_trained, (*RUNGS, FLOAT8_GRAPH)))
     grids = {
         # Compiling the step with bf16 weights would take longer than all of these steps.
         "cpu": [_cells(size="tiny", implementation=["float32", "autocast"])],
@@ -74,13 +74,15 @@ class LadderLoss(Observed):
         "gpu": [
             _cells(size="0.13B", implementation=[rung.name for rung in RUNGS]),
             _cells(size="0.97B", implementation=_FEW),
+            _cells(size=["0.13B", "0.97B"], implementation=FLOAT8_GRAPH.name),
         ],
         # The graph has the losses of bf16 weights without one.
         "full": [
             _cells(
                 size=["0.42B", "2.0B", "3.4B"],
                 implementation=[name for name in _FEW if name != "bf16_weights"],
-            )
+            ),
+            _cells(size="3.4B", implementation=FLOAT8_GRAPH.name),
         ],
     }
 

@@ -5,14 +5,15 @@ which computes a tensor can store it in float8 at once, and take its greatest ma
 step. Magnitudes above the range saturate.
 
 Inverse scale, scale and greatest magnitude of a tensor are a cell: `CELL` float32 numbers on the
-device.
-Operators read and raise the greatest magnitude behind the back of autograd and torch.compile: it is
-never read where they could reorder it, and raising it twice does no harm.
+device. Operators read and raise the greatest magnitude behind the back of autograd and
+torch.compile: it is never read where they could reorder it, and raising it twice does no harm.
 
 Source: Micikevicius et al. 2022 (arXiv 2209.05433), section 3.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import torch
 import triton
@@ -31,6 +32,8 @@ _MARGIN = tl.constexpr(2.0)
 _ELEMENTS = 4096
 # Rows and columns of the tile that a program transposes.
 _TILE = 64
+# Matrices of a launch: as in `adamw_kernel`.
+_WEIGHTS = 16
 _CELLS_OF_PROGRAM = 128
 
 
@@ -65,17 +68,28 @@ def float8_cast_kernel(x, out, cell, count, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def float8_weight_kernel(weight, rows, columns, cell, height, width, TILE: tl.constexpr):
-    """Cast a tile of a matrix [height, width] and store it as it is and transposed."""
+def float8_weight_kernel(weights, rows, columns, cells, height, width, TILE: tl.constexpr):
+    """Cast a tile of one of several matrices [height, width]; store it as it is and transposed.
+
+    weights ... cells: tuples of pointers.
+    """
+    matrix = tl.program_id(2)
+    weight, low_rows, low_columns, cell = weights[0], rows[0], columns[0], cells[0]
+    for number in tl.static_range(1, len(weights)):
+        here = matrix == number
+        weight = tl.where(here, weights[number], weight)
+        low_rows = tl.where(here, rows[number], low_rows)
+        low_columns = tl.where(here, columns[number], low_columns)
+        cell = tl.where(here, cells[number], cell)
     row = tl.program_id(0).to(tl.int64) * TILE + tl.arange(0, TILE)
     column = tl.program_id(1).to(tl.int64) * TILE + tl.arange(0, TILE)
     inside = (row < height)[:, None] & (column < width)[None, :]
     at = row[:, None] * width + column[None, :]
     value = tl.load(weight + at, inside, other=0.0).to(tl.float32)
     low = rounded(value, tl.load(cell + 1))
-    tl.store(rows + at, low, inside)
+    tl.store(low_rows + at, low, inside)
     to = column[:, None] * height + row[None, :]
-    tl.store(columns + to, tl.trans(low), tl.trans(inside))
+    tl.store(low_columns + to, tl.trans(low), tl.trans(inside))
     raise_greatest(cell, value)
 
 
@@ -111,14 +125,22 @@ def float8_cast(x: Tensor, cells: Tensor, number: int) -> Tensor:
     return out
 
 
-def cast_weight(weight: Tensor, rows: Tensor, columns: Tensor, cell: Tensor) -> None:
-    """Write a matrix [out, in] in float8 into rows [out, in] and columns [in, out].
+def cast_weights(matrices: Sequence[tuple[Tensor, Tensor, Tensor, Tensor]]) -> None:
+    """Write matrices in float8, as they are and transposed; a launch casts many of one shape.
 
-    All are contiguous. cell: [CELL]; its greatest magnitude is raised.
+    matrices: weight [out, in], rows [out, in] and columns [in, out] that are written, and cell
+    [CELL] of each, contiguous; the greatest magnitude of the cell is raised.
     """
-    height, width = weight.shape
-    grid = triton.cdiv(height, _TILE), triton.cdiv(width, _TILE)
-    float8_weight_kernel[grid](weight, rows, columns, cell, height, width, _TILE)
+    alike: dict[torch.Size, list[tuple[Tensor, Tensor, Tensor, Tensor]]] = {}
+    for matrix in matrices:
+        alike.setdefault(matrix[0].shape, []).append(matrix)
+    for (height, width), of_shape in alike.items():
+        for first in range(0, len(of_shape), _WEIGHTS):
+            some = of_shape[first : first + _WEIGHTS]
+            grid = triton.cdiv(height, _TILE), triton.cdiv(width, _TILE), len(some)
+            # The same number in every launch, so that Triton compiles once; none reads the others.
+            some = some + some[-1:] * (_WEIGHTS - len(some))
+            float8_weight_kernel[grid](*zip(*some, strict=True), height, width, _TILE)
 
 
 def next_scales(cells: Tensor) -> None:

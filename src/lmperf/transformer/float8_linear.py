@@ -5,7 +5,8 @@ The gradient of the weight has bf16 operands: it needs both of them transposed. 
 scale, from the step before (`float8_kernels`). The optimizer's hooks set the scales and write the
 weights in float8, row-major and transposed, since `torch._scaled_mm` reads rows of both operands.
 
-In the first step there is none before it: `measure_scales` makes a pass in bf16.
+In the first step there is none before it, and none after weights were loaded: `measure_scales`
+makes a pass in bf16. Scales are not saved.
 """
 
 from __future__ import annotations
@@ -17,11 +18,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from lmperf.transformer import float8_kernels
-from lmperf.transformer.float8_kernels import CELL, DTYPE, cast_weight, next_scales
-from lmperf.transformer.model import TransformerLM, replace_linear_layers, twin_of
+from lmperf.transformer.float8_kernels import CELL, DTYPE, cast_weights, next_scales
+from lmperf.transformer.model import TransformerLM
 
 # The numbers of a layer's cells.
 INPUT, WEIGHT, GRADIENT = range(3)
@@ -93,6 +93,7 @@ class Float8Weights:
 
     Attributes:
         unused: cells of no layer, for a tensor that nothing multiplies.
+        are_set: whether there are scales, and weights in float8, of the model's weights.
     """
 
     def __init__(self, model: TransformerLM):
@@ -104,11 +105,10 @@ class Float8Weights:
         self._operands = []
         for layer, cells in zip(layers, self._cells[:-1], strict=True):
             layer.float8 = Operands(layer.weight, cells)
-            cells[WEIGHT, _GREATEST] = layer.weight.detach().abs().max()
             self._operands.append(layer.float8)
         model.float8 = self
-        self.set_scales()
-        self.cast_weights()
+        self.are_set = False
+        model.register_load_state_dict_post_hook(lambda *_: setattr(self, "are_set", False))
 
     def set_scales(self) -> None:
         """Set all scales by the greatest magnitudes since the last call; cast the weights next."""
@@ -117,8 +117,7 @@ class Float8Weights:
     @torch.no_grad()
     def cast_weights(self) -> None:
         """Write the weights in float8 by the scales of now."""
-        for of_layer in self._operands:
-            cast_weight(of_layer.weight, of_layer.rows, of_layer.columns, of_layer.cells[WEIGHT])
+        cast_weights([(of.weight, of.rows, of.columns, of.cells[WEIGHT]) for of in self._operands])
 
     def follow(self, optimizer: torch.optim.Optimizer) -> None:
         """Let the optimizer set scales and cast weights in each of its steps."""
@@ -134,46 +133,6 @@ def linear_layers(model: TransformerLM) -> list[nn.Linear]:
     return [layer for layer in model.blocks.modules() if isinstance(layer, nn.Linear)]
 
 
-def with_float8_matmuls(model: TransformerLM) -> TransformerLM:
-    """A copy of a model that has `Float8Weights`, whose layers multiply in float8."""
-    twin = twin_of(model)
-    replace_linear_layers(twin, lambda layer: Float8Linear(layer.float8))
-    return twin
-
-
-class Float8Linear(nn.Module):
-    """x @ weight.T without bias in float8; x: [..., in], bf16."""
-
-    def __init__(self, operands: Operands):
-        super().__init__()
-        self.weight, self.float8 = operands.weight, operands
-
-    def forward(self, x: Tensor) -> Tensor:
-        of = self.float8
-        return _Float8Linear.apply(x, self.weight, of.rows, of.columns, of.cells)
-
-
-class _Float8Linear(torch.autograd.Function):
-    """`apply(x [..., in], weight, rows, columns, cells)` -> [..., out]; see `Operands`."""
-
-    @staticmethod
-    def forward(ctx, x, weight, rows, columns, cells):
-        x = x.contiguous()
-        ctx.save_for_backward(x, columns, cells)
-        low = torch.ops.lmperf.float8_cast(x, cells, INPUT)
-        y = torch.ops.lmperf.float8_matmul(low.flatten(0, -2), rows, cells, INPUT)
-        return y.view(*x.shape[:-1], len(rows))
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, grad):
-        x, columns, cells = ctx.saved_tensors
-        grad = grad.flatten(0, -2).contiguous()
-        low = torch.ops.lmperf.float8_cast(grad, cells, GRADIENT)
-        grad_x = torch.ops.lmperf.float8_matmul(low, columns, cells, GRADIENT)
-        return grad_x.view(x.shape), grad.T @ x.flatten(0, -2), None, None, None
-
-
 def measure_scales(
     model: TransformerLM, parameters: Iterable[Tensor], loss: Callable[[], Tensor]
 ) -> None:
@@ -184,11 +143,14 @@ def measure_scales(
     """
     with ExitStack() as stack:
         for layer in linear_layers(model):
+            _raise(layer.float8.cells, WEIGHT, layer.weight)
             stack.callback(layer.register_forward_hook(_measure).remove)
         stack.enter_context(torch.compiler.set_stance("force_eager"))
+        stack.enter_context(torch.enable_grad())
         torch.autograd.grad(loss(), list(parameters))
     model.float8.set_scales()
     model.float8.cast_weights()
+    model.float8.are_set = True
 
 
 def _measure(layer: nn.Linear, inputs: tuple[Tensor], output: Tensor) -> None:

@@ -44,8 +44,10 @@ RUNGS = (
     Rung("bf16_weights", "bfloat16", "fused_blocks", below="fused_blocks"),
     Rung("bf16_graph", "bfloat16", "graph", below="graph"),
 )
-# The rung over the highest one of `RUNGS`, with the float8 matmuls of a peer.
+# The rungs over the highest one of `RUNGS`: with the float8 matmuls of a peer, and with ours.
 FLOAT8 = Rung("fp8_tensorwise", "bfloat16", "fp8_tensorwise", below="bf16_graph")
+FLOAT8_GRAPH = Rung("fp8_graph", "bfloat16", "fp8_graph", below="bf16_graph")
+IN_FLOAT8 = (FLOAT8_GRAPH, FLOAT8)
 # The recommended step with what training needs beyond it: what each costs.
 NEEDED = (
     Rung("clipped_graph", _AUTOCAST, "clipped_graph", below="graph"),
@@ -55,7 +57,7 @@ NEEDED = (
 STEPS_ALONE = frozenset(
     {
         *("fused_loss", "fused_blocks", "sdpa_graph", "fused_graph", "sdpa_copies_graph", "graph"),
-        *(rung.name for rung in (FLOAT8, *NEEDED)),
+        *(rung.name for rung in (*IN_FLOAT8, *NEEDED)),
     }
 )
 

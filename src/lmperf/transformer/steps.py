@@ -120,30 +120,21 @@ def flash_fused_blocks_stored_logits(model: TransformerLM) -> WithLoss:
 
 
 def flash_float8_blocks(model: TransformerLM) -> WithLoss:
-    """`flash_fused_blocks` with float8 matmuls in the blocks; the model has `Float8Weights`."""
+    """`flash_fused_blocks` with float8 matmuls in the blocks; the model has `Float8Weights`.
+
+    The first loss, and that after a load of weights, sets all scales by a pass in bf16.
+    """
     from lmperf.transformer.float8_blocks import with_float8_blocks
-
-    on_cuda = next(model.parameters()).is_cuda
-    return _measured_first(model, with_float8_blocks(triton(model) if on_cuda else model))
-
-
-def flash_float8_layers(model: TransformerLM) -> WithLoss:
-    """`flash_float8_blocks` with casts as passes of their own."""
-    from lmperf.transformer.float8_linear import with_float8_matmuls
-
-    return _measured_first(model, with_float8_matmuls(_with_our_kernels(model)))
-
-
-def _measured_first(model: TransformerLM, in_float8: TransformerLM) -> WithLoss:
-    """A way to run a model, whose first loss sets the scales of all tensors by a pass in bf16."""
     from lmperf.transformer.float8_linear import measure_scales
 
+    on_cuda = next(model.parameters()).is_cuda
+    run = fused_loss(with_float8_blocks(triton(model) if on_cuda else model))
     plain = _with_our_kernels(model)
-    run, unmeasured = fused_loss(in_float8), [fused_loss(plain).loss]
+    loss_in_bf16 = fused_loss(plain).loss
 
     def loss(tokens: Tensor, targets: Tensor) -> Tensor:
-        if unmeasured:
-            measure_scales(plain, model.parameters(), partial(unmeasured.pop(), tokens, targets))
+        if not model.float8.are_set:
+            measure_scales(plain, model.parameters(), partial(loss_in_bf16, tokens, targets))
         return run.loss(tokens, targets)
 
     return replace(run, loss=loss)
@@ -232,9 +223,7 @@ FUSED_GRAPH = StepMaker(flash_fused_blocks, capture=Graphed)
 GRAPH = StepMaker(
     flash_fused_blocks, {**_OPTIMIZERS, "autocast_bfloat16": copying_adamw}, capture=Graphed
 )
-FLOAT8_GRAPH = StepMaker(flash_float8_blocks, {"bfloat16": float8_adamw}, capture=Graphed)
-# What casts as passes of their own cost, beside `FLOAT8_GRAPH`.
-FLOAT8_CASTS_GRAPH = replace(FLOAT8_GRAPH, way=flash_float8_layers)
+FP8_GRAPH = StepMaker(flash_float8_blocks, {"bfloat16": float8_adamw}, capture=Graphed)
 # What the loss in chunks costs, beside `GRAPH`.
 STORED_LOGITS_GRAPH = replace(GRAPH, way=flash_fused_blocks_stored_logits)
 # What clipping and adding up the gradients of micro-batches cost, beside `GRAPH`.

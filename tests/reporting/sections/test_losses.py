@@ -65,17 +65,28 @@ def test_graph_with_bf16_gradients_is_no_part_of_the_range():
         assert pytest.approx(2.2 / 2.1 - 1, rel=1e-5) in planted.printed(page)
 
 
+@pytest.mark.parametrize("name", ["fp8_graph", "fp8_tensorwise"])
 @pytest.mark.parametrize(
     ("ms", "value", "advised"),
     [(6.0, 2.05, True), (6.0, 2.2, False), (9.0, 2.05, False), (6.0, None, False)],
 )
-def test_float8_is_advised_where_it_is_faster_and_its_loss_holds(ms, value, advised):
-    rows = [rung("graph", 10.0), rung("bf16_graph", 8.0), rung("fp8_tensorwise", ms)]
-    rows += [*runs(2.05, 2.05), *([loss("fp8_tensorwise", value)] if value else [])]
+def test_float8_is_advised_where_it_is_faster_and_its_loss_holds(ms, value, advised, name):
+    rows = [rung("graph", 10.0), rung("bf16_graph", 8.0), rung(name, ms)]
+    rows += [*runs(2.05, 2.05), *([loss(name, value)] if value else [])]
     numbers = planted.printed(what_to_run(*rows))
     assert (pytest.approx(8 / 6, rel=1e-5) in numbers) is advised
     assert (pytest.approx(2.2 / 2.1 - 1, rel=1e-5) in numbers) is (value == 2.2)
     assert losses(*rows).bf16.bound == 0  # the loss in float8 is none with bf16 weights alone
+
+
+def test_float8_of_ours_and_of_the_peer_are_judged_each_by_its_own_losses():
+    rows = [rung("bf16_graph", 8.0), rung("fp8_graph", 6.0), rung("fp8_tensorwise", 6.5)]
+    rows += [*runs(2.05, 2.05), loss("fp8_graph", 2.05), loss("fp8_tensorwise", 2.2)]
+    made = losses(*rows)
+    assert made.float8("fp8_graph").harmless == ["large"] and not made.float8("fp8_graph").above
+    assert made.float8("fp8_tensorwise").above == {"large": pytest.approx(2.2 / 2.1 - 1)}
+    text = what_to_run(rung("graph", 10.0), *rows).text
+    assert "steps.FP8_GRAPH` at" in text and "torchao at" not in text
 
 
 @pytest.mark.parametrize("is_measured", [True, False])

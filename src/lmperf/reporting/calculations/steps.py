@@ -17,7 +17,7 @@ from lmperf.reporting.cells import EMPTY, NOT_RECORDED, Cell
 from lmperf.reporting.evidence import Evidence, cached_by_evidence, having, sorted_for_reading
 from lmperf.reporting.gains import rows_over
 from lmperf.reporting.tables import Quantity
-from lmperf.transformer.rungs import FLOAT8, NEEDED, RUNGS
+from lmperf.transformer.rungs import FLOAT8_GRAPH, IN_FLOAT8, NEEDED, RUNGS
 
 STEM, STEP = "end_to_end", "train_step"
 CELL = ["size", "context_length", "batch"]
@@ -48,8 +48,10 @@ SDPA, SDPA_GRAPH = Way("sdpa_compiled_blocks", AUTOCAST), Way("sdpa_graph", AUTO
 # The graphs that differ from another one in kernels, in bf16 copies, or in the loss alone.
 FUSED_GRAPH, SDPA_COPIES = Way("fused_graph", AUTOCAST), Way("sdpa_copies_graph", AUTOCAST)
 STORED_LOGITS = Way("stored_logits_graph", AUTOCAST)
-WAYS = {rung.name: Way(rung.implementation, rung.dtype) for rung in (*RUNGS, FLOAT8, *NEEDED)}
+WAYS = {rung.name: Way(rung.implementation, rung.dtype) for rung in (*RUNGS, *IN_FLOAT8, *NEEDED)}
 _RUNGS = {way: name for name, way in WAYS.items()}
+# Steps that do more than others, such as clipping, or round more.
+APART = {WAYS[rung.name] for rung in (*NEEDED, FLOAT8_GRAPH)}
 
 
 @cached_by_evidence
@@ -70,11 +72,11 @@ def all_steps(evidence: Evidence) -> pd.DataFrame:
 def steps(evidence: Evidence) -> pd.DataFrame:
     """The train steps of this project's ways to run a model; see `all_steps`.
 
-    Without those that do more than others, such as clipping; see `costs`.
+    Without those that do more than others or round more; see `costs`, and the ladder's float8.
     """
     rows = all_steps(evidence)
     ours = {one.name for one in load(STEM).implementations if one.origin == "project"}
-    rows = having(rows, implementation=[*(ours - {rung.implementation for rung in NEEDED})])
+    rows = having(rows, implementation=[*(ours - {way.implementation for way in APART})])
     return rows.assign(words=rows["words"].mask(rows["state"] == "oom", "OOM"))
 
 

@@ -32,7 +32,7 @@ from lmperf.reporting.sections import Section, predicate
 from lmperf.reporting.sentences import said
 from lmperf.reporting.words import NotMeasured, Range, absent, sig
 from lmperf.statistics import FASTER, SAME, SLOWER
-from lmperf.transformer.rungs import FLOAT8, NEEDED, RUNGS, STEPS_ALONE, Rung, rung_below
+from lmperf.transformer.rungs import IN_FLOAT8, NEEDED, RUNGS, STEPS_ALONE, Rung, rung_below
 
 MIXED = "mixed"
 # The GPU's time of a step has changed or is the same, beyond or within these fractions.
@@ -52,7 +52,7 @@ class Ladder(Section):
 
     highest = RUNGS[-1].name
 
-    # Table E6: the rungs of all cells, with a step in float8 over the highest one, beside SDPA.
+    # Table E6: the rungs of all cells, with steps in float8 over the highest one, beside SDPA.
 
     @cached_property
     def every(self) -> Rows:
@@ -76,16 +76,14 @@ class Ladder(Section):
         found = rows_over(self.evidence, STEM, WAYS[rung]._asdict(), WAYS[base]._asdict())
         return Gain(found[found.index.isin(self.every.frame.index)])
 
-    @cached_property
-    def float8(self) -> Gain:
-        """The speed-ups of the step with a peer's float8 matmuls over the highest rung."""
-        return self.over(FLOAT8.name, self.highest)
+    def float8(self, rung: str) -> Gain:
+        """The speed-ups of a rung with float8 matmuls over the highest one without."""
+        return self.over(rung, self.highest)
 
-    @property
-    def float8_advised(self) -> list[tuple[str, Gain]]:
-        """The sizes at which float8 matmuls are faster and their loss holds, with their gains."""
-        sizes = self.of("losses").float8.harmless
-        gains = [(size, gain) for size, gain in self.float8.by("size") if size in sizes]
+    def float8_advised(self, rung: str) -> list[tuple[str, Gain]]:
+        """The sizes at which a rung in float8 is faster and its loss holds, with its gains."""
+        sizes = self.of("losses").float8(rung).harmless
+        gains = [(size, gain) for size, gain in self.float8(rung).by("size") if size in sizes]
         return required([pair for pair in gains if pair[1].is_faster], "float8 gains nothing")
 
     # The first page: one cell of each size.
@@ -260,7 +258,7 @@ class Ladder(Section):
 def _bases(cell: tuple[tuple, pd.DataFrame]) -> pd.Series:
     """Of each step of a cell the axes of the step that it is compared with, or None."""
     _, rows = cell
-    below = {one.name: rung_below(one, {*rows["rung"]}) for one in (*RUNGS, FLOAT8, *NEEDED)}
+    below = {one.name: rung_below(one, {*rows["rung"]}) for one in (*RUNGS, *IN_FLOAT8, *NEEDED)}
     bases = {name: WAYS[rung.name]._asdict() for name, rung in below.items() if rung}
     bases |= {_SDPA_NAMES[way]: base._asdict() for way, base in BELOW_SDPA.items()}
     return rows["rung"].map(lambda name: bases.get(name))

@@ -17,13 +17,14 @@ from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.tables import Quantity, number
 from lmperf.reporting.words import NotMeasured, Range, signed_percent
-from lmperf.transformer.rungs import FLOAT8, RUNGS
+from lmperf.transformer.rungs import IN_FLOAT8, RUNGS
 
 STEM = "ladder_loss"
 NEAR = 0.01  # a loss within this fraction of the range with float32 weights is near it
 SHOWN = 0.0005  # less of it reads as 0.0 %
 # Of the runs with float32 weights the first and the usual one; the range has all of them.
-_NARROW_RUNGS = (*(one.name for one in RUNGS if one.dtype == NARROW), FLOAT8.name)
+_IN_FLOAT8 = [one.name for one in IN_FLOAT8]
+_NARROW_RUNGS = (*(one.name for one in RUNGS if one.dtype == NARROW), *_IN_FLOAT8)
 SHOWN_RUNGS = (FLOAT32, "autocast", "graph", *_NARROW_RUNGS)
 
 
@@ -38,9 +39,9 @@ class Losses(Section):
 
         apart: by which fraction the runs of a rung differ at most, if there are several.
         low, high: the range of the losses with float32 weights and gradients, if there are two.
-        outside, outside_graph, outside_float8: how far the worst loss with bf16 weights, that of
-            the graph with float32 weights, and that of float8 matmuls, is outside the range, as a
-            fraction.
+        outside, outside_graph, outside_RUNG: how far the worst loss with bf16 weights, that of
+            the graph with float32 weights, and that of each rung in float8, is outside the range,
+            as a fraction.
         """
         rows = self.rows(STEM).valid.frame
         rows = rows[rows["loss"].notna() & (rows["step"] == rows["step"].max())]
@@ -57,15 +58,15 @@ class Losses(Section):
             dtype=rows["implementation"].map({n: w.dtype for n, w in WAYS.items()}),
         ).drop_duplicates([*CELL, "implementation"])
         is_narrow, is_graph = rows["dtype"] == NARROW, rows["implementation"] == "graph"
-        is_float8 = rows["implementation"] == FLOAT8.name
+        in_float8 = {name: rows["implementation"] == name for name in _IN_FLOAT8}
         exact = rows["loss"].mask(is_narrow | is_graph).groupby(rows["size"])
         is_range = exact.transform("count") > 1
         low, high = (exact.transform(end).where(is_range) for end in ("min", "max"))
         beyond = (rows["loss"] / high - 1).clip(lower=0) + (rows["loss"] / low - 1).clip(upper=0)
         kinds = {
-            "outside": is_narrow & ~is_float8,
+            "outside": is_narrow & ~rows["implementation"].isin(_IN_FLOAT8),
             "outside_graph": is_graph,
-            "outside_float8": is_float8,
+            **{f"outside_{name}": which for name, which in in_float8.items()},
         }
         outside = {
             name: beyond.where(which).groupby(rows["size"]).transform(_farthest)
@@ -115,10 +116,9 @@ class Losses(Section):
         """The losses of the graph with float32 weights."""
         return Outside(self.every.sound, "outside_graph")
 
-    @cached_property
-    def float8(self) -> Outside:
-        """The losses of float8 matmuls over bf16 weights."""
-        return Outside(self.every.sound, "outside_float8")
+    def float8(self, rung: str) -> Outside:
+        """The losses of a rung with float8 matmuls over bf16 weights."""
+        return Outside(self.every.sound, f"outside_{rung}")
 
     @property
     def apart(self) -> dict[str, float]:

@@ -12,6 +12,7 @@ from lmperf.evidence.cases import measurable
 from lmperf.machine import bf16
 from lmperf.names import axis_words, in_order, size_in_full, size_words
 from lmperf.reporting.calculations.steps import (
+    APART,
     AUTOCAST,
     CELL,
     EAGER,
@@ -38,7 +39,7 @@ from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
 from lmperf.reporting.words import NotMeasured
 from lmperf.statistics import FASTER
-from lmperf.transformer.rungs import NEEDED, RUNGS, STEPS_ALONE
+from lmperf.transformer.rungs import RUNGS, STEPS_ALONE
 from lmperf.transformer.sizes import SIZES
 
 # From the simplest to run to the most elaborate one.
@@ -192,8 +193,7 @@ class WhatToRun(Section):
             for axes in [case.axes]
             if (size_words(axes["size"]), axes["context_length"], axes["batch"]) in cells
         }
-        needed = {WAYS[rung.name] for rung in NEEDED}
-        return sorted(ways - needed - {*self.steps["way"]}, key=effort)
+        return sorted(ways - APART - {*self.steps["way"]}, key=effort)
 
     @property
     def narrow_vectors(self) -> pd.Series:
