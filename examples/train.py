@@ -25,7 +25,7 @@ from torch import Tensor
 
 from lmperf.transformer.model import TransformerLM
 from lmperf.transformer.sizes import SHORT
-from lmperf.transformer.steps import GRAPH
+from lmperf.transformer.steps import FP8_GRAPH, GRAPH
 from lmperf.transformer.trainer import Trainer
 from lmperf.transformer.training import decay_groups
 
@@ -41,6 +41,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=16, help="sequences of a step, on all GPUs")
     parser.add_argument("--micro-batch", type=int, help="sequences of a forward pass")
     parser.add_argument("--dtype", default="autocast_bfloat16", help='or "bfloat16"')
+    parser.add_argument("--float8", action="store_true", help="over bfloat16 weights, on one GPU")
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--warm-up", type=int, default=100, help="steps of a rising rate")
     parser.add_argument("--learning-rate", type=float, default=6e-4)
@@ -101,13 +102,15 @@ def main() -> None:
     torch.manual_seed(0)
     with torch.device(given.device):
         model = TransformerLM.of_size(SHORT[given.size], given.vocab, given.context)
-    maker = GRAPH
+    maker, dtype = (FP8_GRAPH, "bfloat16") if given.float8 else (GRAPH, given.dtype)
     if ranks > 1:
+        if given.float8:
+            raise SystemExit(f"--float8 trains on one GPU, not on {ranks}")
         from lmperf.distributed.ranked_adamw import DATA_PARALLEL as maker
     trainer = Trainer(
         model,
         maker,
-        dtype=given.dtype,
+        dtype=dtype,
         groups=decay_groups(model, given.weight_decay),
         max_norm=given.max_norm,
         micro_batch=given.micro_batch,

@@ -17,8 +17,10 @@ from functools import partial
 from typing import Any
 
 import torch
+import triton
 from torch import Tensor, nn
 
+from lmperf.benchmark import Unsupported
 from lmperf.transformer import float8_kernels
 from lmperf.transformer.float8_kernels import CELL, DTYPE, cast_weights, next_scales
 from lmperf.transformer.model import TransformerLM
@@ -94,11 +96,15 @@ class Float8Weights:
     Attributes:
         unused: cells of no layer, for a tensor that nothing multiplies.
         are_set: whether there are scales, and weights in float8, of the model's weights.
+
+    Raises:
+        Unsupported: the model's device has no float8 matmuls.
     """
 
     def __init__(self, model: TransformerLM):
         layers = linear_layers(model)
         device = next(model.parameters()).device
+        _require_float8(device)
         self._cells = torch.zeros(len(layers) + 1, 3, CELL, device=device)
         self._cells[..., :_GREATEST] = 1
         self.unused = self._cells[-1]
@@ -126,6 +132,15 @@ class Float8Weights:
 
     def __deepcopy__(self, memo: dict) -> Float8Weights:
         return self
+
+
+def _require_float8(device: torch.device) -> None:
+    if device.type == "cuda":
+        major, minor = torch.cuda.get_device_capability(device)
+        if (major, minor) < (8, 9):
+            raise Unsupported(f"float8 matmuls need a GPU of capability 8.9, not {major}.{minor}")
+    elif not triton.knobs.runtime.interpret:
+        raise Unsupported(f"float8 matmuls need a GPU; the model is on {device}")
 
 
 def linear_layers(model: TransformerLM) -> list[nn.Linear]:
