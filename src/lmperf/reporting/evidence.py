@@ -330,7 +330,9 @@ class Evidence:
     @cached_property
     def ceilings(self) -> dict[tuple[str, str, str], float]:
         """(operation, dtype, load) -> best rate: TFLOP/s of a matmul, GB/s of a copy."""
-        rows = typed(self.raw.get("ceilings", ()), load("ceilings"))
+        if not self.raw.get("ceilings"):
+            return {}
+        rows = typed(self.raw["ceilings"], load("ceilings"))
         return self._best_rates(rows[rows["status"] == "ok"])
 
     @staticmethod
