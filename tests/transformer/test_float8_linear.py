@@ -1,14 +1,18 @@
 """Our train step in float8: casts, scales, gradients, and the gate of such steps."""
 
+import math
+from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 
 import pytest
 import torch
+import triton
 import triton.language as tl
 from torch._dynamo.testing import CompileCounterWithBackend
 from triton.runtime import interpreter
 
+from lmperf.benchmark import Unsupported
 from lmperf.transformer import float8_blocks, fused_loss, sizes  # noqa: F401 - defines operators
 from lmperf.transformer.float8 import TOLERANCE
 from lmperf.transformer.float8_kernels import CELL, cast_weights, float8_cast, next_scales
@@ -19,26 +23,23 @@ from lmperf.transformer.float8_linear import (
     Operands,
     linear_layers,
 )
-from lmperf.transformer.model import twin_of
+from lmperf.transformer.model import TransformerLM, twin_of
 from lmperf.transformer.model_problem import ModelProblem
-from lmperf.transformer.steps import (
-    FP8_GRAPH,
-    bfloat16_adamw,
-    flash_fused_blocks,
-)
+from lmperf.transformer.steps import FP8_GRAPH
+from lmperf.transformer.trainer import Trainer
+from lmperf.transformer.training import decay_groups
 
 COMPILE = torch.compile
 # E4M3 has three bits of mantissa, and its least normal number is 2^-6: what rounding changes.
 RELATIVE, ABSOLUTE = 2.0**-4, 2.0**-10
 UNCAPTURED = replace(FP8_GRAPH, capture=None)
-BF16 = replace(UNCAPTURED, way=flash_fused_blocks, optimizers={"bfloat16": bfloat16_adamw})
 
 
 @pytest.fixture(autouse=True)
 def tiny_models(small_models, monkeypatch):
     """Smaller ones than in other tests: Triton's interpreter runs all of their kernels."""
     monkeypatch.setattr(torch, "compile", lambda function, **_: function)
-    monkeypatch.setitem(sizes.SIZES, "for tests", sizes.ModelSize(32, 48, 2, 2))
+    monkeypatch.setitem(sizes.SIZES, "for tests", sizes.ModelSize(32, 48, 1, 2))
 
 
 @pytest.fixture(autouse=True)
@@ -158,14 +159,15 @@ def test_kernels_store_what_they_compute_in_float8():
     assert_stored(grad, low, GRADIENT)
 
 
-def problem_and_step(maker):
-    problem = ModelProblem("for tests", 16, 1, "cpu", 0, prepare=maker.prepare("bfloat16"))
+def problem_and_step():
+    maker = UNCAPTURED
+    problem = ModelProblem("for tests", 4, 1, "cpu", 0, prepare=maker.prepare("bfloat16"))
     inputs = problem.optimizer, problem.tokens, problem.targets, "bfloat16"
     return problem, maker.step(twin_of(problem.model), *inputs)
 
 
 def test_step_passes_the_gate_of_float8_and_not_that_of_bf16():
-    problem, step = problem_and_step(UNCAPTURED)
+    problem, step = problem_and_step()
     assert problem.gate_run(step, "bfloat16", TOLERANCE).passed
     problem.freshen(7)
     result = problem.step_phase(step).run(None)
@@ -174,7 +176,7 @@ def test_step_passes_the_gate_of_float8_and_not_that_of_bf16():
 
 
 def test_weights_follow_the_optimizer_and_scales_the_step_before():
-    problem, step = problem_and_step(UNCAPTURED)
+    problem, step = problem_and_step()
     problem.optimizer.param_groups[0]["lr"] = 1e-2
     for _ in range(2):
         step()
@@ -190,11 +192,12 @@ def test_weights_follow_the_optimizer_and_scales_the_step_before():
 @pytest.mark.compile
 def test_blocks_share_one_graph_with_the_same_gradients_and_scales(monkeypatch):
     """Besides it, the last norm and the loss have one each."""
+    monkeypatch.setitem(sizes.SIZES, "for tests", sizes.ModelSize(32, 48, 2, 2))
     found, backend = [], CompileCounterWithBackend("aot_eager")
     for compiled in (lambda function, **_: function, partial(COMPILE, backend=backend)):
         monkeypatch.setattr(torch, "compile", compiled)
         fused_loss._loss_and_gradient.cache_clear()
-        problem, _ = problem_and_step(UNCAPTURED)
+        problem, _ = problem_and_step()
         run, model = UNCAPTURED.way(problem.model), problem.model
         loss = run.loss(problem.tokens, problem.targets)
         loss.backward()
@@ -203,15 +206,33 @@ def test_blocks_share_one_graph_with_the_same_gradients_and_scales(monkeypatch):
     assert all(map(torch.equal, *found)) and backend.frame_count == 3
 
 
-@pytest.mark.slow
-def test_losses_follow_those_of_bf16():
-    found = []
-    for maker in (UNCAPTURED, BF16):
-        problem, step = problem_and_step(maker)
-        problem.optimizer.param_groups[0]["lr"] = 3e-3
-        found.append([float(step()) for _ in range(12)])
-    ours, theirs = found
-    assert theirs[-1] < 0.8 * theirs[0] and ours[-1] == pytest.approx(theirs[-1], rel=0.05)
+def trainer_of():
+    """A trainer of a model of one layer in float8."""
+    torch.manual_seed(0)
+    model = TransformerLM(64, 4, 16, 1, 1, 24)
+    return Trainer(model, FP8_GRAPH, "bfloat16", 1e-2, decay_groups(model, 0.1), max_norm=1.0)
+
+
+def test_trainer_in_float8_resumes_with_scales_that_it_measures_again():
+    """So the losses are those of the uninterrupted run within the rounding to float8."""
+    batches = torch.randint(64, (3, 2, 1, 4))
+    trainer, other = trainer_of(), trainer_of()
+    assert float(trainer.loss(*batches[0])) == pytest.approx(math.log(64), rel=0.1)
+    trainer.step(*batches[0])
+    other.step(*batches[1])
+    other.load_state_dict(deepcopy(trainer.state_dict()))
+    resumed, expected = (float(one.loss(*batches[2])) for one in (other, trainer))
+    assert resumed == pytest.approx(expected, rel=0.01)
+    layer = other.model.blocks[0].attention.qkv
+    operands = layer.float8
+    assert_rounded(operands.rows, layer.weight.detach(), float(operands.cells[WEIGHT, 1]))
+    assert float(other.step(*batches[2])) == resumed
+
+
+def test_device_without_float8_is_refused(monkeypatch):
+    monkeypatch.setattr(triton.knobs.runtime, "interpret", False)
+    with pytest.raises(Unsupported, match="float8 matmuls need a GPU; the model is on cpu"):
+        trainer_of()
 
 
 @pytest.mark.gpu

@@ -34,6 +34,8 @@ class Trainer:
             copies in bfloat16 if `maker` uses them.
         maker: which step of the report. `steps.GRAPH` computes the loss in chunks of tokens, which
             saves memory with a large vocabulary; `steps.STORED_LOGITS_GRAPH` does not.
+            `steps.FP8_GRAPH`, for dtype "bfloat16", multiplies in float8. Its scales are not saved
+            but measured again: resumed losses differ within the rounding to float8.
         dtype: a value of the dtype axis, for example "autocast_bfloat16" or "bfloat16".
         learning_rate: of all groups that have none of their own.
         groups: groups of parameters with options of their own, as `torch.optim.AdamW` takes them;
@@ -45,7 +47,8 @@ class Trainer:
 
     Raises:
         Unsupported: the maker has no optimizer for weights of this dtype, or its optimizer takes
-            the gradients of a whole batch at once, and a micro-batch is given.
+            the gradients of a whole batch at once, and a micro-batch is given; or the device has
+            no float8 matmuls and the maker needs them.
     """
 
     def __init__(
