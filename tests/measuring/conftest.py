@@ -16,7 +16,7 @@ from lmperf.measuring.supervisor import Supervisor, seed_of
 
 @pytest.fixture(autouse=True)
 def marks(tmp_path, monkeypatch):
-    """Give each test a folder for the marks of its implementations."""
+    """Give each test a folder for the marks of its workers."""
     monkeypatch.setenv("TOY_MARKS", str(tmp_path))
     monkeypatch.chdir(tmp_path)  # tracebacks are kept there
 

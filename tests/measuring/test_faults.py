@@ -1,5 +1,6 @@
 """A fault of one implementation is its row, and nothing else."""
 
+import pickle
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ from lmperf.gate import UNCHECKED
 from lmperf.measuring import supervisor
 from lmperf.measuring.failures import failure_row
 from lmperf.measuring.interpreter import CHECKED, NEEDS_GPU
+from lmperf.measuring.process import Lost
 from lmperf.measuring.sensors import MOST_LOAD
 
 pytestmark = pytest.mark.process
@@ -26,7 +28,7 @@ def statuses(rows):
 def test_faults_in_python_cost_one_case_each_and_no_process(measured, said):
     names = ["doubles", "raises", "asks_for_a_pebibyte", "is_wrong", "is_not_finite"]
     names += ["is_unsupported", "is_too_large_to_check", "also_doubles"]
-    names += ["leaves", "interrupts", "is_strange", "forks_and_leaves"]
+    names += ["leaves", "interrupts", "is_strange", "forks_and_leaves", "prints_a_lot", "warns"]
     rows = measured(names, **SIZE)
     assert statuses(rows) == {
         "doubles": {"ok"},
@@ -41,6 +43,8 @@ def test_faults_in_python_cost_one_case_each_and_no_process(measured, said):
         "interrupts": {"crash"},
         "is_strange": {"crash"},
         "forks_and_leaves": {"ok"},
+        "prints_a_lot": {"ok"},
+        "warns": {"ok"},
     }
     assert all(len(of) == 2 for of in rows.values())
     reasons = {name: of[0].get("reason", "") for name, of in rows.items()}
@@ -60,50 +64,95 @@ def test_faults_in_python_cost_one_case_each_and_no_process(measured, said):
     assert reasons["leaves"].startswith("SystemExit: 0 (") and "toys.py:" in reasons["leaves"]
     assert reasons["interrupts"].startswith("KeyboardInterrupt (")
     assert reasons["is_strange"].startswith("Strange: its message cannot be read (")
-    assert not any("tried once more" in line or "the worker writes" in line for line in said)
-    (line,) = [line for line in said if "KeyboardInterrupt" in line]
-    assert "raise KeyboardInterrupt" in Path(line.partition("traceback: ")[2]).read_text()
-
-
-def test_worker_that_dies_in_the_first_check_is_tried_once_more(measured, said):
-    names = ["doubles", "segfaults", "is_killed_once"]
-    rows = measured(names, toys.Short, checks_first=True, size=[8, 16])
-    (row,) = rows.pop("segfaults")
-    assert row["status"] == "crash" and "was ended by SIGSEGV" in row["reason"]
-    assert row["size"] == 8 and not rows, "after a failed first check nothing is measured"
-    assert sum("it is tried once more" in line for line in said) == 2
-
-
-def test_wrong_result_in_the_first_check_ends_the_measurement(measured, monkeypatch):
-    failed = {"rows": [{"status": "failed_check"}], "case": 0, "phase": "forward"}
-    answers = iter([failed, {"done": True}])
-    worker = SimpleNamespace(receive=lambda _: next(answers))
-    monkeypatch.setattr(supervisor, "Process", lambda *_, **__: nullcontext(worker))
-    (row,) = measured(["is_wrong"], toys.Short, checks_first=True, size=[8, 16])["is_wrong"]
-    assert row["size"] == 8, "though its worker goes on"
-
-
-def test_first_group_that_is_only_checked_has_no_rows(measured, said):
-    names = ["doubles", "prints_a_lot", "warns"]
-    rows = measured(names, checks_first=True, size=[8, 16])
-    assert statuses(rows) == {name: {"ok"} for name in names}
-    assert {row["size"] for of in rows.values() for row in of} == {16}
+    assert not any("tried once more" in line for line in said)
     passed_on = " ".join(line for line in said if "the worker writes" in line)
     assert "of the user's own" in passed_on
     for hidden in ("Profiler", "cuBLAS", "USDT"):
         assert hidden not in passed_on, "of PyTorch about itself"
+    (line,) = [line for line in said if "KeyboardInterrupt" in line]
+    assert "raise KeyboardInterrupt" in Path(line.partition("traceback: ")[2]).read_text()
 
 
-def test_implementation_that_hangs_twice_is_skipped(measured, tmp_path, monkeypatch):
-    monkeypatch.setattr(toys.Short, "limit_s", 2.0)
-    rows = measured(["hangs", "names_its_process"], toys.Short)
-    assert [row["status"] for row in rows["names_its_process"]] == ["ok"] * 3
-    assert [row["status"] for row in rows["hangs"]] == ["timeout"] * 3
-    first, _, last = (row["reason"] for row in rows["hangs"])
-    assert first == "no answer within 2 s" and last.startswith("skipped")
-    ended = (tmp_path / "hangs").read_text()
-    processes = (tmp_path / "processes").read_text().split()
-    assert ended not in processes, "a worker that is ended begins no other case"
+@pytest.fixture
+def workers(monkeypatch):
+    """Return a function that replaces the workers by lists of the messages that they send.
+
+    `Lost` ends a worker, and None is no message in time. The function returns the jobs that the
+    workers get, as far as they have been started.
+    """
+
+    def replace(*messages_of_each):
+        jobs, messages_left = [], iter(messages_of_each)
+
+        def worker(job, *_, **__):
+            jobs.append(pickle.loads(job))
+            messages = iter(next(messages_left))
+
+            def receive(_):
+                message = next(messages)
+                if isinstance(message, Lost):
+                    raise message
+                return message
+
+            return nullcontext(SimpleNamespace(receive=receive))
+
+        monkeypatch.setattr(supervisor, "Process", worker)
+        return jobs
+
+    return replace
+
+
+def step(case):
+    """The message of a worker before a step of a case of its group."""
+    return {"step": "timing", "case": case, "phase": "forward", "lasts_s": 0.0}
+
+
+def right(case):
+    """The message with the right row of a case of its group."""
+    return {"rows": [{"status": "ok"}], "case": case, "phase": "forward"}
+
+
+def names_of(done):
+    return {(case.implementation, case.axes["size"]) for case, _ in done}
+
+
+DONE = {"done": True}
+
+
+def test_worker_that_dies_in_the_first_check_is_tried_once_more(measured, said, workers):
+    dies = Lost("the process was ended by SIGSEGV")
+    jobs = workers([step(1), dies], [step(1), dies], [step(0), dies], [step(0), DONE])
+    rows = measured(["doubles", "raises"], toys.Short, checks_first=True, size=[8, 16])
+    (row,) = rows.pop("raises")
+    assert row["status"] == "crash" and "was ended by SIGSEGV" in row["reason"]
+    assert row["size"] == 8 and not rows, "after a failed first check nothing is measured"
+    assert sum("it is tried once more" in line for line in said) == 2
+    assert [names_of(job.done) for job in jobs] == [set(), set(), *[{("raises", 8)}] * 2]
+
+
+def test_wrong_result_in_the_first_check_ends_the_measurement(measured, workers):
+    failed = {"rows": [{"status": "failed_check"}], "case": 0, "phase": "forward"}
+    workers([failed, DONE])
+    (row,) = measured(["is_wrong"], toys.Short, checks_first=True, size=[8, 16])["is_wrong"]
+    assert row["size"] == 8, "though its worker goes on"
+
+
+def test_first_group_that_is_only_checked_has_no_rows(measured, workers):
+    jobs = workers([DONE, right(0), DONE])
+    rows = measured(["doubles"], checks_first=True, size=[8, 16])
+    assert [row["size"] for row in rows["doubles"]] == [16] and jobs[0].checks_first
+
+
+def test_implementation_that_hangs_twice_is_skipped(measured, monkeypatch, workers):
+    monkeypatch.setattr(toys.Short, "limit_s", 0.0)
+    hangs = step(0), None
+    jobs = workers([*hangs], [right(1), DONE, *hangs], [right(1), DONE, right(1), DONE])
+    rows = measured(["doubles", "raises"], toys.Short)
+    assert [row["status"] for row in rows["raises"]] == ["ok"] * 3
+    assert [row["status"] for row in rows["doubles"]] == ["timeout"] * 3
+    first, _, last = (row["reason"] for row in rows["doubles"])
+    assert first == "no answer within 0 s" and last.startswith("skipped")
+    assert names_of(jobs[-1].done) == {("doubles", 16), ("doubles", 32)}
 
 
 def test_each_implementation_is_measured_as_if_it_were_alone(measured, said):

@@ -133,6 +133,12 @@ def test_ended_worker_may_clean_up_despite_ignored_interrupts(worker):
     assert marked("cleaned") and not is_alive(marked("worker"))
 
 
+def test_stopped_worker_is_ended(worker):
+    with Process(b"", (), os.environ, worker("os.kill(os.getpid(), signal.SIGSTOP)")):
+        wait_for(lambda: is_stopped("worker"))
+    assert not is_alive(marked("worker"))
+
+
 def test_kill_9_of_a_run_ends_a_stopped_worker(worker):
     lines = ("if os.fork() == 0: daemon()", "os.wait()", "os.kill(os.getpid(), signal.SIGSTOP)")
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

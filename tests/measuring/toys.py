@@ -1,12 +1,9 @@
 """Small benchmarks; their implementations have one fault each."""
 
-import ctypes
 import os
-import signal
 import sys
 import time
 import warnings
-from pathlib import Path
 
 import torch
 import triton
@@ -19,7 +16,6 @@ from lmperf.benchmark import (
     Implementation,
     Observed,
     Phase,
-    RankedObserved,
     RankedTimed,
     Timed,
     Unsupported,
@@ -28,7 +24,6 @@ from lmperf.benchmark import (
 from lmperf.gate import Gate
 from lmperf.own.kinds import ATTENTION
 
-MARKS = Path(os.environ.get("TOY_MARKS", "/tmp"))  # where a fault leaves that it was there
 KEPT, FORKED = [], []
 PRINTED = []
 AXES = (Axis("size", int), Axis("dtype", str, ("float32",)))
@@ -42,10 +37,6 @@ def grids_of(implementations, **axes):
 
 def doubles(x):
     return x * 2
-
-
-def segfaults(x):
-    return ctypes.string_at(8)
 
 
 def raises(x):
@@ -92,24 +83,7 @@ def is_not_finite(x):
 
 
 def hangs(x):
-    """Sleeps, and the second time stops, which ends by no signal that it could handle."""
-    if (MARKS / "hangs").exists():
-        os.kill(os.getpid(), signal.SIGSTOP)
-    (MARKS / "hangs").write_text(str(os.getpid()))
     time.sleep(600)
-
-
-def names_its_process(x):
-    with (MARKS / "processes").open("a") as file:
-        file.write(f"{os.getpid()}\n")
-    return x * 2
-
-
-def is_killed_once(x):
-    if not (MARKS / "killed").exists():
-        (MARKS / "killed").touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-    return x * 2
 
 
 def writes_where_nothing_is(x):
@@ -182,9 +156,9 @@ def warns(x):
 
 
 FUNCTIONS = (
-    *(doubles, segfaults, raises, asks_for_a_pebibyte, is_wrong, is_not_finite),
-    *(is_killed_once, writes_where_nothing_is, prints_a_lot, warns),
-    *(leaves, interrupts, is_strange, forks_and_leaves, hangs, names_its_process),
+    *(doubles, raises, asks_for_a_pebibyte, is_wrong, is_not_finite),
+    *(writes_where_nothing_is, prints_a_lot, warns),
+    *(leaves, interrupts, is_strange, forks_and_leaves, hangs),
 )
 
 
@@ -377,20 +351,3 @@ class Seen(Observed):
 
     def observe(self, case, phase, device, seed):
         return [{"took_ms": 1.0}, {"took_ms": 2.0}]
-
-
-class RankedSeen(RankedObserved):
-    """Observations of several ranks."""
-
-    title = "Ranked, seen"
-    axes = Ranked.axes
-    columns = (Column("total", int),)
-    least_devices = 2
-    limit_s = 20.0
-    implementations = (Implementation("right"),)
-    grids = grids_of(implementations, size=[8], ranks=[2])
-
-    def observe_rank(self, case, phase, rank, seed):
-        total = torch.tensor([rank.number + 1])
-        torch.distributed.all_reduce(total)
-        return [{"total": total.item()}]
