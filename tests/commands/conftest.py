@@ -30,9 +30,6 @@ def in_place(q, k, v, causal=False):
 
 def detached(q, k, v, causal=False):
     return attention(q, k, v, causal).detach()
-
-def no_flag(q, k, v, mask=None):
-    return v
 """
 
 

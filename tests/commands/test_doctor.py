@@ -48,8 +48,9 @@ def test_cores_that_may_be_used_are_told(lmperf, monkeypatch, usable, words):
     assert f"ok      CPU cores that this process may use{words}" in lmperf("doctor")[1]
 
 
-@pytest.mark.process
-def test_custom_function_that_cannot_be_imported_is_reported(folder, lmperf):
+def test_custom_function_that_cannot_be_used_is_reported(folder, lmperf, monkeypatch):
+    problems = {"my_functions:absent": "my_functions:absent: the module my_functions has none"}
+    monkeypatch.setattr(doctor, "problem_of", lambda use, *_, **__: problems.get(use, ""))
     config = folder / "config/config.yaml"
     custom = "implementations: {flash_attention: {%s}}\n"
     uses = "mine: 'my_functions:attention', other: 'my_functions:absent'"

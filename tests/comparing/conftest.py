@@ -41,7 +41,7 @@ class Repository:
 @pytest.fixture
 def repository(tmp_path):
     root = tmp_path / "repository"
-    shutil.copytree(ROOT / "src", root / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "src", root / "src", ignore=shutil.ignore_patterns("*.pyc.*"))
     (root / "config").mkdir()
     (root / "config/config.yaml").write_text(CONFIG)
     (root / ".gitignore").write_text("__pycache__\n")

@@ -33,9 +33,11 @@ def compare(repository, *arguments):
 
 
 def test_slower_and_wrong_implementations_are_regressions(repository):
+    """A third one crashes in both versions."""
     repository.edit(REFERENCE, RETURN, f"    for _ in range(50):\n        scores.exp()\n{RETURN}")
     repository.edit(TILED, SCALE, SCALE.replace("-0.5", "-0.6"))
-    arguments = ("--only", "d_head=16", "--phases", "forward", "--format", "json")
+    crashes = ("--config", "implementations.flash_attention.mine=builtins:max")
+    arguments = ("--only", "d_head=16", "--phases", "forward", "--format", "json", *crashes)
     done = compare(repository, "--benchmark", "flash_attention", *arguments)
     assert done.returncode == 1, done.stderr
     found = json.loads(done.stdout)
@@ -47,7 +49,8 @@ def test_slower_and_wrong_implementations_are_regressions(repository):
     assert "float64" in rows["tiled"]["reason_new"]
     assert found["old"].startswith("HEAD (")
     assert found["new"].endswith("with uncommitted changes)")
-    assert "[compare] 2 of 2 cases" in done.stderr and "forward" in done.stderr
+    assert found["not_compared"] == {"ok in neither": 1}, "a crash costs its own case"
+    assert "[compare] 3 of 3 cases" in done.stderr and "mine: forward crash -> crash" in done.stderr
     assert repository.worktrees == 0
     assert not (repository.root / "report").exists(), "no evidence is written"
 
@@ -106,7 +109,17 @@ def test_equal_code_is_not_compared(repository, same_code, monkeypatch, capsys):
     assert "no benchmark differs" in error and not out
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+@pytest.fixture(params=[signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def number(request):
+    """A signal that is not ignored, as SIGHUP is if nohup runs the tests."""
+    number = request.param
+    before = signal.getsignal(number)
+    if before == signal.SIG_IGN:
+        signal.signal(number, signal.SIG_DFL)
+    yield number
+    signal.signal(number, before)
+
+
 def test_compare_ended_by_a_signal_leaves_no_worktree(repository, monkeypatch, number):
     trees = []
 
