@@ -18,6 +18,7 @@ from strategy_cases import AUTOCAST, problem_of
 from lmperf.benchmark import Rank, Unsupported
 from lmperf.distributed.ranked_adamw import DATA_PARALLEL, SHARDED, RankedAdamW, _Bucket
 from lmperf.distributed.strategies import recommended
+from lmperf.transformer.sizes import SHORT
 from lmperf.transformer.steps import GRAPH, copying_adamw
 from lmperf.transformer.trainer import Trainer
 from lmperf.transformer.training import gradients
@@ -177,9 +178,10 @@ def example(rank: Rank) -> dict[str, dict[str, torch.Tensor]]:
 
 
 def _run_example(rank: Rank, folder: Path, name: str, stop: int) -> None:
-    words = f"--size tiny --vocab 1000 --context 16 --batch 4 --steps {stop} --every 2 --device cpu"
+    words = f"--size toy --vocab 1000 --context 16 --batch 4 --steps {stop} --every 2 --device cpu"
     words += f" --warm-up 10 --checkpoint {folder / name}"
     with pytest.MonkeyPatch.context() as patched:
+        patched.setitem(SHORT, "toy", strategy_cases.TOY)
         patched.setattr(sys, "argv", [EXAMPLE, str(folder / "tokens"), *words.split()])
         patched.setenv("WORLD_SIZE", str(rank.ranks))
         patched.setattr(dist, "init_process_group", lambda **_: None)
