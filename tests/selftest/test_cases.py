@@ -62,7 +62,7 @@ def clocks():
 
 
 class NoWorlds(Worlds):
-    """Puts nothing back: comparing all modules of torch at each step would take most of the time."""
+    """Puts nothing back: comparing modules of torch at each step takes most of the time."""
 
     def of(self, *_, **__):
         return nullcontext()
