@@ -199,14 +199,10 @@ def test_failing_example_is_withheld_as_documented(folder, capfd):
 # Small cells for the worked example: strategies are observed, since their steps are timed for long.
 OF_COURSE = {
     "machine": "here",
-    "benchmarks": ["attention", "memory", "distributed_overlap"],
+    "benchmarks": ["attention", "distributed_overlap"],
     "grid": {
         "attention": {
             **{"batch": [1], "d_head": [16], "seq_len": [64], "dtype": ["float32"]},
-            "implementation": ["eager"],
-        },
-        "memory": {
-            **{"size": ["tiny"], "context_length": [16], "batch": [1], "dtype": ["float32"]},
             "implementation": ["eager"],
         },
         "distributed_overlap": {
@@ -254,7 +250,6 @@ def test_worked_example_goes_from_a_clone_to_a_hand_in(tmp_path):
     pages = tmp_path / "report/here"
     for stem, of_page, name in (
         ("attention", "attention", "flash_pytorch"),
-        ("memory", "memory", "my_model"),
         ("distributed_overlap", "distributed", "buckets_10"),
     ):
         rows = csv.DictReader((pages / f"evidence/{stem}.csv").read_text().splitlines())

@@ -123,7 +123,11 @@ def faults_of(text: str):
         if line.endswith(":") and not re.match(r"\s*(- |\d+\. )|[|<`]", after):
             yield "colon without a list", line
         is_sentence = re.search(rf"[.:!?][)*_\"]*({LINKS})?$", line) or re.fullmatch(LINKS, line)
-        if not heading and not is_sentence and not re.match(r"- .*\d rows?\)(:.*)?$", line):
+        if (
+            not heading
+            and not is_sentence
+            and not re.match(r"- .*\d rows?(, [^)]*)?\)(:.*)?$", line)
+        ):
             yield "no full stop", line
         for name, slip in SLIPS.items():
             if re.search(slip, line):

@@ -78,12 +78,17 @@ def made(machines, tmp_path_factory):
         yield site.Site(machines, folder / "report", own)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def no_bundle():
+    """Leave out the scripts of Vega, which take two seconds to bundle."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("vl_convert.javascript_bundle", lambda: "")
+        yield
+
+
 @pytest.fixture(scope="module")
 def found(made):
-    files = {}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("vl_convert.javascript_bundle", lambda: "")  # takes a second
-        files |= site.files_of_assets()
+    files = site.files_of_assets()
     for number in range(len(made.machines)):
         files |= site.files_of_machine(made, number)
     return files | site.files_of_machines(made)

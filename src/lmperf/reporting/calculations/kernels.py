@@ -40,6 +40,7 @@ RULES = (
     (ATTENTION, r"^(forward|prepare|fused|finish|delta|key_gradients|query_gradients)_kernel$"),
     (ATTENTION, r"^(measure|split|combine|sum)_kernel$"),
     (ELEMENTWISE, r"^(rope|swiglu|swiglu_gradient)_kernel$"),
+    (COPY, r"^(float8_weight|float8_cast|next_scales)_kernel$"),
     (ATTENTION, r"cudnn::fusion::(compute_dot_do_o|convert_dq)"),  # of a backward pass
     (OPTIMIZER, r"adam|multi_tensor_apply|foreach"),
     (MATMUL, r"gemm|nvjet|cutlass|cublas|xmma|split_?k|gemv|mkldnn_linear"),

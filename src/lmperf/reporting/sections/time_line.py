@@ -59,7 +59,7 @@ class TimeLine(Section):
         step = self.step
         rows = self.evidence.rows(STEM)
         rows = having(rows, **{name: step[name] for name in [*LINE, "implementation"]})
-        return rows.sort_values("position", kind="stable")
+        return rows[rows["kind"].notna()].sort_values("position", kind="stable")
 
     @property
     def bars(self) -> list[dict]:
