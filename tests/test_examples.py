@@ -55,12 +55,20 @@ def prepare(tmp_path):
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_example_runs_and_passes_its_gate(path, prepare):
     for stem, custom in configured(path).items():
-        benchmark = load(stem, custom)
-        workload = prepare(benchmark, Case(tuple(CELLS[stem].items()), "mine"))
-        for phase in workload.phases.values():
-            phase.run(phase.before())
-        gate = workload.gate(list(benchmark.phases))
-        assert gate.passed, (gate.errors, gate.bounds)
+        run_and_check(load(stem, custom), prepare)
+
+
+def run_and_check(benchmark, prepare):
+    workload = prepare(benchmark, Case(tuple(CELLS[benchmark.stem].items()), "mine"))
+    for phase in workload.phases.values():
+        phase.run(phase.before())
+    gate = workload.gate(list(benchmark.phases))
+    assert gate.passed, (gate.errors, gate.bounds)
+
+
+def test_model_of_the_course_passes_its_gate(prepare, monkeypatch):
+    monkeypatch.syspath_prepend(str(EXAMPLES[0].parent / "course"))
+    run_and_check(load("end_to_end", {"mine": "cs336_basics.model:BasicsTransformerLM"}), prepare)
 
 
 def test_examples_cover_every_kind_of_custom_implementation():
