@@ -31,9 +31,9 @@ site: $(READY) ## build the static site of all evidence in report/ in site/
 test: $(READY) ## run the whole test suite
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
-test-fast: $(READY) ## run the tests that take a minute: no processes, no whole reports
+test-fast: $(READY) ## run the tests that take half a minute: no processes, no pages
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal -m \
-	  "not (gpu or process or machine or interpreter or snakemake or compile or slow)"
+	  "not (gpu or process or machine or page or interpreter or snakemake or compile or slow)"
 
 lint: $(READY) ## check style, what may import what, the workflow and the exported schema
 	$(BIN)/ruff check src tests tools examples

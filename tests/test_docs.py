@@ -285,6 +285,7 @@ def test_new_benchmark_is_measured_and_shown(tmp_path):
     assert "of a square matrix in float32 reads and writes" in shown and "128" in shown
 
 
+@pytest.mark.slow
 def test_documented_templates_render(tmp_path):
     ours = {"triton": 1.0, "compiled": 3.0}
     rows = [

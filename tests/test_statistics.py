@@ -139,6 +139,7 @@ def test_adjusted_p_values_keep_nan_and_accept_empty_input():
     assert found[0] == pytest.approx(0.02) and np.isnan(found[1]) and found[2] == 0.04
 
 
+@pytest.mark.slow
 def test_p_values_are_those_of_scipy():
     from scipy import stats  # slow to import
 

@@ -2,9 +2,11 @@
 
 import csv
 
+import pytest
 from made_up import OK, pretend, rounds
 
 
+@pytest.mark.slow
 def test_rows_are_measured_again_by_their_key(folder, lmperf, monkeypatch):
     pretend(monkeypatch, lambda *_: OK | rounds(1.0))
     assert lmperf("measure", "flash_attention")[0] == 0

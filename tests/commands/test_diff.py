@@ -24,6 +24,7 @@ def write(folder, factor=1.0, number=0, cells=20):
     return str(folder)
 
 
+@pytest.mark.slow
 def test_diff_exits_with_1_on_a_regression(tmp_path, lmperf):
     old, new = write(tmp_path / "old"), write(tmp_path / "new", 1.1, 1)
     code, out, _ = lmperf("diff", old, new)
@@ -36,6 +37,7 @@ def test_diff_exits_with_1_on_a_regression(tmp_path, lmperf):
     assert {row["axes"]["seq_len"] for row in json.loads(out)["rows"]} == {"130", "131"}
 
 
+@pytest.mark.slow
 def test_difference_within_the_noise_floor_is_no_regression(tmp_path, lmperf):
     old, new = write(tmp_path / "old"), write(tmp_path / "new", 1.1, 1)
     rows, _ = RowFiles(tmp_path / "old", "attention", IDENTITY).published()
@@ -64,6 +66,7 @@ def test_unknown_second_times_are_left_out_damaged_ones_named(
     assert code == expected and why in err
 
 
+@pytest.mark.slow
 def test_bad_input_prints_one_line_and_exits_with_2(tmp_path, lmperf):
     old = write(tmp_path / "old", cells=3)
     damaged = shutil.copytree(old, tmp_path / "damaged")

@@ -6,6 +6,8 @@ from made_up import MINE, NOTES
 from lmperf.reporting.numbers import read_csv
 from lmperf.reporting.render import Page
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def made(here, monkeypatch):

@@ -47,6 +47,7 @@ def test_missing_evidence_or_page_is_named(measured, lmperf):
     assert "here has no evidence of lrpe; run: lmperf measure lrpe" in lmperf("show", "lrpe")[2]
 
 
+@pytest.mark.slow
 def test_printed_number_is_shown_with_its_rows(here, lmperf):
     entries = read_csv((here / "report/here/numbers.csv").read_text())
     one = next(one for one in entries if one.rows)

@@ -8,6 +8,8 @@ from lmperf.comparing.run import CONFIRMATIONS, confirmed
 from lmperf.evidence.plan import Plan
 from lmperf.reporting.revisions import read_result
 
+pytestmark = pytest.mark.slow
+
 CELLS = 8
 
 

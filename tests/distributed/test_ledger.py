@@ -29,6 +29,7 @@ def on_a_grid(intervals):
     return {n for n, at in enumerate(middles) if any(a < at < b for a, b in intervals)}
 
 
+@pytest.mark.slow
 def test_interval_arithmetic_equals_that_of_a_fine_grid():
     draw = random.Random(7)
     for _ in range(50):

@@ -328,6 +328,7 @@ def test_declarations_name_attributes_of_benchmarks():
     assert known >= DECLARATIONS
 
 
+@pytest.mark.slow
 def test_key_of_peer_covers_only_code_that_it_reaches(tree):
     tree.use()
     name = "fp8_tensorwise"

@@ -157,6 +157,7 @@ def test_other_machine_needs_its_own_benchmarks(tmp_path):
     assert {*own} == {"lrpe", "lrpe_check"} and own["lrpe"] == every["lrpe"]
 
 
+@pytest.mark.slow
 def test_commands_of_a_loaded_machine(measure, tmp_path, monkeypatch, capfd):
     """`verify` names loaded rows, `measure --loaded` measures them again."""
     (tmp_path / "config").mkdir()

@@ -84,6 +84,7 @@ def test_block_keeps_its_input_and_what_its_operators_save():
     assert kept == [("float32[2, 8]", 64), ("float32[2, 8]", 64), ("float32[2, 4]", 32)]
 
 
+@pytest.mark.slow
 def test_users_model_is_recorded_with_lines_of_its_code(monkeypatch):
     monkeypatch.setitem(SIZES, "tiny", ModelSize(32, 64, 2, 2))
     monkeypatch.setattr("lmperf.benchmarks.memory_timeline.LARGEST", 100)

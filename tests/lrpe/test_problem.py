@@ -81,6 +81,7 @@ def test_float32_angles_fail_at_65536():
     assert gate.passed, (gate.errors, gate.bounds)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch, dtype", [(1, "float32"), (3, "bfloat16")])
 def test_predicted_peaks_match_measurement(batch, dtype):
     made = problem((8, 8), 12, dtype, batch=batch)

@@ -92,6 +92,7 @@ def _spin(seconds):
         pass
 
 
+@pytest.mark.slow
 def test_load_counts_others_but_neither_a_process_nor_its_children():
     child = multiprocessing.get_context("fork").Process(target=_spin, args=[5])
     child.start()

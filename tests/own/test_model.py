@@ -48,6 +48,7 @@ class TiedWithBuffers(LanguageModel):
         self.register_buffer("count", torch.tensor(0))
 
 
+@pytest.mark.slow
 def test_custom_model_passes_gate_and_timed_check(problem_of):
     problem, dtype = problem_of(TiedWithBuffers), "autocast_bfloat16"
     model = runnable(TiedWithBuffers, problem.model)
@@ -187,6 +188,7 @@ def test_custom_function_runs_the_projects_model():
         memory.observe(case, "forward", "cpu", 0)
 
 
+@pytest.mark.slow
 def test_custom_train_step_passes_gate_and_timed_check(problem_of):
     problem, dtype = problem_of(None), "autocast_bfloat16"
     run = partial(problem.custom_step, train_step, problem.model, dtype)

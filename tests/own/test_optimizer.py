@@ -80,6 +80,7 @@ def step_of(problem, dtype="float32"):
     return StepMaker(eager).step(*given)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("made", [AdamW, torch.optim.AdamW])
 @pytest.mark.parametrize("model", [None, LanguageModel])
 def test_adamw_in_both_forms_passes_gate_and_timed_check(problem_of, made, model):
@@ -91,6 +92,7 @@ def test_adamw_in_both_forms_passes_gate_and_timed_check(problem_of, made, model
     assert problem.check(dtype, "train_step", problem.step_phase(step).run(None)).passed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("made", [NoDecay, NoCorrection, OtherBetas, torch.optim.NAdam])
 def test_another_update_than_adamws_fails_the_gate(problem_of, made):
     problem = problem_of(made)

@@ -60,6 +60,7 @@ def test_float8_steps_are_timed_and_trained_where_torchao_is_installed(packages)
         assert {benchmark.phases_of(case) for case in cases} == {("train_step",)}
 
 
+@pytest.mark.slow
 def test_rows_of_every_peer_have_a_key(packages):
     for peer in PEERS.values():
         packages.install(peer.package, "1.0")

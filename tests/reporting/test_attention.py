@@ -1,6 +1,7 @@
 """Plain attention: matrices of scores in memory."""
 
 import planted
+import pytest
 
 from lmperf.reporting.sections import section
 
@@ -36,6 +37,7 @@ def test_matrices_exclude_inputs_and_outputs():
     assert (found.held("forward"), found.kept) == (2, 1)
 
 
+@pytest.mark.slow
 def test_one_length_has_its_times_but_no_growth():
     def page(*lengths):
         rows = [call(length, phase) for length in lengths for phase in ("forward", "backward")]

@@ -56,6 +56,7 @@ def test_runs_of_equal_code_differ_in_at_most_1_percent():
     assert found["faster"] + found["slower"] + found["clock"] <= 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("percent", "least"), [(10, 0.95), (3, 0.5)])
 def test_planted_slowdown_is_detected(percent, least):
     factor = 1 + percent / 100
@@ -64,6 +65,7 @@ def test_planted_slowdown_is_detected(percent, least):
     assert shares(found)["slower"] >= least and shares(found)["faster"] == 0
 
 
+@pytest.mark.slow
 def test_slowdown_explained_by_the_clock_is_no_regression():
     clocked = compared(rows_of_run(1), rows_of_run(2, 1.1, mhz=1800.0))
     assert shares(clocked)["clock"] >= 0.95 and clocked.regressions == 0
@@ -138,6 +140,7 @@ def test_rows_that_are_not_compared_are_counted():
     assert len(found.rows) == 4 and found.shares_rows
 
 
+@pytest.mark.slow
 def test_causes_name_software_code_and_gpu():
     old = rows_of_run(1, cells=20)
     runs = {

@@ -61,6 +61,7 @@ def document(evidence, own):
     return export.html(evidence, own)
 
 
+@pytest.mark.slow
 def test_document_needs_no_other_file(document):
     page = HtmlPage(document)
     assert {of["content"] for of in page.all("meta") if "http-equiv" in of} == {

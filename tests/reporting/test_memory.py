@@ -32,6 +32,7 @@ def test_predictions_within_five_percent_count(off, within):
     assert said in page.text
 
 
+@pytest.mark.slow
 def test_changes_by_autocast_are_counted_if_there_are_several():
     def page(*contexts):
         rows = [peak(1000, context=n) for n in contexts]

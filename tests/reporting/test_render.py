@@ -75,6 +75,7 @@ def test_mistake_in_a_template_is_one_line_with_its_place(said, text, line, word
     assert f"mine.md.j2:{line}: " in str(error.value) and words in str(error.value)
 
 
+@pytest.mark.slow
 def test_own_template_changes_one_block_of_ours(here, tmp_path):
     own = '{% extends "lmperf/end_to_end.md.j2" %}{% block question %}Mine: is it?{% endblock %}'
     (tmp_path / "end_to_end.md.j2").write_text(own)
@@ -95,6 +96,7 @@ def with_words(hand_in):
     load_templates.cache_clear()
 
 
+@pytest.mark.slow
 def test_templates_that_init_writes_render(here, tmp_path):
     written_by_init(tmp_path)
     assert "our_question" in pages.page_names(tmp_path, here)
@@ -103,6 +105,7 @@ def test_templates_that_init_writes_render(here, tmp_path):
     assert "Train steps take 40.0 to 100 ms." in page("our_question", here, own=tmp_path).text
 
 
+@pytest.mark.slow
 def test_hand_in_shows_problems_of_the_chosen_year_only(here, tmp_path):
     with_words(written_by_init(tmp_path))
     here.course = 2025
@@ -110,6 +113,7 @@ def test_hand_in_shows_problems_of_the_chosen_year_only(here, tmp_path):
     assert "leaderboard (2025)" in shown and "Mine gathers" not in shown and "2026" not in shown
 
 
+@pytest.mark.slow
 def test_hand_in_has_a_block_for_each_problem(here, tmp_path):
     hand_in = written_by_init(tmp_path)
     lmperfs = page("course", here).text
@@ -123,6 +127,7 @@ def test_hand_in_has_a_block_for_each_problem(here, tmp_path):
     assert mine.partition("Your Name")[2].replace("Mine gathers.\n\n", "").strip() in lmperfs
 
 
+@pytest.mark.slow
 def test_every_page_renders_without_evidence():
     nothing = evidence()
     for name in pages.page_names(None, evidence(*map(row, ("end_to_end", "lrpe")))):
@@ -130,6 +135,7 @@ def test_every_page_renders_without_evidence():
             assert Page(name, nothing).render(pages={}, overview=False).startswith("# ")
 
 
+@pytest.mark.slow
 def test_pages_render_of_a_part_of_their_rows():
     kernel = {"implementation": "triton", "dtype": "bfloat16", "flops": 1e9, "bytes": 1e6}
     forward = row("flash_attention", 1.0, phase="forward", heads=16, **kernel)

@@ -40,6 +40,7 @@ def test_time_within_the_noise_floor_is_reproduced():
     assert one.limit == 0.01 < ASSUMED_FLOORS[KERNEL], "that of the stored evidence"
 
 
+@pytest.mark.slow
 def test_difference_names_what_else_differs():
     slow = {"clock_mhz": 1755, **HERE}
     one = judged(kernel(15.0, **HERE))
@@ -69,6 +70,7 @@ def test_reason_is_given_if_it_cannot_be_judged(changes, why):
     assert one.verdict == NOT_JUDGED and one.words == f"cannot be judged: {why}"
 
 
+@pytest.mark.slow
 def test_status_is_compared_where_there_is_no_time():
     oom = kernel(None, status="oom", seq_len=99)
     assert judged(oom, oom).words == "reproduced: out of memory again"

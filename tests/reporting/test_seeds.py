@@ -134,6 +134,7 @@ def faults_of(text: str):
                 yield name, line
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_pages_of_random_machines_read_as_sentences(seed):
     here, name = machine(seed)

@@ -137,6 +137,7 @@ def test_typst_has_no_markup_of_the_text(text):
     assert not re.search(r"[\\#\[\]$*_@<>`~/]|^[-+=]", re.sub(r"\\.", "x", written))
 
 
+@pytest.mark.slow
 @given(texts)
 def test_terminal_shows_the_text_and_is_not_controlled_by_it(text):
     written = formats.terminal(table_of(untrusted.neutral(text)))

@@ -209,6 +209,7 @@ def test_prepared_model_in_float64_multiplies_by_its_weights():
     assert torch.equal(ours(tokens), plain(tokens))
 
 
+@pytest.mark.slow
 def test_cases_of_a_group_share_a_model_by_their_optimizer(monkeypatch):
     monkeypatch.setattr("lmperf.transformer.steps.GRAPH", UNCAPTURED)
     monkeypatch.setattr("lmperf.compiler.require_compiler", lambda device: None)

@@ -76,6 +76,7 @@ def measured_peak(
     return peak_memory(step, "cpu", [model, optimizer, tokens, targets])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "size, context, vocab, dtype, phase, checkpoints",
     [

@@ -90,6 +90,7 @@ def test_graph_of_equal_numerics_passes_the_gate_of_its_peer(implementation):
     assert problem.gate_run(step, "autocast_bfloat16").passed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("implementation", ["graph", "stored_logits_graph"])
 def test_loss_of_a_larger_vocabulary_is_right_in_chunks_and_at_once(implementation):
     problem, step = uncaptured(implementation, stem="vocabulary", vocabulary=20_000)

@@ -76,6 +76,7 @@ def eager_steps(model: TransformerLM, dtype: str, count: int, parts: int, device
     return losses, norms
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "dtype, off, micro_batch", [("float32", 1e-3, 2), (AUTOCAST, 0.05, 2), (AUTOCAST, 0.05, None)]
 )
@@ -132,6 +133,7 @@ def test_learning_rate_of_a_schedule_is_used(device="cpu"):
         assert trainer.learning_rate == pytest.approx(rate)
 
 
+@pytest.mark.slow
 def test_sequences_of_several_lengths_train_one_model(device="cpu"):
     trainer = trainer_of(model_on(device))
     first = float(trainer.loss(*batch(0)))
@@ -169,6 +171,7 @@ def test_optimizer_without_micro_batches_asks_for_fewer_sequences(monkeypatch):
         trainer.step(*batch(0))
 
 
+@pytest.mark.slow
 def test_example_trains_saves_and_goes_on(tmp_path, monkeypatch, capsys):
     tokens, saved = tmp_path / "tokens.bin", tmp_path / "run.pt"
     tokens.write_bytes(bytes(2 * 20_000))
