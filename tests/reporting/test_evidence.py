@@ -120,6 +120,29 @@ def test_noise_floor_is_assumed_until_ten_pairs_tell_it(pairs, apart, floor):
     assert (KERNEL in found.assumed) == (floor == ASSUMED_FLOORS[KERNEL])
 
 
+@pytest.mark.parametrize(
+    ("groups", "drift", "apart", "floor"),
+    [
+        (10, 1.2, 0.02, 0.02),  # both of a group took longer: their speed-up is the same
+        (9, 1.2, 0.02, ASSUMED_FLOORS[KERNEL]),
+        (9, 1.2, 0.12, 0.12),
+        (2, 1.0, 0.12, 0.06),  # half of the times are 12 % apart
+        (0, 1.0, 0.0, ASSUMED_FLOORS[KERNEL]),
+    ],
+)
+def test_noise_floor_of_speed_ups_is_of_groups_measured_twice(groups, drift, apart, floor):
+    rows, again = [], []
+    for group in range(10):
+        for name, factor in (("triton", drift), ("sdpa_cudnn", drift * (1 + apart))):
+            cell = {"implementation": name, "seq_len": 2**group}
+            rows.append(row("flash_attention", 1.0, **cell, together=f"{group}"))
+            known = {"key": rows[-1]["key"], "together": f"{group} again"}
+            again.append(row("flash_attention", factor, **cell, **known))
+    found = evidence(*rows, again={"flash_attention": again[: 2 * groups]})
+    assert found.speedup_floors == ASSUMED_FLOORS | {KERNEL: pytest.approx(floor)}
+    assert found.speedups_twice["again"].tolist() == pytest.approx([1 / (1 + apart)] * groups)
+
+
 @pytest.mark.parametrize(("first", "second", "kind"), [("", "host", STEP), ("host", "", WAITING)])
 def test_pair_is_of_the_kind_of_its_first_time(first, second, kind):
     one = row("end_to_end", 10.0, bound=first or "device")

@@ -49,6 +49,9 @@ from lmperf.statistics import LEAST_PAIRS, noise_floor
 # Kinds of rows, of which two processes differ by more and more.
 KERNEL, STEP, WAITING = "kernel", "step or phase", "step or phase that waits for the CPU"
 ASSUMED_FLOORS = {KERNEL: 0.03, STEP: 0.05, WAITING: 0.30}
+FEW = 3  # speed-ups of two processes; of fewer, all may be of one bad time
+COMPARED = ("implementation", "dtype", "phase")  # axes of which a speed-up has two values
+AGAIN = ("", "_again")  # suffixes of the first and the second time
 WIDE = 0.05  # a step whose interval goes further from its time may have waited
 AT_LIMIT, SLOW_CLOCK = 0.95, 0.95  # of the power limit, and of the usual clock
 # Columns of a row that tables and figures name, and what they are of a line without them.
@@ -227,10 +230,11 @@ class Evidence:
 
     @cached_by_evidence
     def comparable(self, stem: str) -> pd.DataFrame:
-        """`rows` with the noise floor of each, and whether it is assumed."""
+        """`rows` with their noise floors, and whether that of times is assumed."""
         rows = self.rows(stem)
         kinds = rows["noise_kind"]
-        return rows.assign(floor=self.floors_of(kinds), is_assumed=kinds.isin(self.assumed))
+        floors = {"floor": self.floors_of(kinds), "speedup_floor": kinds.map(self.speedup_floors)}
+        return rows.assign(**floors, is_assumed=kinds.isin(self.assumed))
 
     @cached_property
     def twice(self) -> pd.DataFrame:
@@ -238,23 +242,46 @@ class Evidence:
         the second time with the suffix `_again`.
 
         cell: the name of the row. apart: how far the second time is from the first, a fraction.
+        point: the axes but those of COMPARED, as text.
         The first time decides of which kind a pair is: one that waited by chance the second time
         shows how far such rows are apart. A second time that is older than its first is none.
         """
-        known = ["stem", "cell", "noise_kind", "ms", "ms_again", "apart", "gpus", "gpus_again"]
-        known.append("waits_again")
+        known = ["stem", "cell", "point", "phase", "noise_kind", "waits_again", "apart"]
+        known += [f"{name}{again}" for name in ("ms", "gpus", "together") for again in AGAIN]
         found = [pd.DataFrame(columns=known)]
         for stem in self.again:
             first, second = self.rows(stem).drop_duplicates("key"), self.rows_again(stem)
             both = pairs(first, second, ["key"], "_again")
             both = both[both["state"].isna() & both["state_again"].isna()]
             both = both[both["measured_at_again"] >= both["measured_at"]]
+            if both.empty:
+                continue
             # Before the rows of all benchmarks are joined, which makes whole numbers floats.
             names = [row_name(load(stem), row) for row in both.to_dict("records")]
             apart = (both["ms_again"] / both["ms"] - 1).abs()
-            found.append(both.assign(stem=stem, cell=names, apart=apart))
-        found = [one for one in found if len(one)] or found[:1]
-        return pd.concat(found, ignore_index=True).copy()  # faster, as in `_judged`
+            axes = [axis for axis in load(stem).identity if axis not in COMPARED]
+            point = both[axes].astype(str).agg(" ".join, axis=1)
+            found.append(both.assign(stem=stem, cell=names, apart=apart, point=point))
+        return pd.concat(found[1:] or found, ignore_index=True).copy()  # faster, as in `_judged`
+
+    @cached_property
+    def speedups_twice(self) -> pd.DataFrame:
+        """The rows of `twice` whose speed-up over the first of their group is known both times.
+
+        `again`: the second speed-up over the first one. A group has the rows of a point that were
+        compared each time, as by `pairs.judged`: train steps of one GPU, others timed in turn.
+        """
+        rows = self.twice
+        is_step = rows["phase"] == "train_step"
+        shared = [
+            rows[f"gpus{again}"].fillna("").where(is_step, rows[f"together{again}"])
+            for again in AGAIN
+        ]
+        by = [rows["stem"], rows["point"], rows["phase"], rows["noise_kind"], *shared]
+        again = rows["ms_again"] / rows["ms"]
+        first = again.groupby(by).transform("first")  # NaN where a row is of no group
+        is_first = rows.groupby(by).cumcount() == 0
+        return rows.assign(again=first / again)[~is_first & first.notna()]
 
     @cached_property
     def floors(self) -> dict[str, float]:
@@ -262,14 +289,23 @@ class Evidence:
 
         Not below the assumed one until R1 has LEAST_PAIRS pairs of a kind.
         """
-        apart = (self.twice["ms_again"] / self.twice["ms"]).astype(float)
-        of_kind = self.twice["noise_kind"]
-        found = {}
-        for kind, assumed in ASSUMED_FLOORS.items():
-            pairs = apart[of_kind == kind].to_numpy()
-            least = assumed if len(pairs) < LEAST_PAIRS else 0.0
-            found[kind] = float(np.fmax(noise_floor(pairs), least))
-        return found
+        again, of_kind = self.twice["ms_again"] / self.twice["ms"], self.twice["noise_kind"]
+        return {kind: _floor(again[of_kind == kind], kind) for kind in ASSUMED_FLOORS}
+
+    @cached_property
+    def speedup_floors(self) -> dict[str, float]:
+        """Kind of row -> how far apart two processes find a speed-up between two such rows.
+
+        Not below the assumed one until R1 has LEAST_PAIRS speed-ups of a kind. Fewer than FEW may
+        all be of one bad time: the median difference of times stands for them.
+        """
+        floors = {}
+        for kind in ASSUMED_FLOORS:
+            again = having(self.speedups_twice, noise_kind=kind)["again"]
+            if len(again) < FEW:
+                again = 1 + pd.Series(having(self.twice, noise_kind=kind)["apart"].median())
+            floors[kind] = _floor(again, kind)
+        return floors
 
     @cached_property
     def assumed(self) -> frozenset[str]:
@@ -366,6 +402,12 @@ class Evidence:
         if self.sheet is None or dtype not in DTYPES:
             return np.nan
         return self.sheet.tflops.get(dtype_of(dtype).matmul, np.nan)
+
+
+def _floor(again: pd.Series, kind: str) -> float:
+    """The noise floor that ratios of two processes, if these are few with the assumed one, tell."""
+    least = ASSUMED_FLOORS[kind] if len(again) < LEAST_PAIRS else 0.0
+    return float(np.fmax(noise_floor(again.to_numpy(float)), least))
 
 
 @cache

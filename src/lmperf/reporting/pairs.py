@@ -76,7 +76,7 @@ def judged(rows: pd.DataFrame, how: str, at_least: float = 0.0, unit: str = "") 
     ratios["p"] = adjusted(ratios["p"].where(sound))
     floor = ratios["step"].clip(lower=at_least)
     # Differences of two versions that were timed in turn are confirmed, so these need no floor.
-    floor = floor if how == IN_TURN else np.fmax(floor, _floor(rows))
+    floor = floor if how == IN_TURN else np.fmax(floor, _floor(rows, how))
     verdicts = verdict(
         Ratio(*(ratios[name].to_numpy() for name in ("ratio", "low", "high", "p", "rounds"))),
         floor.to_numpy(),
@@ -127,8 +127,13 @@ def _one_group(rows: pd.DataFrame) -> pd.Series:
     return (rows["together"] == rows["together_base"]) & (rounds_of[0] == rounds_of[1])
 
 
-def _floor(rows: pd.DataFrame) -> pd.Series:
-    """The larger noise floor that the pairs of either side tell, else the larger assumed one."""
+def _floor(rows: pd.DataFrame, how: str) -> pd.Series:
+    """The noise floor of speed-ups of one run; else the larger one of times.
+
+    Of times, one that the pairs of either side tell comes before an assumed one.
+    """
+    if how == ONE_RUN:
+        return rows[[f"speedup_floor{side}" for side in BOTH]].astype(float).max(axis=1)
     floors = rows[["floor", "floor_base"]].astype(float)
     assumed = rows[["is_assumed", "is_assumed_base"]].to_numpy(dtype=bool)
     return floors.mask(assumed).max(axis=1).fillna(floors.max(axis=1))

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from lmperf.benchmarks import in_order
+from lmperf.reporting.evidence import having
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.tables import Quantity, number
@@ -96,7 +97,7 @@ class Method(Section):
 
     @cached_property
     def floors(self) -> Rows:
-        """The noise floor of each kind of row, and how far apart its rows measured twice are."""
+        """The noise floors of each kind of row, and how far apart its rows measured twice are."""
         return self.table_rows(
             {
                 "kind": kind,
@@ -105,6 +106,8 @@ class Method(Section):
                 "pairs": len(apart),
                 "median": apart.median(),
                 "worst": apart.max(),
+                "speedup_floor": max(self.evidence.speedup_floors[kind], LEAST_FLOOR),
+                "speedups": len(having(self.evidence.speedups_twice, noise_kind=kind)),
             }
             for kind, floor in self.evidence.floors.items()
             for apart in [self.of("repeatability").of_kind(kind)["apart"].astype(float)]

@@ -7,7 +7,14 @@ from __future__ import annotations
 
 import pandas as pd
 
-from lmperf.reporting.evidence import KERNEL, STEP, WAITING, having, required
+from lmperf.reporting.evidence import (
+    ASSUMED_FLOORS,
+    KERNEL,
+    STEP,
+    WAITING,
+    having,
+    required,
+)
 from lmperf.reporting.numbers import of_rows
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
@@ -38,11 +45,12 @@ class Repeatability(Section):
 
     @property
     def assumed(self) -> list[str]:
-        """The kinds whose noise floor is assumed, since too few rows were measured twice."""
+        """The kinds whose noise floor of speed-ups is assumed: too few were measured twice."""
         kinds = KINDS if self.evidence.is_cuda else KINDS[:-1]
         if "end_to_end" not in self.evidence.stems:
             kinds = KINDS[:1]
-        assumed = [kind for kind in kinds if kind in self.evidence.assumed]
+        floors = self.evidence.speedup_floors
+        assumed = [kind for kind in kinds if floors[kind] == ASSUMED_FLOORS[kind]]
         return [ASSUMED[kind] for kind in required(assumed, "all noise floors are measured")]
 
     @property
