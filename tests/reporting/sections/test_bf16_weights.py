@@ -2,7 +2,7 @@
 
 import planted
 import pytest
-from planted_steps import rung, sdpa
+from planted_steps import loss, rung, sdpa
 
 from lmperf.reporting.sections import section
 
@@ -26,3 +26,24 @@ def test_gain_at_a_larger_batch_is_that_of_busy_graphs(waits, said):
         rows += [rung(name, ms), rung(name, larger, batch=16, tokens=16384, waits=waits)]
     text = planted.page("report", planted.evidence(*rows)).text
     assert ("a graph with bf16 weights is 1.05 times as fast" in text) is said
+
+
+def test_loss_beside_a_step_has_the_signs_of_the_loss():
+    names = ("float32", "graph", "bf16_graph")
+    losses = [loss(name, 2.0 + n) for n, name in enumerate(names)]
+    steps = [rung(name, 10.0) for name in names]
+    of = planted.evidence(sdpa(20.0), *steps, *losses, stale=frozenset({losses[-1]["key"]}))
+    found = {
+        (column.header, cell.value, cell.marks, cell.row)
+        for page in ("report", "end_to_end")
+        for table in planted.page(page, of).tables
+        for column in table.columns
+        for cell in column.cells
+        if column.header.startswith("loss") and cell.value
+    }
+    first, graph, narrow = (row["key"] for row in losses)
+    assert found == {
+        *(("loss", 4.0, ("stale",), narrow), ("loss, graph above", 3.0, (), graph)),
+        *(("loss", 3.0, (), graph), ("loss", 2.0, (), first)),
+        ("loss, float32 (range)", 2.0, (), first),
+    }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
+import numpy as np
 import pandas as pd
 
 from lmperf.reporting.calculations.steps import (
@@ -44,22 +45,31 @@ class Bf16Weights(Section):
 
     @cached_property
     def steps(self) -> Rows:
-        """The steps with bf16 weights and their `loss`.
-
-        loss_float32, loss_graph: of float32, and of the graph with float32 weights.
-        loss_float32_low, loss_float32_high: the range with float32 weights and gradients.
-        """
+        """The steps with bf16 weights."""
         rows = self.run.valid[self.run.valid["way"] == self.way]
-        losses = self.of("losses").every.frame
-        losses = losses.assign(rung=losses["implementation"])
-        found = matching(rows, losses, ["size", "rung"])[["loss", "low", "high"]]
-        single, graph = (
-            matching(rows, having(losses, rung=rung), ["size"])["loss"]
-            for rung in ("float32", "graph")
-        )
-        found = found.rename(columns={end: f"loss_float32_{end}" for end in ("low", "high")})
-        rows = rows.join(found).assign(loss_float32=single, loss_graph=graph)
         return self.rows("", in_reading_order([rows]))
+
+    @cached_property
+    def losses(self) -> pd.DataFrame:
+        """The losses of these sizes: with bf16 weights, of the graph above, and in float32.
+
+        implementation: `loss`, `loss_graph` or `loss_float32`. loss_low, loss_high: the range with
+        float32 weights and gradients.
+        """
+        rows, steps = self.of("losses").every.frame, self.steps.frame
+        rows = having(rows, size=[*steps["size"]])
+        ours = steps["rung"].iloc[0]
+        names = {ours: "loss", "graph": "loss_graph", "float32": "loss_float32"}
+        rows = rows.assign(implementation=rows["implementation"].map(names))
+        rows = rows.rename(columns={"low": "loss_low", "high": "loss_high"})
+        return rows[rows["implementation"].notna()]
+
+    @property
+    def lines(self) -> Rows:
+        """`steps`, under `step` as `implementation`, and `losses`."""
+        without = dict.fromkeys(("loss", "loss_low", "loss_high"), np.nan)
+        steps = self.steps.frame.assign(implementation="step", **without)
+        return self.rows("", in_reading_order([steps, self.losses]))
 
     @predicate
     def is_graph(self) -> bool:
@@ -68,7 +78,7 @@ class Bf16Weights(Section):
     @property
     def has_losses(self) -> bool:
         """Whether a loss of bf16 weights was measured at some size that has a step."""
-        return bool(self.steps.frame["loss"].notna().any())
+        return "loss" in {*self.losses["implementation"]}
 
     @property
     def gains(self) -> bool:

@@ -140,7 +140,7 @@ class EndToEnd(Section):
         """Clock and power of a train step, and the loss to which its rung trains."""
         clock = number("clock_mhz", "clock", "whole", "MHz")
         power = number("power_w", "power", "whole", "W")
-        return of_steps([clock, power, number("loss", "loss", "precise")])
+        return of_steps([clock, power, self.of("losses").of_step])
 
     # What the sentences say.
 

@@ -24,7 +24,7 @@ from lmperf.reporting.calculations.steps import (
     usual,
 )
 from lmperf.reporting.cells import EMPTY
-from lmperf.reporting.evidence import having, matching, parts, required, sorted_for_reading
+from lmperf.reporting.evidence import having, parts, required, sorted_for_reading
 from lmperf.reporting.gains import Gain, rows_over
 from lmperf.reporting.numbers import of_rows
 from lmperf.reporting.rows import Rows
@@ -58,7 +58,7 @@ class Ladder(Section):
     def every(self) -> Rows:
         """The rungs, under their names as `implementation`, of cells with a step of the ladder.
 
-        SDPA's steps there are among them. Adds `loss`, and `base`: the way that a step builds on.
+        SDPA's steps there are among them. Adds `base`: the way that a step builds on.
         """
         rows = all_steps(self.evidence)
         rows = rows.assign(rung=rows["rung"].fillna(rows["way"].map(_SDPA_NAMES)))
@@ -66,10 +66,7 @@ class Ladder(Section):
         is_alone = rows["rung"].isin(ALONE).groupby([rows[axis] for axis in CELL])
         rows = rows[is_alone.transform("any")]
         bases = pd.concat([pd.Series(dtype=object), *map(_bases, parts(rows, *CELL))])
-        rows = rows.assign(implementation=rows["rung"], base=bases)
-        losses = self.of("losses").every.frame
-        loss = matching(rows, losses, ["size", "implementation"])["loss"]
-        return self.rows(STEM).kept(rows.assign(loss=loss))
+        return self.rows(STEM).kept(rows.assign(implementation=rows["rung"], base=bases))
 
     def over(self, rung: str, base: str) -> Gain:
         """The speed-ups of a rung over another one, of these cells."""
