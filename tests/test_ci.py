@@ -14,7 +14,9 @@ import pytest
 import yaml
 from repository import commit, git
 
+from lmperf.config.read import load_config
 from lmperf.evidence.facts import read_facts, write_facts
+from lmperf.evidence.project import Project
 from lmperf.evidence.store import read, write_view
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
@@ -58,14 +60,14 @@ def slow_down(path):
     write_view(path, rows)
 
 
-def run_job(name, root, tools, **values):
+def run_job(name, root, tools, stand_ins=("pip", "gh"), **values):
     """Run the steps of a job; return what the stand-ins noted.
 
     values: the expressions of the forge that variables of steps have, by variable.
     """
     calls = tools / "calls"
     calls.write_text("")
-    for tool in ("pip", "gh"):
+    for tool in stand_ins:
         (tools / tool).write_text(NOTE)
         (tools / tool).chmod(0o755)
     path = os.pathsep.join([str(tools), str(Path(sys.executable).parent), os.environ["PATH"]])
@@ -82,16 +84,16 @@ def run_job(name, root, tools, **values):
 
 
 def test_site_is_rendered_from_committed_evidence(repository, tmp_path):
-    calls = run_job("site", repository, tmp_path)
-    assert "install" in calls
-    report = repository / "report"
-    for path in ("nvidia-h200/report.md", "another/mixed_precision.md", "report.md"):
-        assert (report / path).exists(), path
+    """By commands that tests/test_pipeline.py runs."""
+    calls = run_job("site", repository, tmp_path, ("pip", "lmperf")).splitlines()
+    calls = [line for line in calls if "pip install" not in line]
+    commands = ["report another", "report nvidia-h200", "report", "site"]
+    assert calls == [f"{tmp_path}/lmperf {words}" for words in commands]
     uploaded = next(
         step for step in JOBS["site"]["steps"] if "pages-artifact" in step.get("uses", "")
     )
-    site = repository / uploaded["with"]["path"]
-    assert (site / "index.html").exists() and (site / "another/mixed_precision.html").exists()
+    config = load_config(repository / "config/config.yaml")
+    assert uploaded["with"]["path"] == Project(config, repository).site_directory.name
 
 
 def test_changed_evidence_is_posted_on_the_pull_request(repository, tmp_path):

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,7 +24,7 @@ from lmperf.cli import main
 from lmperf.config.read import load_config
 from lmperf.evidence import closure, machine
 from lmperf.evidence.project import Project
-from lmperf.reporting import written
+from lmperf.reporting import site, written
 from lmperf.reporting.files import LIST
 
 pytestmark = [pytest.mark.process, pytest.mark.snakemake]
@@ -277,10 +278,15 @@ def test_snakemake_report_has_figures_and_pages(checkout, tmp_path):
         assert f'"{category}"' in html
 
 
-def test_verify_names_what_is_wrong_with_a_machine(checkout):
+def test_site_has_every_machine_and_verify_names_what_is_wrong(checkout, monkeypatch):
+    # tests/reporting/test_site.py has the processes and the scripts, which take ten seconds.
+    monkeypatch.setattr(site, "ProcessPoolExecutor", lambda **_: ThreadPoolExecutor(1))
+    monkeypatch.setattr("vl_convert.javascript_bundle", lambda: "")
     other = checkout / "report/elsewhere"
     shutil.copytree(checkout / "report/here", other)
     rename(other)
+    assert lmperf(checkout, "site").returncode == 0
+    assert (checkout / "site/elsewhere/mixed_precision.html").exists()
     table = other / "evidence/mixed_precision.csv"
     table.write_text(table.read_text().replace("10.0", "11.0"))
     right = lmperf(checkout, "verify")
