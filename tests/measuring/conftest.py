@@ -53,7 +53,7 @@ def measured(said):
 def measured_here():
     """Return a function that measures one group in this process: implementation -> its rows."""
 
-    def run(names, benchmark):
+    def run(names, benchmark, worlds=None):
         made = benchmark("toy")
         cases, found = cases_of(made, names, {}), defaultdict(list)
 
@@ -61,7 +61,7 @@ def measured_here():
             for row in rows:
                 found[cases[case].implementation].append(row)
 
-        steps = CaseSteps(made, cases, "cpu", Alone(), tell, Worlds())
+        steps = CaseSteps(made, cases, "cpu", Alone(), tell, worlds or Worlds())
         Group(steps, cases, (), (), seed_of(made, cases)).run()
         gc.unfreeze()
         return found

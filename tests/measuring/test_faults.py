@@ -14,6 +14,7 @@ from lmperf.gate import UNCHECKED
 from lmperf.measuring import supervisor
 from lmperf.measuring.failures import failure_row
 from lmperf.measuring.interpreter import CHECKED, NEEDS_GPU
+from lmperf.measuring.isolation import Worlds
 from lmperf.measuring.process import Lost
 from lmperf.measuring.sensors import MOST_LOAD
 
@@ -155,22 +156,32 @@ def test_implementation_that_hangs_twice_is_skipped(measured, monkeypatch, worke
     assert names_of(jobs[-1].done) == {("doubles", 16), ("doubles", 32)}
 
 
-def test_each_implementation_is_measured_as_if_it_were_alone(measured, said):
-    external = {
-        "patches": "patches_on_import:doubles",
-        "overrides": "toys:overrides_an_operator",
-        "sees": "toys:sees_torch",
-    }
+def test_implementation_that_changes_what_stays_is_measured_apart(measured, said, workers):
+    changes = step(1), {"changed": "operators of PyTorch"}
+    jobs = workers([*changes], [right(0), DONE], [right(0), DONE])
+    rows = measured(["doubles", "raises"], toys.Short, **SIZE)
+    assert statuses(rows) == {"doubles": {"ok"}, "raises": {"ok"}}
+    names = [[case.implementation for group in job.groups for case in group] for job in jobs]
+    assert names == [["doubles", "raises"], ["doubles"], ["raises"]]
+    assert [job.apart for job in jobs] == [False, False, True]
+    words = "raises changes operators of PyTorch; it is measured in a process of its own"
+    assert [line for line in said if "process of its own" in line] == [f"[toy] {words}"]
+
+
+def test_rows_of_a_process_of_its_own_have_a_mark(measured_here):
+    (row,) = measured_here(["first"], toys.FewSteps, Worlds(apart=True))["first"]
+    assert "process" in row["marks"].split(";")
+
+
+def test_each_implementation_is_measured_as_if_it_were_alone(measured):
+    external = {"patches": "patches_on_import:doubles", "sees": "toys:sees_torch"}
     kernels = {name: f"toys:{name}" for name in ("runs_a_kernel", "runs_a_wrong_kernel")}
     names = ["doubles", *external, *kernels]
     rows = measured(names, toys.Short, external=external | kernels, **SIZE)
     of_kernels = {name: rows.pop(name) for name in kernels}
     assert statuses(rows) == {name: {"ok"} for name in ("doubles", *external)}
-    marked = {name for name, of in rows.items() for row in of if "process" in row["marks"]}
-    assert marked == {"overrides"} and {len(of) for of in rows.values()} == {1}
-    assert len({row["together"] for name in ("patches", "sees") for row in rows[name]}) == 1
-    words = "overrides changes operators of PyTorch; it is measured in a process of its own"
-    assert [line for line in said if "process of its own" in line] == [f"[toy] {words}"]
+    assert {len(of) for of in rows.values()} == {1}
+    assert len({row["together"] for of in rows.values() for row in of}) == 1
     if torch.cuda.is_available():
         return  # Triton compiles for the GPU
     wrong = {"failed_check"}

@@ -147,19 +147,35 @@ def test_cuda_state_holds_for_its_implementation_alone(worlds):
     assert torch.cuda.get_per_process_memory_fraction() == 1.0 and not worlds.lasting
 
 
-@pytest.mark.parametrize("fails", [False, True])
-def test_step_that_moves_to_another_device_says_so(monkeypatch, fails):
-    current, told = [0], []
-    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: current[0])
-    monkeypatch.setattr(torch.cuda, "set_device", lambda number: current.__setitem__(0, number))
+def steps_of_mine(told):
+    """The steps of an implementation of the user's, whose messages go into a list; and its case."""
     benchmark = toys.Toy("toy", {"mine": "toys:doubles"})
     mine = Case(benchmark.cases("cpu")[0].cell, "mine")
 
     def tell(**message):
         told.append(message)
 
-    steps = CaseSteps(benchmark, [mine], "cpu", Alone(), tell, Worlds())
+    return CaseSteps(benchmark, [mine], "cpu", Alone(), tell, Worlds()), mine
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_step_that_changes_what_stays_ends_its_process(monkeypatch):
+    monkeypatch.setattr(os, "_exit", sys.exit)
+    aten, told = torch.library.Library("aten", "IMPL"), []
+    steps, mine = steps_of_mine(told)
+    with pytest.raises(SystemExit):
+        steps.run("first call", mine, "forward", lambda: aten.impl("lgamma", hook, "CPU"))
+    aten._destroy()
+    assert told[-1] == {"changed": "operators of PyTorch"}
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_step_that_moves_to_another_device_says_so(monkeypatch, fails):
+    current, told = [0], []
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: current[0])
+    monkeypatch.setattr(torch.cuda, "set_device", lambda number: current.__setitem__(0, number))
+    steps, mine = steps_of_mine(told)
 
     def call():
         torch.cuda.set_device(1)

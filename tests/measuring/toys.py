@@ -24,8 +24,7 @@ from lmperf.benchmark import (
 from lmperf.gate import Gate
 from lmperf.own.kinds import ATTENTION
 
-KEPT, FORKED = [], []
-PRINTED = []
+FORKED, PRINTED = [], []
 AXES = (Axis("size", int), Axis("dtype", str, ("float32",)))
 
 
@@ -115,7 +114,7 @@ def moves_to_the_last_device(x, k=None, v=None, causal=False):
 def sees_torch(x, k=None, v=None, causal=False):
     """Is wrong if what others change in torch is in force."""
     as_it_is = torch.nn.functional.softsign.__module__ == "torch.nn.functional"
-    return x * 2 if as_it_is and torch.lgamma(torch.ones(1)) == 0 else x
+    return x * 2 if as_it_is else x
 
 
 @triton.jit
@@ -131,13 +130,6 @@ def runs_a_kernel(x, k=None, v=None, causal=False):
 
 def runs_a_wrong_kernel(x, k=None, v=None, causal=False):
     return 2 * runs_a_kernel(x)
-
-
-def overrides_an_operator(x, k=None, v=None, causal=False):
-    if not KEPT:
-        KEPT.append(torch.library.Library("aten", "IMPL"))
-        KEPT[0].impl("lgamma", lambda x: x, "CPU")
-    return x * 2
 
 
 def prints_a_lot(x):
