@@ -1,10 +1,12 @@
 """Measures toy benchmarks in workers or in this process, without the evidence around them."""
 
 import gc
+import json
 from collections import defaultdict
 
 import pytest
 
+from lmperf.measuring import vectors
 from lmperf.measuring.case_steps import CaseSteps
 from lmperf.measuring.gpus import all_gpus
 from lmperf.measuring.group import Group
@@ -67,6 +69,23 @@ def measured_here():
         return found
 
     return run
+
+
+@pytest.fixture
+def tried(tmp_path, monkeypatch):
+    """Return a function that plants the answer of the probe for this CPU."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    def plant(share):
+        names = []
+        with monkeypatch.context() as patch:
+            patch.setattr(vectors, "probed", lambda name, *_: names.append(name) or 1.0)
+            assert not vectors.narrow()
+        path = tmp_path / "lmperf" / f"{names[0]}.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(share))
+
+    return plant
 
 
 def cases_of(benchmark, names, only):

@@ -173,7 +173,9 @@ def test_rows_of_a_process_of_its_own_have_a_mark(measured_here):
     assert "process" in row["marks"].split(";")
 
 
-def test_each_implementation_is_measured_as_if_it_were_alone(measured):
+def test_each_implementation_is_measured_as_if_it_were_alone(measured, said, tried):
+    """On a CPU whose wide vectors are wrong, which rows of code that may be compiled say."""
+    tried(0.74)
     external = {"patches": "patches_on_import:doubles", "sees": "toys:sees_torch"}
     kernels = {name: f"toys:{name}" for name in ("runs_a_kernel", "runs_a_wrong_kernel")}
     names = ["doubles", *external, *kernels]
@@ -181,6 +183,9 @@ def test_each_implementation_is_measured_as_if_it_were_alone(measured):
     of_kernels = {name: rows.pop(name) for name in kernels}
     assert statuses(rows) == {name: {"ok"} for name in ("doubles", *external)}
     assert {len(of) for of in rows.values()} == {1}
+    bits = {name: row.get("vector_bits") for name, (row,) in rows.items()}
+    assert bits == {"doubles": None, "patches": 256, "sees": 256}
+    assert sum("vectors of 256 bits" in line for line in said) == 1
     assert len({row["together"] for of in rows.values() for row in of}) == 1
     if torch.cuda.is_available():
         return  # Triton compiles for the GPU

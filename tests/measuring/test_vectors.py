@@ -1,31 +1,12 @@
 """Compiled code of a CPU on which PyTorch's default vectors give wrong gradients."""
 
 import importlib
-import json
 
 import pytest
 import torch
 
-from lmperf.benchmark import Implementation
 from lmperf.measuring import vectors
 from lmperf.measuring.probe import probed
-
-
-@pytest.fixture
-def tried(tmp_path, monkeypatch):
-    """Return a function that plants the answer of the probe for this CPU."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-
-    def plant(share):
-        names = []
-        with monkeypatch.context() as patch:
-            patch.setattr(vectors, "probed", lambda name, *_: names.append(name) or 1.0)
-            assert not vectors.narrow()
-        path = tmp_path / "lmperf" / f"{names[0]}.json"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(json.dumps(share))
-
-    return plant
 
 
 @pytest.mark.parametrize(("share", "bits"), [(0.74, 256), (1.0, None)])
@@ -34,17 +15,6 @@ def test_vectors_are_narrow_where_wide_ones_are_wrong(tried, share, bits):
     tried(share)
     with config.patch({"cpp.simdlen": None}):
         assert vectors.narrow() is (bits is not None) and vectors.bits() == bits
-
-
-@pytest.mark.process
-def test_rows_of_compiled_code_say_that_vectors_are_narrow(measured, said, tried):
-    tried(0.74)
-    compiled = Implementation("compiled", "toys:doubles", compiles=True)
-    found = measured(["compiled", "doubles"], external={"compiled": compiled}, size=[8])
-    assert {row["status"] for rows in found.values() for row in rows} == {"ok"}
-    assert {row.get("vector_bits") for row in found["compiled"]} == {256}
-    assert not any("vector_bits" in row for row in found["doubles"]), "it compiles nothing"
-    assert sum("vectors of 256 bits" in line for line in said) == 1
 
 
 def broken(function):

@@ -97,21 +97,19 @@ def test_adapters_and_basics_are_found_and_what_is_left_out_is_said(repository):
     }
 
 
-def test_model_of_a_package_that_is_not_installed_names_its_folder(repository):
+def test_what_cannot_be_imported_names_what_to_install(repository):
+    """A class that imports a package in a folder, and the model in that package."""
     (repository / "own/model.py").unlink()
-    faults = {one.entry: one.fault for one in found_in("own_adapters", files())}
+    path = repository / "own/attention.py"
+    path.write_text("import other.kernels\n" + path.read_text())
+    flash, *others = found_in("own_adapters", files())
+    assert "it raises ModuleNotFoundError: No module named 'other'" in flash.fault
+    assert flash.fault.endswith("; pip install -e ./else-where")
+    faults = {one.entry: one.fault for one in others}
     assert (
         faults["else-where/other/model.py:Other"]
         == "it cannot be imported; pip install -e ./else-where"
     )
-
-
-def test_class_that_cannot_be_imported_names_what_to_install(repository):
-    path = repository / "own/attention.py"
-    path.write_text("import other.kernels\n" + path.read_text())
-    flash = found_in("own_adapters", files())[0]
-    assert "it raises ModuleNotFoundError: No module named 'other'" in flash.fault
-    assert flash.fault.endswith("; pip install -e ./else-where")
 
 
 def test_adapters_that_cannot_be_imported_say_why(repository):
