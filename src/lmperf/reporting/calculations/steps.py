@@ -105,11 +105,11 @@ def compared(evidence: Evidence, ours: Way, base: Way) -> pd.DataFrame:
 def costs(evidence: Evidence, way: Way, base: Way = GRAPH, stem: str = STEM) -> pd.DataFrame:
     """The steps of a way that does more beside those of one that does less, smallest size first.
 
-    Columns as of `gains.rows_over`, and `more_ms`: how much longer a step is.
+    Columns as of `gains.rows_over`.
     """
     both = rows_over(evidence, stem, way._asdict(), base._asdict())
     both = both[both["holds"] & both["ratio"].notna()]
-    return sorted_for_reading(both.assign(more_ms=both["ms"] - both["ms_base"]), ["size"])
+    return sorted_for_reading(both, ["size"])
 
 
 def beside(evidence: Evidence, ours: Way, base: Way) -> pd.DataFrame:

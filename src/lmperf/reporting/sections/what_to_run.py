@@ -28,7 +28,6 @@ from lmperf.reporting.calculations.steps import (
     STORED_LOGITS,
     WAYS,
     Way,
-    beside,
     compared,
     costs,
     steps,
@@ -49,6 +48,10 @@ SIMPLEST = (
     *("triton", "triton_compiled", "triton_compiled_blocks"),
     *("fused_loss", "fused_blocks", "sdpa_graph", "fused_graph", "sdpa_copies_graph"),
     "graph",
+)
+WITHOUT_GRAPH = (
+    *(Way(name, AUTOCAST) for name in ("compiled_blocks", "triton_compiled_blocks", "fused_loss")),
+    *(SDPA, FUSED),
 )
 COLUMNS = (SDPA, SDPA_GRAPH, FUSED_GRAPH, SDPA_COPIES, GRAPH)  # of the times on a GPU
 SLOW = 1.1  # bf16 that takes so many times as long as float32 is left out
@@ -320,17 +323,14 @@ class WhatToRun(Section):
         return found.assign(saved_gib=found["peak_gib_base"] - found["peak_gib"])
 
     @property
-    def without_graph(self) -> pd.DataFrame:
-        """SDPA, compiled, beside fused blocks, both without a graph, where it is as most often.
-
-        fused_is_faster: whether fused blocks take less time at most sizes.
-        """
-        found = required(
-            beside(self.evidence, SDPA, FUSED), "SDPA and fused blocks were not compared"
-        )
-        is_faster = found["ratio"] < 1
-        most = 2 * is_faster.sum() > len(found)
-        return found[is_faster == most].assign(fused_is_faster=most)
+    def without_graph(self) -> Rows:
+        """The compiled steps without a graph of the smallest size that has two, if all wait."""
+        rows = having(self.valid, way=[*WITHOUT_GRAPH], holds=True)
+        rows = rows[rows.groupby("size")["way"].transform("nunique") > 1]
+        rows = having(rows, size=in_order("size", rows["size"])[:1])
+        if rows.empty or not rows["waits"].all():
+            raise NotMeasured("compiled steps without a graph do not wait")
+        return self.rows(STEM, rows)
 
     @cached_property
     def larger(self) -> pd.DataFrame:
