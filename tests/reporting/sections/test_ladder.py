@@ -64,10 +64,10 @@ def test_verdict_on_a_gpu_is_that_of_its_time_at_all_sizes(device_ms, verdict, w
 @pytest.mark.parametrize(
     ("device_ms", "said"),
     [
-        ({SMALL: 6.0, LARGE: 7.0}, "longer to launch a step (GPU time -40.0 to -30.0 %)"),
-        ({SMALL: 10.0, LARGE: 10.1}, "no gain, and the CPU takes longer to launch a step (GPU"),
+        ({SMALL: 6.0, LARGE: 7.0}, "(GPU time -40.0 to -30.0 %); no faster where"),
+        ({SMALL: 10.0, LARGE: 10.1}, "no gain (GPU time"),
         ({SMALL: 6.0, LARGE: 10.1}, "GPU time -40.0 to +1.0 %"),
-        ({SMALL: 9.88, LARGE: 9.89}, "to launch a step (GPU time -1.2 to -1.1 %)"),
+        ({SMALL: 9.88, LARGE: 9.89}, "(GPU time -1.2 to -1.1 %)"),
     ],
 )
 def test_rung_that_waits_is_judged_by_the_time_of_the_gpu(device_ms, said):
@@ -88,11 +88,34 @@ def test_larger_batches_are_in_no_change_of_the_gpu_time():
     assert changes(page(lowest, *rows, *larger))[-1].endswith("(GPU time -10.0 %)")
 
 
-@pytest.mark.parametrize(("ms", "longer"), [(200.0, True), (100.0, False)])
-def test_longer_wait_than_below_is_seen(ms, longer):
-    assert both(ms, waits=True, device_ms=90.0).takes_longer_to_launch(TF32) is longer
+@pytest.mark.parametrize(("ms", "is_lost"), [(200.0, True), (90.0, True), (50.0, False)])
+def test_gain_that_no_waiting_step_shows_is_lost(ms, is_lost):
+    assert both(ms, waits=True, device_ms=40.0).is_lost_in_waiting(TF32) is is_lost
     below = rung("float32", 100.0, waits=True)
-    assert not ladder(below, rung("tf32", ms)).takes_longer_to_launch(TF32)
+    assert not ladder(below, rung("tf32", ms)).is_lost_in_waiting(TF32)
+
+
+def test_attention_of_pytorch_stands_beside_that_of_lmperf():
+    rows = [rung("compiled_blocks", 20.0), rung("flash_attention", 15.0)]
+    assert changes(page(*rows))[-1].endswith("(GPU time -25.0 %)")
+    sdpa = step(LARGE, AUTOCAST, "sdpa_compiled_blocks", 16.0)
+    assert changes(page(*rows, sdpa))[-1].endswith("(GPU time -25.0 %; with SDPA -20.0 %)")
+
+
+@pytest.mark.parametrize(
+    ("ms", "said"), [(3.0, "PyTorch's (-1.0 ms)"), (4.0, "(-2.0 ms at large)")]
+)
+def test_copies_gain_what_profiles_show(ms, said):
+    cell = {"size": LARGE, "context_length": 1024, "batch": 4, "dtype": AUTOCAST}
+    cell |= {"phase": "train_step", "table": "kernel", "instances": 1}
+    times = {("fused_graph", "Memcpy DtoD"): 2.5, ("fused_graph", "adamw"): 4.0}
+    times |= {("graph", "Memcpy DtoD"): 0.5, ("graph", "adamw"): ms}
+    kernels = [
+        planted.row("profiles", implementation=name, name=kernel, total_ms=of, **cell)
+        for (name, kernel), of in times.items()
+    ]
+    steps = rung("fused_graph", 12.0, device_ms=12.0), rung("graph", 10.0, device_ms=10.0)
+    assert f"{said} (GPU time" in changes(page(*steps, rung("tf32", 20.0), *kernels))[-1]
 
 
 def test_gain_is_of_the_whole_ladder():

@@ -192,19 +192,22 @@ class Ladder(Section):
 
     def busy_over_below(self, rung: Rung) -> Range:
         """The change of the GPU's busy time from the rung below, as a fraction."""
-        found = self.over_below(rung)
-        return of_rows(Range.of(found["device_ms"] / found["device_ms_base"] - 1), found)
+        return _change(self.over_below(rung))
 
-    def takes_longer_to_launch(self, rung: Rung) -> bool:
-        """Whether every step that waits for the CPU takes longer than the rung below, the GPU not.
+    @property
+    def with_sdpa(self) -> Range:
+        """The change of the GPU's busy time by PyTorch's attention in place of plain attention."""
+        found = beside(self.evidence, SDPA, BELOW_SDPA[SDPA])
+        return _change(found)
 
-        Some step by more than the noise floor.
+    def is_lost_in_waiting(self, rung: Rung) -> bool:
+        """Whether steps of the rung wait for the CPU, none of which is faster than the rung below.
+
+        Faster is beyond the noise floor.
         """
         found = self.over_below(rung)
         found = found[steps(self.evidence)["waits"][found.index].astype(bool)]
-        longer = found["device_ms"] > 1.02 * found["device_ms_base"]
-        by_launches = (found["ratio"] < 1) & ~longer
-        return bool(by_launches.all() and (found["ratio"] < 1 / (1 + found["floor"])).any())
+        return len(found) > 0 and bool((found["ratio"] <= 1 + found["floor"]).all())
 
     def ends_waiting(self, rung: Rung) -> bool:
         """Whether the rung below a graph waits somewhere, but the graph nowhere."""
@@ -250,6 +253,11 @@ class Ladder(Section):
         rows = pd.concat([rows, peer.assign(rung=peer["implementation"])])
         rows, words = sorted_for_reading(rows, ["size"]), self.words
         return [bar for row in rows.to_dict("records") for bar in _bar(row, words[row["rung"]])]
+
+
+def _change(found: pd.DataFrame) -> Range:
+    """The change of the GPU's busy time in pairs of steps, as a fraction."""
+    return of_rows(Range.of(found["device_ms"] / found["device_ms_base"] - 1), found)
 
 
 def _bases(cell: tuple[tuple, pd.DataFrame]) -> pd.Series:

@@ -204,6 +204,19 @@ class Profiles(Section):
         return self.rows(STEM).kept(rows.assign(share=rows["total_ms"] / whole))
 
     @property
+    def saved_by_copies(self) -> pd.Series:
+        """`size`, and the ms of each class that bf16 copies save in a graph; NaN where none."""
+        graphs = ["fused_graph", "graph"]
+        cases = having(self.cases.sound, dtype=AUTOCAST, phase=STEP, implementation=graphs)
+        cases = of_usual_cell(cases)
+        if len(cases) < len(graphs):
+            raise NotMeasured("the graphs with and without bf16 copies were not profiled")
+        base, ours = (having(cases, implementation=name).iloc[0] for name in graphs)
+        saved = base[[*CLASSES]] - ours[[*CLASSES]]
+        keys = {"key": ours["key"], "key_base": base["key"]}
+        return pd.Series({**saved.where(saved > 0), "size": ours["size"], **keys})
+
+    @property
     def waiting(self) -> pd.Series:
         """The step that waits longest for the CPU, in the process that profiled it."""
         steps = having(self.cases.sound, phase=STEP).dropna(subset=["idle"])
