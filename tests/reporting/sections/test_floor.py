@@ -1,4 +1,4 @@
-"""The floor of a step: from rates of this machine, and only where all of them are known."""
+"""The parts of a step: at rates of this machine, and only where all of them are known."""
 
 import planted
 import pytest
@@ -49,9 +49,23 @@ def test_parts_are_work_over_rates():
     assert line["attention"] == pytest.approx(attention / 300e9)
     assert line["optimizer"] + line["rest"] == pytest.approx((WORK.optimizer + WORK.rest) / 4000e6)
     assert line["of_step"] == pytest.approx(line["sum_ms"] / 60)
-    part = floor.farthest
-    assert (part["part"], part["part_ms"]) == ("attention", 7.0)
-    assert part["part_least_ms"] == line["attention"]
+    assert line["beyond_ms"] == pytest.approx(60 - sum(KERNELS.values()))
+    differences = {part: ms * (1 if more == "more" else -1) for part, ms, more in floor.differences}
+    assert next(iter(differences)) == "attention"
+    assert differences["attention"] == pytest.approx(7.0 - line["attention"])
+    assert sum(differences.values()) == pytest.approx(sum(KERNELS.values()) - line["sum_ms"])
+
+
+@pytest.mark.parametrize(
+    ("ms", "watts", "is_clock"), [(60.0, 690, True), (60.0, 600, False), (50.0, 690, False)]
+)
+def test_step_longer_than_its_profile_is_one_at_the_power_limit(ms, watts, is_clock):
+    step, *profile = steps()
+    step |= {"median_ms": str(ms), "power_w": str(watts), "clock_mhz": "1500"}
+    facts = planted.H200 | {"clock_sm_mhz": 1980}
+    of = planted.evidence(*rates(), step, *profile, facts=facts)
+    said = planted.printed(planted.page("report/time", of))
+    assert ({ms, 1980, 1500} <= {*said}) is is_clock
 
 
 def test_page_shows_no_floor_without_a_rate():
@@ -59,4 +73,4 @@ def test_page_shows_no_floor_without_a_rate():
         planted.page("profiles", planted.evidence(*of, *steps())).text
         for of in (rates(("forward",)), rates())
     )
-    assert "P5" not in floor and "## P5. The floor of a step" in known
+    assert "P5" not in floor and "## P5. The parts of a step" in known

@@ -45,6 +45,13 @@ def test_cases_sum_kernels_by_class():
     assert step["idle"] == pytest.approx(0.25) and step["matmul_share"] == 0.5
 
 
+def test_graph_with_bf16_weights_has_its_own_name():
+    rows = [row | {"implementation": "graph"} for row in case("bfloat16", matmul=30)]
+    tables = planted.page("profiles", planted.evidence(*rows)).tables
+    assert any("bf16 weights, CUDA graph" in table.caption for table in tables)
+    assert not any("bf16 copies" in table.caption for table in tables)
+
+
 def test_longest_kernels_are_ranked_and_the_others_summed():
     names = [f"elementwise_kernel_{n}" for n in range(15)]
     shared = {**LARGE, "table": "kernel", "phase": "forward", "wall_ms": 200, "instances": 2}

@@ -68,6 +68,12 @@ def all_steps(evidence: Evidence) -> pd.DataFrame:
     )
 
 
+def named(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows; the graph with bf16 weights, which needs no copies, by its name as a rung."""
+    is_graph = (rows["dtype"] == NARROW) & (rows["implementation"] == GRAPH.implementation)
+    return rows.assign(implementation=rows["implementation"].mask(is_graph, "bf16_graph"))
+
+
 @cached_by_evidence
 def steps(evidence: Evidence) -> pd.DataFrame:
     """The train steps of this project's ways to run a model; see `all_steps`.

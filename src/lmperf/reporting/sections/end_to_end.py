@@ -16,10 +16,10 @@ from lmperf.reporting.calculations.steps import (
     CELL,
     EAGER,
     FLOAT32,
-    NARROW,
     STEM,
     STEP,
     WHOLE,
+    named,
     of_steps,
 )
 from lmperf.reporting.evidence import having, required
@@ -51,11 +51,7 @@ class EndToEnd(Section):
 
     @property
     def lines(self) -> Rows:
-        """All rows; the graph with bf16 weights, which needs no copies, by its name as a rung."""
-        rows = self.every.frame
-        is_graph = (rows["dtype"] == NARROW) & (rows["implementation"] == "graph")
-        names = rows["implementation"].mask(is_graph, "bf16_graph")
-        return self.every.kept(rows.assign(implementation=names))
+        return self.every.kept(named(self.every.frame))
 
     @property
     def compiled_how(self) -> list[Quantity]:

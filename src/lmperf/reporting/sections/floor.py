@@ -1,4 +1,4 @@
-"""The floor of a train step (P5): its parts at the rates measured here, beside the step."""
+"""The parts of a train step at the rates measured here (P5), beside its profile."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from lmperf.names import size_words
 from lmperf.reporting.calculations.kernels import ATTENTION, MATMUL, OPTIMIZER
 from lmperf.reporting.calculations.steps import AUTOCAST, GRAPH, NARROW, STEM, STEP, usual
 from lmperf.reporting.evidence import having, required, sorted_for_reading
+from lmperf.reporting.numbers import known
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
-from lmperf.reporting.words import NotMeasured, absent
+from lmperf.reporting.words import absent
 from lmperf.transformer.floor import step_work
 from lmperf.transformer.sizes import SIZES
 
@@ -35,7 +36,7 @@ class Floor(Section):
 
         matmul, attention, optimizer, rest: their ms at these rates; sum_ms: the sum. ms: the
         measured step. of_step: sum_ms / ms. NAME_profiled: ms of a part in the profile of the step,
-        else NaN.
+        and sum_profiled of all, else NaN. beyond_ms: ms less that sum.
         """
         rows = usual(self.evidence)
         rows = having(rows, implementation=GRAPH.implementation, dtype=DTYPES)
@@ -44,28 +45,34 @@ class Floor(Section):
         rows = rows.join(parts).dropna(subset=["sum_ms"])
         rows = required(rows, "the rates of a part of the step were not measured")
         rows = rows.assign(of_step=rows["sum_ms"] / rows["ms"])
-        profiled = self._profiled(rows)
-        return self.rows(STEM).kept(sorted_for_reading(rows.join(profiled), ["size", "dtype"]))
+        rows = rows.join(self._profiled(rows))
+        rows = rows.assign(beyond_ms=rows["ms"] - rows["sum_profiled"])
+        return self.rows(STEM).kept(sorted_for_reading(rows, ["size", "dtype"]))
 
     @property
-    def profiled(self) -> Rows:
-        """Those of `lines` whose step was profiled."""
-        return self.lines.kept(self.lines.frame.dropna(subset=["matmul_profiled"]))
+    def profiled(self) -> pd.Series:
+        """The profiled step of the largest size, in bf16 autocast."""
+        rows = having(self.lines.sound.dropna(subset=["sum_profiled"]), dtype=AUTOCAST)
+        return required(rows, "no step of `lines` was profiled").iloc[-1]
 
     @property
-    def farthest(self) -> pd.Series:
-        """The profiled step of the largest size, with the part that is most ms above its floor.
+    def differences(self) -> list[tuple[str, float, str]]:
+        """(part in words, ms, `more` or `less`) of `profiled` beside its rates, the most first."""
+        row = self.profiled
+        more = {words: row[f"{part}_profiled"] - row[part] for part, words in PARTS.items()}
+        return [
+            (words, known(abs(ms), [row["key"]]), "more" if ms > 0 else "less")
+            for words, ms in sorted(more.items(), key=lambda one: -one[1])
+        ]
 
-        part: in words; part_ms, part_least_ms: its time in the profile, and at its rate.
-        """
-        rows = having(self.profiled.sound, dtype=AUTOCAST)
-        row = required(rows, "no step with a floor was profiled").iloc[-1]
-        name = max(PARTS, key=lambda part: row[f"{part}_profiled"] - row[part])
-        part_ms, part_least_ms = row[f"{name}_profiled"], row[name]
-        if part_ms <= part_least_ms:
-            raise NotMeasured("no part of the step is above its floor")
-        found = {"part": PARTS[name], "part_ms": part_ms, "part_least_ms": part_least_ms}
-        return pd.concat([row, pd.Series(found)])
+    @property
+    def throttled(self) -> pd.Series:
+        """`profiled`, if it is longer back to back at the power limit, with its `usual_mhz`."""
+        rows = self.profiled.to_frame().T
+        rows = rows[self.evidence.throttled(rows) & (rows["beyond_ms"] > 0)]
+        row = required(rows, "it draws less, or is no longer").iloc[0]
+        usual = self.evidence.environments[row["environment"]]["clock_sm_mhz"]
+        return pd.concat([row, pd.Series({"usual_mhz": usual})])
 
     def _parts(self, row: pd.Series) -> dict[str, float]:
         """The ms of each part of a step at its rate, and their sum; NaN without a rate."""
@@ -101,5 +108,5 @@ class Floor(Section):
         cases = cases.set_index(axes)
         cases = cases.assign(rest=cases["busy"] - cases[[MATMUL, ATTENTION, OPTIMIZER]].sum(axis=1))
         places = pd.MultiIndex.from_frame(rows[axes])
-        found = cases.reindex(places)[[*PARTS]].set_axis(rows.index)
-        return found.add_suffix("_profiled")
+        found = cases.reindex(places)[[*PARTS, "busy"]].set_axis(rows.index)
+        return found.rename(columns={"busy": "sum"}).add_suffix("_profiled")

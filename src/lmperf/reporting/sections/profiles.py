@@ -18,7 +18,7 @@ from lmperf.reporting.calculations.kernels import (
     class_of,
     shortened,
 )
-from lmperf.reporting.calculations.steps import NARROW, TF32
+from lmperf.reporting.calculations.steps import NARROW, TF32, named
 from lmperf.reporting.evidence import NEUTRAL, having, matching, required, sorted_for_reading
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
@@ -84,6 +84,10 @@ class Profiles(Section):
                 share=rows["total_ms"] / rows.groupby(CASE)["total_ms"].transform("sum"),
             )
         )
+
+    def named(self, rows: Rows) -> Rows:
+        """The rows as `steps.named` has them, for a table."""
+        return rows.kept(named(rows.frame))
 
     @cached_property
     def longest(self) -> Rows:
