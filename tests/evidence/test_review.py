@@ -46,8 +46,8 @@ def test_machine_without_evidence_has_not_been_measured(tmp_path, capfd):
     [
         ({"status": "crash"}, "failed"),
         ({"status": "timeout"}, "failed"),
-        ({"status": "failed_check"}, "red gate"),
-        ({"status": "nan"}, "red gate"),
+        ({"status": "failed_check"}, "failed check"),
+        ({"status": "nan"}, "failed check"),
         ({**OK, "marks": "loaded"}, LOADED),
     ],
 )

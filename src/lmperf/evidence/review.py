@@ -35,12 +35,12 @@ LOADED, OOM = "timed beside other load", "out of memory"
 AHEAD = "measured ahead of the clock"
 # Status of a fresh row without a valid result -> the kind of fault of that row.
 _KINDS = {
-    **dict.fromkeys(FAILED, "red gate"),
+    **dict.fromkeys(FAILED, "failed check"),
     **dict.fromkeys(("crash", "timeout"), "failed"),
     **dict.fromkeys(("oom", "unchecked"), OOM),
 }
 # Kinds for which `verify` fails, in the order in which it lists them; it lists OOM only.
-OF_ROWS = ("red gate", "failed", plausible.KIND, LOADED, "missing", "stale", AHEAD)
+OF_ROWS = ("failed check", "failed", plausible.KIND, LOADED, "missing", "stale", AHEAD)
 
 
 @dataclass(frozen=True)

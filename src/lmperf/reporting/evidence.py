@@ -318,14 +318,14 @@ class Evidence:
         """The noise floor of each of some kinds."""
         return kinds.map(self.floors).astype(float)
 
-    def throttled(self, rows: pd.DataFrame) -> pd.Series:
-        """Which rows drew the power limit of their device, below its usual clock."""
+    def at_limit(self, rows: pd.DataFrame, below_clock: float = SLOW_CLOCK) -> pd.Series:
+        """Which rows drew the power limit of their device, below this fraction of its clock."""
         limit, clock = (
             pd.to_numeric(rows["environment"].map(of), errors="coerce")
             for fact in ("power_limit_w", "clock_sm_mhz")
             for of in [{name: facts.get(fact) for name, facts in self.environments.items()}]
         )
-        return (rows["power_w"] > AT_LIMIT * limit) & (rows["clock_mhz"] < SLOW_CLOCK * clock)
+        return (rows["power_w"] > AT_LIMIT * limit) & (rows["clock_mhz"] < below_clock * clock)
 
     @cached_property
     def cost(self) -> pd.DataFrame:

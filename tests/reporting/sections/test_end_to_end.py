@@ -45,12 +45,14 @@ def test_sentence_on_compiling_follows_the_data(ms, spread, said):
 def test_first_calls_are_paid_back_after_their_seconds(whole_s, stands):
     rows = [step(100), step(50, "compiled_blocks", compile_s=5)]
     rows += [step(100, batch=8), step(200, "compiled_blocks", batch=8, compile_s=50)]
-    found = section_of(*rows)
-    assert found.repaid["compile_s"].max() == 5 and found.pay_back.high == pytest.approx(100)
+    rows.append(step(100, size="0.42B"))
+    rows.append(step(90, "compiled_blocks", size="0.42B", compile_s=0.1))
+    found = section_of(*rows).repaid
+    assert found["compile_s"] == 5 and found["steps"] == pytest.approx(100)
     said = sentence(page_of(*rows, step(50, "compiled", compile_s=whole_s)), "A step")
     assert "after 100 steps" in said and ("whole model" in said) is stands
     with pytest.raises(NotMeasured):
-        section_of(*rows[2:]).pay_back  # noqa: B018
+        section_of(*rows[2:4]).repaid  # noqa: B018
 
 
 def test_waiting_steps_are_left_out_of_sentences():
@@ -96,4 +98,4 @@ def test_mfu_is_of_the_bf16_peak_on_every_line():
 def test_steps_that_wait_pay_nothing_back():
     rows = [step(100), step(50, "compiled_blocks", compile_s=5, bound="host")]
     with pytest.raises(NotMeasured):
-        section_of(*rows).pay_back  # noqa: B018
+        section_of(*rows).repaid  # noqa: B018

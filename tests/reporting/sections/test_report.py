@@ -69,7 +69,7 @@ def test_checks_name_what_results_were_compared_with():
 
 def test_faults_are_those_of_verify_with_the_reason():
     faults = ["missing: 12 (ceilings 12)", "stale: 26 (profiles 26)"]
-    said = "as `lmperf verify` lists it: missing: 12 (ceilings 12); stale: 26 (profiles 26)."
+    said = "count once: missing: 12 (ceilings 12); stale: 26 (profiles 26)."
     text = page(ok(), faults=faults, anyway="a rented host").text
     assert f"{said} Published all the same: a rented host." in text
     assert said in (text := page(ok(), faults=faults).text) and "all the same" not in text
@@ -91,18 +91,18 @@ def test_machine_of_kernels_alone_is_named_so():
 
 
 @pytest.mark.parametrize(
-    ("watts", "mhz", "throttled"), [(690, 1500, True), (600, 1500, False), (690, 1950, False)]
+    ("watts", "mhz", "throttled"), [(690, 1500, True), (600, 1500, False), (690, 1980, False)]
 )
 def test_throttled_step_is_slow_at_the_power_limit(watts, mhz, throttled):
     row = rung("bf16_graph", 100.0, power_w=watts, clock_mhz=mhz)
     made = report(row, facts=planted.H200 | {"clock_sm_mhz": 1980})
     if throttled:
-        assert made.throttled["size"].to_list() == ["large"]
+        assert made.at_limit["size"].to_list() == ["large"]
         shown = planted.printed(page(row, facts=planted.H200 | {"clock_sm_mhz": 1980}))
-        assert shown[-3:] == [700, 1, 1500]  # W, graph, MHz
+        assert shown[-4:] == [690, 700, 1980, 1500]  # W and MHz
         return
     with pytest.raises(NotMeasured):
-        _ = made.throttled
+        _ = made.at_limit
 
 
 # The frame.

@@ -396,7 +396,7 @@ class Distributed(Section):
     def throttled(self) -> pd.Series:
         """The fastest step at the largest batch, if it draws the power limit."""
         rows = self._at(self.many).iloc[:1]
-        return required(rows[self.evidence.throttled(rows)], "it draws less").iloc[0]
+        return required(rows[self.evidence.at_limit(rows)], "it draws less").iloc[0]
 
     def bucket(self, megabytes: int) -> pd.Series:
         """The row of the ledger of buckets of a size, at the smallest batch."""

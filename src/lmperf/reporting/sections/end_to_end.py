@@ -176,18 +176,17 @@ class EndToEnd(Section):
         gains = self.over(self.subject if self.is_own else self.compiling, EAGER).by("dtype")
         return [(dtype, *of) for dtype, gain in gains for of in _by_context(gain)]
 
-    @cached_property
-    def repaid(self) -> pd.DataFrame:
-        """Compiled steps beside eager ones that are slower."""
-        found = self._run_as(self.compiling, EAGER)
-        return found[found["verdict"] == FASTER]
-
     @property
-    def pay_back(self) -> Range:
-        """Steps after which compiling has paid back the seconds of its first calls."""
-        found = self.repaid
-        steps = np.ceil(1e3 * found["compile_s"] / (found["ms_base"] - found["ms"]))
-        return of_rows(Range.of(steps), found)
+    def repaid(self) -> pd.Series:
+        """The compiled step with the longest first calls, of those that are faster than eager ones.
+
+        Shorter ones can find their code compiled. steps: after how many it has paid them back.
+        """
+        found = self._run_as(self.compiling, EAGER)
+        found = found[(found["verdict"] == FASTER) & found["compile_s"].notna()]
+        row = required(found, "no compiled step is faster").sort_values("compile_s").iloc[-1]
+        steps = np.ceil(1e3 * row["compile_s"] / (row["ms_base"] - row["ms"]))
+        return pd.concat([row, pd.Series({"steps": steps})])
 
     @property
     def whole_cost(self) -> Range:

@@ -69,7 +69,7 @@ class Floor(Section):
     def throttled(self) -> pd.Series:
         """`profiled`, if it is longer back to back at the power limit, with its `usual_mhz`."""
         rows = self.profiled.to_frame().T
-        rows = rows[self.evidence.throttled(rows) & (rows["beyond_ms"] > 0)]
+        rows = rows[self.evidence.at_limit(rows) & (rows["beyond_ms"] > 0)]
         row = required(rows, "it draws less, or is no longer").iloc[0]
         usual = self.evidence.environments[row["environment"]]["clock_sm_mhz"]
         return pd.concat([row, pd.Series({"usual_mhz": usual})])

@@ -5,6 +5,8 @@ A pair has the same key: the same cell, code, method and environment.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pandas as pd
 
 from lmperf.reporting.evidence import (
@@ -18,8 +20,9 @@ from lmperf.reporting.evidence import (
 from lmperf.reporting.numbers import of_rows
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
-from lmperf.reporting.words import Range
+from lmperf.reporting.words import NotMeasured, Range
 
+FEWEST = 3  # pairs of which a sentence says how far they are apart
 KINDS = (KERNEL, STEP, WAITING)
 ASSUMED = {KERNEL: "kernels", STEP: "steps", WAITING: "steps that wait for the CPU"}
 
@@ -36,8 +39,15 @@ class Repeatability(Section):
 
     def apart(self, kind: str) -> Range:
         """How far the times of a kind differ."""
-        rows = required(self.of_kind(kind), f"no {kind} was measured twice")
+        rows = self.sound(kind)
         return of_rows(Range.of(rows["apart"]), rows)
+
+    def sound(self, kind: str) -> pd.DataFrame:
+        """The rows of a kind that were measured twice and that a sentence may rest on.
+
+        Raises NotMeasured for fewer than FEWEST.
+        """
+        return _enough(self.of_kind(kind))
 
     def of_kind(self, kind: str) -> pd.DataFrame:
         """The rows of a kind that were measured twice."""
@@ -61,9 +71,21 @@ class Repeatability(Section):
         return both[sets["gpus"] != sets["gpus_again"]]
 
     @property
-    def between_gpus(self) -> dict[str, float]:
-        """A step, a kernel -> how far two GPUs time the same one apart, at most; neither waited."""
-        rows = self.moved[self.moved["noise_kind"] != WAITING]
-        rows = rows[~rows["waits_again"].astype(bool)]
-        far = rows.groupby(rows["noise_kind"].map({STEP: "step", KERNEL: "kernel"}))["apart"].max()
-        return required(far.to_dict(), "nothing was measured on two GPUs")
+    def between_gpus(self) -> list[tuple[str, float, float]]:
+        """(kernel or step, median, greatest): how far two GPUs time one apart; neither waited."""
+        rows = self.moved[~self.moved["waits_again"].astype(bool)]
+        found = []
+        for kind, words in ((KERNEL, "kernel"), (STEP, "step")):
+            with suppress(NotMeasured):
+                of = _enough(having(rows, noise_kind=kind))
+                far = of["apart"].astype(float)
+                found.append((words, of_rows(far.median(), of), of_rows(far.max(), of)))
+        return required(found, "too few rows were measured on two GPUs")
+
+
+def _enough(rows: pd.DataFrame) -> pd.DataFrame:
+    """The pairs of which a sentence may say how far they are apart."""
+    rows = rows[rows["holds"].astype(bool)] if len(rows) else rows
+    if len(rows) < FEWEST:
+        raise NotMeasured(f"fewer than {FEWEST} rows that hold were measured twice")
+    return rows

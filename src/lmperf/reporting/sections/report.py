@@ -10,7 +10,7 @@ from functools import cached_property
 import pandas as pd
 
 from lmperf.benchmarks import load, stems
-from lmperf.reporting.calculations.steps import steps
+from lmperf.reporting.calculations.steps import all_steps
 from lmperf.reporting.evidence import WITHHELD, required
 from lmperf.reporting.sections import Section
 from lmperf.reporting.words import Count, NotMeasured, listed
@@ -140,9 +140,14 @@ class Report(Section):
         return max(1, *gpus)
 
     @cached_property
-    def throttled(self) -> pd.DataFrame:
-        """The graphs that draw the power limit back to back, below their usual clock."""
-        rows = steps(self.evidence)
-        rows = rows[rows["state"].isna() & rows["implementation"].str.contains("graph")]
-        rows = rows[self.evidence.throttled(rows)]
-        return required(rows, "no graph runs below its usual clock at the power limit")
+    def graphs(self) -> pd.DataFrame:
+        """The train steps in a CUDA graph whose power is known and that hold."""
+        rows = all_steps(self.evidence)
+        is_graph = rows["implementation"].str.endswith("graph") & rows["power_w"].notna()
+        return rows[is_graph & rows["holds"]]
+
+    @cached_property
+    def at_limit(self) -> pd.DataFrame:
+        """Those of `graphs` that draw the power limit back to back, below the GPU's clock."""
+        rows = self.graphs[self.evidence.at_limit(self.graphs, below_clock=1.0)]
+        return required(rows, "no graph draws the power limit")
