@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import cycle
+from typing import NamedTuple
 
 from lmperf.dtypes import DTYPES
 from lmperf.transformer.sizes import ALIASES, COURSES, SIZES
@@ -128,24 +129,38 @@ IMPLEMENTATIONS, SHORT, TECHNIQUES = (
     {name: of if isinstance(of, str) else (*of, of[0])[form] for name, of in _FORMS.items()}
     for form in range(3)
 )
-# Colour and shape of an implementation in a line chart; the shape identifies it without colour.
-_LOOKS: dict[str, tuple[str, str]] = {
-    "eager": ("blue", "circle"),
-    "compiled": ("mustard", "triangle-down"),
-    "triton": ("orange", "square"),
-    "triton_cached": ("violet", "cross"),
-    "tiled": ("orange", "square"),
-    "sdpa": ("green", "triangle-up"),
-    "sdpa_cudnn": ("green", "triangle-up"),
-    "sdpa_flash": ("pink", "diamond"),
-    "sdpa_efficient": ("mustard", "triangle-down"),
-    "flex": ("violet", "cross"),
-    "copy": ("grey", "circle"),
+
+
+class Look(NamedTuple):
+    """Colour and shape of an implementation in a line chart; the shape tells it without colour.
+
+    dash: lengths of the dashes of its line and of the gaps between them.
+    """
+
+    colour: str
+    shape: str
+    dash: tuple[int, int] = (1, 0)
+
+
+_LOOKS: dict[str, Look] = {
+    "eager": Look("blue", "circle"),
+    "compiled": Look("mustard", "triangle-down"),
+    "triton": Look("orange", "square"),
+    "triton_cached": Look("violet", "cross"),
+    "tiled": Look("orange", "square"),
+    "sdpa": Look("green", "triangle-up"),
+    "sdpa_cudnn": Look("green", "triangle-up"),
+    "sdpa_flash": Look("pink", "diamond"),
+    "sdpa_efficient": Look("mustard", "triangle-down"),
+    "flash_attention_4": Look("ink", "triangle-right"),
+    "flash_attention_4_deterministic": Look("ink", "triangle-left", (4, 3)),
+    "flex": Look("violet", "cross"),
+    "copy": Look("grey", "circle"),
 }
 # Looks of all other implementations, in turn.
 _SPARE_LOOKS = (
-    *(("pink", "cross"), ("mustard", "triangle-left"), ("violet", "triangle-right")),
-    *(("green", "square"), ("orange", "triangle-down"), ("blue", "diamond")),
+    *(Look("pink", "cross"), Look("mustard", "triangle-left"), Look("violet", "triangle-right")),
+    *(Look("green", "square"), Look("orange", "triangle-down"), Look("blue", "diamond")),
 )
 # Key of a custom implementation -> what its author calls it: `name` in the configuration.
 _OWN: dict[str, str] = {}
@@ -219,8 +234,8 @@ def phase_words(phase: str) -> str:
     return PHASES.get(phase, phase.replace("_", " "))
 
 
-def looks_of(names: Iterable[str]) -> dict[str, tuple[str, str]]:
-    """Implementation -> its colour and shape in a line chart; others than lmperf's take turns."""
+def looks_of(names: Iterable[str]) -> dict[str, Look]:
+    """Implementation -> its look in a line chart; others than lmperf's take turns."""
     spare = cycle(_SPARE_LOOKS)
     return {name: _LOOKS.get(name) or next(spare) for name in names}
 

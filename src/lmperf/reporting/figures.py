@@ -94,8 +94,11 @@ def line_chart(
         for tick in (ticks[0], ticks[-1])
     ]
     _space_labels(records)
-    colours = {name: colour for name, (colour, _) in looks.items()} | dict.fromkeys(lines, "grey")
-    shapes = [shape for _, shape in looks.values()]
+    colours = {name: look.colour for name, look in looks.items()} | dict.fromkeys(lines, "grey")
+    shapes = [look.shape for look in looks.values()]
+    dashes = {"domain": [*looks], "range": [[*look.dash] for look in looks.values()]}
+    dash = {"strokeDash": {"field": "name", "scale": dashes, "legend": None}}
+    dash = dash if len({look.dash for look in looks.values()}) > 1 else {}
     ranges = [*shapes, *["stroke"] * len(lines)]
     shape = {"field": "name", "scale": {"domain": [*colours], "range": ranges}, "legend": LEGEND}
     base = {"x": _lengths(ticks, axes[0]), "color": _colour(colours), "opacity": _chosen()}
@@ -107,7 +110,7 @@ def line_chart(
 
     zoom = {"name": "zoom", "select": "interval", "bind": "scales"}
     layers = [
-        {"params": [_legend(), zoom], **layer({"type": "line", "strokeWidth": 1.8}, "y")},
+        {"params": [_legend(), zoom], **layer({"type": "line", "strokeWidth": 1.8}, "y", **dash)},
         layer({"type": "rule", "strokeWidth": 1.4}, "low", y2={"field": "high"}),
         *([layer(DASHED, "level")] if lines else []),
         layer(

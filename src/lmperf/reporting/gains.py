@@ -16,12 +16,21 @@ import pandas as pd
 from lmperf.benchmarks import load
 from lmperf.errors import UserError
 from lmperf.reporting.cells import EMPTY
-from lmperf.reporting.evidence import WITHHELD, Evidence, cached_by_evidence, having, parts
+from lmperf.reporting.evidence import (
+    WITHHELD,
+    Evidence,
+    cached_by_evidence,
+    having,
+    parts,
+    required,
+)
 from lmperf.reporting.numbers import Number, of_rows
 from lmperf.reporting.pairs import ONE_RUN, judged, pairs
 from lmperf.reporting.words import Count, NotMeasured, Range, name, range_, ratio
 from lmperf.statistics import FASTER, LEAST_FLOOR, SAME, SLOWER, UNRESOLVED, Ratio, verdict
 
+MIXED = "mixed"  # of cells that differ, and whose mean is neither faster nor slower
+COUNTED = {FASTER: "faster", SAME: "same", SLOWER: "slower", UNRESOLVED: "not decided"}
 PRECISE = 0.10  # an unresolved speed-up known to this much takes part in a mean
 
 
@@ -117,11 +126,12 @@ class Gain:
 
     @property
     def verdict(self) -> str:
-        """That of all rows; else whether the mean exceeds the mean of their noise floors."""
+        """That of all rows; else that of their mean, beyond the mean of their floors, or MIXED."""
         if self.rows["verdict"].nunique() == 1:
             return self.rows["verdict"].iloc[0]
         floor = np.exp(np.log1p(self.rows["floor"].clip(lower=LEAST_FLOOR)).mean()) - 1
-        return verdict(Ratio(*[self.mean] * 3, np.nan, len(self.rows)), floor)
+        of_mean = verdict(Ratio(*[self.mean] * 3, np.nan, len(self.rows)), floor)
+        return of_mean if of_mean in (FASTER, SLOWER) else MIXED
 
     @property
     def is_faster(self) -> bool:
@@ -177,7 +187,36 @@ class Gain:
             raise NotMeasured("unresolved")
         if self.verdict == SAME:
             return f"on par ({cells})"
+        if self.verdict == MIXED:
+            return cells
         return f"{ratio(self.mean)} ({cells})" if len(self.rows) > 1 and " to " in cells else cells
+
+
+class Tally:
+    """How the speed-ups of all cells that hold stand, decided or not.
+
+    `str`: ``0.95x to 1.21x (faster in 2, same in 1, slower in 3)``. Raises NotMeasured: none holds.
+    """
+
+    def __init__(self, pairs: pd.DataFrame):
+        counts = pairs["is_timed"] & pairs["holds"] & pairs["ratio"].notna()
+        self.rows = required(pairs[counts], "no comparison holds")
+
+    @property
+    def as_number(self) -> Number:
+        low, middle, high = of_rows(Range.of(self.rows["ratio"]), self.rows)
+        verdicts = self.rows["verdict"].unique()
+        shared = verdicts[0] if len(verdicts) == 1 else MIXED
+        return Number(middle, low, high, shared, low.rows)
+
+    def __str__(self) -> str:
+        counts = self.rows["verdict"].value_counts()
+        known = {words: counts[of] for of, words in COUNTED.items() if of in counts}
+        said = [f"{words} in {number}" for words, number in known.items()]
+        if len(known) == 1:
+            (words,), number = known, len(self.rows)
+            said = [words + {1: "", 2: " in both"}.get(number, f" in all {number}")]
+        return f"{range_(self.rows['ratio'], 'ratio')} ({', '.join(said)})"
 
 
 def _says(part: pd.DataFrame) -> bool:

@@ -37,7 +37,7 @@ from lmperf.reporting.evidence import (
     parts,
     sorted_for_reading,
 )
-from lmperf.reporting.gains import PRECISE, Gain, rows_over
+from lmperf.reporting.gains import MIXED, PRECISE, Gain, rows_over
 from lmperf.reporting.numbers import bare
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sentences import CLOSE, ENDED, complete, said
@@ -295,11 +295,11 @@ def speedup(row) -> Cell:
 
 
 def mean(base: str) -> Quantity:
-    """Geometric means over cells, ``1.07x (0.97-1.18)``, of rows that have a ``gain``."""
+    """Geometric means over cells, ``1.07x (0.97-1.18, 12)``, of rows that have a ``gain``."""
     header = f"over {value_words('implementation', base)}"
     note = (
-        "Geometric mean (smallest to largest) over cells that are resolved or known to within "
-        f"{percent(PRECISE, 0)}; below one the other is faster."
+        "Geometric mean (smallest to largest, number of cells) over cells that are resolved or "
+        f"known to within {percent(PRECISE, 0)}; below one the other is faster; mixed: they differ."
     )
     where = {"implementation": base}
     make = partial(_mapped, "gain", _mean)
@@ -308,10 +308,11 @@ def mean(base: str) -> Quantity:
 
 def _mean(gain: Gain) -> Cell:
     low, _, high = gain.range
-    ends = f"({ratio(low)[:-1]}-{ratio(high)[:-1]})" if len(gain.rows) > 1 else ""
-    said = gain.verdict if gain.verdict in (SAME, UNRESOLVED) else ""
+    cells = len(gain.rows)
+    ends = f"({ratio(low)[:-1]}-{ratio(high)[:-1]}, {cells})" if cells > 1 else ""
+    said = gain.verdict if gain.verdict in (SAME, MIXED, UNRESOLVED) else ""
     words = " ".join(filter(None, (ratio(gain.mean), ends, said)))
-    return Cell(words, gain.mean, low, high, len(gain.rows), verdict=gain.verdict)
+    return Cell(words, gain.mean, low, high, cells, verdict=gain.verdict)
 
 
 def text(column: str, header: str | None = None, form: str = "") -> Quantity:

@@ -10,8 +10,8 @@ import pandas as pd
 from lmperf.dtypes import STORED_DTYPES, dtype_of
 from lmperf.names import STATUSES, in_order
 from lmperf.reporting.calculations.bounds import bounds
-from lmperf.reporting.evidence import Evidence, having, matching, required
-from lmperf.reporting.gains import Gain
+from lmperf.reporting.evidence import Evidence, having, matching, parts, required
+from lmperf.reporting.gains import Gain, Tally
 from lmperf.reporting.numbers import of_rows
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
@@ -112,6 +112,11 @@ class Attention(Section):
     def compiled(self) -> Gain:
         """The speed-ups of `beside_plain` over plain attention in float32."""
         return self.every.where(implementation=self.beside_plain, dtype=SINGLE).over(PLAIN)
+
+    @property
+    def tallies(self) -> list[tuple[str, Tally]]:
+        """The phases with how `compiled` stands in each."""
+        return [(phase, Tally(part)) for (phase,), part in parts(self.compiled.timed, "phase")]
 
     @property
     def longest(self) -> int:

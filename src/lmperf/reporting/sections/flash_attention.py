@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from lmperf.benchmarks import load
-from lmperf.names import dtype_words, phase_words
+from lmperf.names import dtype_words, implementation_words, in_order, phase_words
 from lmperf.reporting.evidence import (
     LAUNCH_BOUND,
     Evidence,
@@ -20,13 +20,14 @@ from lmperf.reporting.evidence import (
     required,
     sorted_for_reading,
 )
-from lmperf.reporting.gains import Gain
+from lmperf.reporting.gains import Gain, Tally
 from lmperf.reporting.numbers import of_rows
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
 from lmperf.reporting.tables import Quantity, across, mean, number, over, rate, text, time
-from lmperf.reporting.words import TENSORS, NotMeasured, Range, error, whole
-from lmperf.statistics import UNRESOLVED
+from lmperf.reporting.words import TENSORS, NotMeasured, Range, error, listed, whole
+from lmperf.statistics import SLOWER
+from lmperf.transformer.sizes import SIZES
 
 STEM, CHECK, PROFILES = "flash_attention", "flash_attention_check", "profiles"
 PLAIN, HALF = "eager", "bfloat16"
@@ -35,6 +36,8 @@ PEERS = (
     *("sdpa_cudnn", "flash_attention_4", "flash_attention_4_deterministic"),
     *("sdpa_flash", "sdpa_efficient", "flex", "sdpa"),
 )
+RIVALS = ("sdpa_cudnn", "flash_attention_4", "sdpa_flash")
+CHECKED = ("flash_attention_4",)
 BACKENDS = ("sdpa_cudnn", "sdpa_flash", "sdpa_efficient")
 FASTEST = "the fastest SDPA backend"
 PHASES = ("forward", "backward", "forward_backward")
@@ -200,32 +203,90 @@ class FlashAttention(Section):
         return required(names, f"no peer of {self.subject} ran")[0]
 
     def gain(self, phase: str) -> Gain:
-        """The speed-up of the subject over the best peer in the longest rows of a phase."""
-        return self.longest.where(implementation=self.subject, phase=phase).over(self.peer)
+        """The speed-up of the subject over the best peer in the write-up's widest head."""
+        widest = self.longest.only("d_head")
+        return self.of_subject.where(phase=phase, d_head=widest).over(self.peer)
 
     @property
-    def gains(self) -> list[Gain]:
-        """The speed-ups of the subject over the best peer in the write-up's rows, by phase."""
-        return [self.of_subject.where(phase=phase).over(self.peer) for phase in PHASES]
+    def rivals(self) -> list[str]:
+        """The peers of which sentences speak, the best one first; of a custom one also lmperf's."""
+        ran = {*self.every.frame["implementation"]}
+        names = [self.peer, *RIVALS, *([self.kernel] if self.is_own else [])]
+        return [name for name in dict.fromkeys(names) if name in ran]
+
+    def tally(self, peer: str, phase: str, **where) -> Tally:
+        """How the subject stands beside a peer in one phase, by default in the write-up's rows."""
+        where = {"kind": self.kind} | where
+        rows = self.every.where(implementation=self.subject, dtype=self.dtype, phase=phase, **where)
+        return Tally(rows.pairs(peer))
+
+    def tallies(self, peer: str, phase: str, **where) -> list[tuple[int, Tally]]:
+        """`tally` by d_head, of those of which a comparison holds."""
+        found = []
+        for width in self.every.values("d_head"):
+            with suppress(NotMeasured):
+                found.append((width, self.tally(peer, phase, d_head=width, **where)))
+        return found
+
+    def slower_lengths(self, peer: str, **where) -> list[int]:
+        """The lengths at which some forward or backward is slower than that of a peer."""
+        rows = self.tally(peer, list(PHASES[:2]), **where).rows
+        slower = having(rows, verdict=SLOWER)["seq_len"]
+        return required(sorted(slower.unique()), f"nowhere slower than {peer}")
+
+    @property
+    def failures(self) -> Rows:
+        """Wrong results by d_head: whose, in how many shapes, and the errors of each tensor.
+
+        apart: of the tensors beyond the bound, in `wrong`; `most`: the largest error of the others,
+        in `right`. passes: widths at which the same implementations pass.
+        """
+        lines, every = [], self.every.frame
+        tensors = {of: words for of, words in TENSORS.items() if f"error_{of}" in every}
+        for (width,), part in parts(having(every, state="failed_check"), "d_head"):
+            errors = part[[f"error_{of}" for of in tensors]].set_axis([*tensors.values()], axis=1)
+            errors = errors.dropna(axis=1, how="all")
+            is_wrong = errors.gt(part["error_bound"], axis=0).any()
+            names = in_order("implementation", part["implementation"])
+            right = errors.loc[:, ~is_wrong]
+            others = having(every, implementation=names)
+            passing = others.loc[others["state"].isna(), "d_head"]
+            line = {
+                "names": listed(map(implementation_words, names)),
+                "version": self._version(part),
+                "d_head": width,
+                "shapes": len(part.drop_duplicates(CELL)),
+                "wrong": listed(errors.columns[is_wrong]),
+                "apart": of_rows(Range.of(errors.loc[:, is_wrong].stack()), part),
+                "bound": part["error_bound"].iloc[0],
+                "right": listed(right.columns) if len(right.columns) else None,
+                "most": right.max().max(),
+                "passes": listed(sorted({*map(int, passing)} - {int(width)})),
+            }
+            lines.append(line)
+        return self.table_rows(lines)
 
     @predicate
-    def compares_phases(self) -> bool:
-        """Whether each phase of `gains` is known at the same number of shapes, at least four."""
-        shapes = [len(gain.rows) for gain in self.gains]
-        return len({*shapes}) == 1 and shapes[0] > 3
+    def fails_as_upstream(self) -> bool:
+        """Whether only dQ of FlashAttention-4 is wrong, a fault that its authors know."""
+        name = implementation_words("flash_attention_4")
+        failures = self.failures.frame.to_dict("records")
+        return any(one["names"].startswith(name) and one["wrong"] == "dQ" for one in failures)
+
+    @property
+    def checked_peers(self) -> list[FlashAttention]:
+        """This section about each peer outside PyTorch: F4 has its errors, too."""
+        names = [name for name in CHECKED if name in {*self.every.frame["implementation"]}]
+        return [FlashAttention(self.evidence, name) for name in names]
+
+    def _version(self, rows: pd.DataFrame) -> str | None:
+        """The version of the package of a peer that rows are of."""
+        facts = self.evidence.environments.get(rows["environment"].iloc[0], {})
+        return (facts.get("peers") or {}).get(rows["implementation"].iloc[0])
 
     @predicate
     def fills_gpu(self) -> bool:
         return self.evidence.is_cuda and self.kind == "grid"
-
-    @property
-    def undecided(self) -> list[str]:
-        """The phases of which no difference from the best peer, in `longest`, is beyond noise."""
-        found = self.longest.where(implementation=self.subject, phase=list(PHASES[:2]))
-        found = found.pairs(self.peer)
-        found = found[found["holds"]].dropna(subset=["verdict"])
-        is_open = found["verdict"].eq(UNRESOLVED).groupby(found["phase"], sort=False).all()
-        return required([*is_open.index[is_open]], "each phase is faster, slower or the same")
 
     def rate(self, phase: str, implementation: str) -> float:
         """The rate of the longest row of a phase, in `unit`."""
@@ -283,12 +344,14 @@ class FlashAttention(Section):
         faults = self.every.where(implementation=self.kernel).frame["gluon_fault"].dropna()
         return next(filter(None, faults), "")
 
-    @cached_property
-    def sdpa_chooses_cudnn(self) -> bool:
-        """Whether a profiled step with SDPA ran a kernel of cuDNN."""
+    @property
+    def widths_with_cudnn(self) -> list[int]:
+        """The d_head of profiled steps with SDPA that ran a kernel of cuDNN."""
         kernels = self.rows(PROFILES).frame
         kernels = kernels[kernels["implementation"].str.startswith("sdpa")]
-        return bool(kernels["name"].str.contains("cudnn.*sdpa", na=False).any())
+        sizes = {*kernels.loc[kernels["name"].str.contains("cudnn.*sdpa", na=False), "size"]}
+        widths = {size.d_head for size in SIZES.values() if size.short in sizes}
+        return required(sorted(widths), "SDPA chose cuDNN in no profile")
 
     @cached_property
     def backward_over_forward(self) -> dict[str, float]:
@@ -354,7 +417,6 @@ class FlashAttention(Section):
             for (work, part), phase in product(works(of_dtype.frame), PHASES):
                 rows = having(part, phase=phase)
                 line = {"dtype": dtype, "work": work, "phase": phase}
-                line["cells"] = int(rows["holds"].sum())
                 for peer, of in found.items():
                     with suppress(NotMeasured):
                         gain = Gain(of[of.index.isin(rows.index)])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from calendar import month_name
-from collections import Counter
 from datetime import date
 from functools import cached_property
 
@@ -12,6 +11,7 @@ import pandas as pd
 from lmperf.benchmarks import load, stems
 from lmperf.reporting.calculations.steps import all_steps
 from lmperf.reporting.evidence import WITHHELD, required
+from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.words import Count, NotMeasured, listed
 
@@ -82,7 +82,7 @@ class Report(Section):
     @cached_property
     def _rows(self) -> pd.DataFrame:
         """What all rows have in common."""
-        names = ["state", "gpus", "measured_at", "implementation"]
+        names = ["state", "reason", "gpus", "measured_at", "implementation"]
         names += ["max_error", "error_bound"]
         found = [
             self.evidence.rows(stem)[names].assign(stem=stem)
@@ -102,15 +102,24 @@ class Report(Section):
         return int((compared | self._rows["state"].isin(WITHHELD)).sum())
 
     @property
-    def failed(self) -> list[tuple[str, str, int]]:
-        """(benchmark, implementation, rows) whose check failed or whose time is impossible."""
+    def failed(self) -> Rows:
+        """Where checks failed or times are impossible: stem, implementation, version, reason, rows.
+
+        version: of the package of a peer, if known. reason: the first one.
+        """
         rows = self._rows[self._rows["state"].isin(WITHHELD)]
-        counts = Counter(zip(rows["stem"], rows["implementation"], strict=True))
-        return [(*which, number) for which, number in counts.items()]
+        peers = {
+            name: version
+            for facts in self.evidence.environments.values()
+            for name, version in (facts.get("peers") or {}).items()
+        }
+        groups = rows.groupby(["stem", "implementation"], sort=False, as_index=False)
+        found = groups.agg(reason=("reason", "first"), rows=("state", "size"))
+        return self.rows("", found.assign(version=found["implementation"].map(peers)))
 
     @property
     def failures(self) -> Count:
-        return Count(sum(number for *_, number in self.failed), self.checks)
+        return Count(int(self.failed.frame["rows"].sum()), self.checks)
 
     # How far to trust this.
 
