@@ -33,6 +33,7 @@ from lmperf.reporting.evidence import (
     Evidence,
     cached_by_evidence,
     having,
+    matching,
     ordered,
     parts,
     sorted_for_reading,
@@ -192,6 +193,16 @@ def known(
     shown = memory(value, header, unit, form, of, **more)
     unjudged = {"state": None, "words": ""}
     return replace(shown, make=lambda whole, rows: shown.make(whole, rows.assign(**unjudged)))
+
+
+def of_others(shown: Quantity, others: pd.DataFrame, names: Sequence[str]) -> Quantity:
+    """A column of other rows, with their signs: of those with the same values of some columns."""
+
+    def make(whole: Rows, rows: pd.DataFrame) -> pd.Series:
+        found = matching(rows, others, names)
+        return shown.make(whole, found[found["key"].notna()])
+
+    return replace(shown, make=make)
 
 
 def largest_error() -> Quantity:

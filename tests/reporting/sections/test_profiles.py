@@ -52,6 +52,17 @@ def test_graph_with_bf16_weights_has_its_own_name():
     assert not any("bf16 copies" in table.caption for table in tables)
 
 
+def test_time_in_e1_has_its_own_signs():
+    step = planted.row("end_to_end", 400, implementation="eager", dtype=SINGLE, **LARGE)
+    rows = [*case(matmul=100), step]
+    tables = planted.page(
+        "profiles", planted.evidence(*rows, stale=frozenset({step["key"]}))
+    ).tables
+    shown = [column for table in tables for column in table.columns if column.header == "E1 (ms)"]
+    [[cell]] = [column.cells for column in shown]
+    assert (cell.value, cell.marks, cell.row) == (400, ("stale",), step["key"])
+
+
 def test_longest_kernels_are_ranked_and_the_others_summed():
     names = [f"elementwise_kernel_{n}" for n in range(15)]
     shared = {**LARGE, "table": "kernel", "phase": "forward", "wall_ms": 200, "instances": 2}

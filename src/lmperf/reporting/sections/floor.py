@@ -102,9 +102,9 @@ class Floor(Section):
         return rates if {"forward", "backward"}.issubset(rates.index) else None
 
     def _profiled(self, rows: pd.DataFrame) -> pd.DataFrame:
-        """The time of each part in the profile of the same step; NaN if it was not profiled."""
+        """The time of each part in the profile of the same step; NaN without one that holds."""
         axes = ["size", "context_length", "batch", "dtype", "implementation"]
-        cases = having(self.of("profiles").cases.valid.frame, phase=STEP)
+        cases = having(self.of("profiles").cases.valid.frame, phase=STEP, holds=True)
         cases = cases.set_index(axes)
         cases = cases.assign(rest=cases["busy"] - cases[[MATMUL, ATTENTION, OPTIMIZER]].sum(axis=1))
         places = pd.MultiIndex.from_frame(rows[axes])

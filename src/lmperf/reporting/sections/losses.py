@@ -5,18 +5,17 @@ The graph with float32 weights does not count in that range, since its gradients
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cached_property
 
 import pandas as pd
 
 from lmperf.benchmarks import load
 from lmperf.reporting.calculations.steps import CELL, FLOAT32, NARROW, WAYS
-from lmperf.reporting.evidence import having, matching, required
+from lmperf.reporting.evidence import having, required
 from lmperf.reporting.numbers import of_rows
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
-from lmperf.reporting.tables import Quantity, number
+from lmperf.reporting.tables import Quantity, number, of_others
 from lmperf.reporting.words import NotMeasured, Range, signed_percent
 from lmperf.transformer.rungs import IN_FLOAT8, RUNGS
 
@@ -124,19 +123,14 @@ class Losses(Section):
     @property
     def apart(self) -> dict[str, float]:
         """Size -> by which fraction runs of a rung with other seeds differ at most."""
-        rows = self.every.frame.dropna(subset=["apart"])
+        rows = self.every.sound.dropna(subset=["apart"])
         return {size: of_rows(part["apart"].iloc[0], part) for size, part in rows.groupby("size")}
 
     @property
     def of_step(self) -> Quantity:
         """The loss of the rung that a step is, with the signs of the loss."""
-        losses, shown = self.every.frame, number("loss", form="precise")
-
-        def cells(whole: Rows, steps: pd.DataFrame) -> pd.Series:
-            found = matching(steps, losses, ["size", "implementation"])
-            return shown.make(whole, found[found["key"].notna()])
-
-        return replace(shown, header="loss", make=cells)
+        shown = number("loss", "loss", "precise")
+        return of_others(shown, self.every.frame, ["size", "implementation"])
 
     @property
     def outside_column(self) -> list[Quantity]:

@@ -22,7 +22,7 @@ from lmperf.reporting.calculations.steps import NARROW, TF32, named
 from lmperf.reporting.evidence import NEUTRAL, having, matching, required, sorted_for_reading
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
-from lmperf.reporting.tables import Quantity, number
+from lmperf.reporting.tables import Quantity, number, of_others
 from lmperf.reporting.untrusted import neutral, plain
 from lmperf.reporting.words import NotMeasured, Range, count, percent, sig
 from lmperf.transformer.sizes import SHORT
@@ -115,6 +115,11 @@ class Profiles(Section):
         ways = cases["dtype"].map(dtype_words) + ", " + cases["implementation"].map(short_words)
         known = {"is_compared": timed["holds"].eq(True), "timer_waits": timed["waits"].eq(True)}
         return self.rows(STEM).kept(cases.assign(timer=timed["ms"], way=ways, **known))
+
+    @property
+    def in_e1(self) -> Quantity:
+        """The time of the same case in E1, with its signs, for a table of `named` rows."""
+        return of_others(number("ms", "E1", unit="ms"), named(self.rows(TIMED).valid.frame), CASE)
 
     @property
     def class_columns(self) -> list[Quantity]:
