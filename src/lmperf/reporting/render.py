@@ -60,7 +60,7 @@ from lmperf.reporting.own import GENERIC, SUFFIX, check
 from lmperf.reporting.published import figure
 from lmperf.reporting.rows import Rows, no_column
 from lmperf.reporting.sections import Section
-from lmperf.reporting.words import FILTERS, NotMeasured
+from lmperf.reporting.words import FILTERS, NotMeasured, Range
 from lmperf.workflow import TEMPLATES
 
 FIRST = "report"  # the template of the first page
@@ -333,7 +333,8 @@ class Page:
     def reasons(self, *stems: str) -> list[dict]:
         """Why rows of these benchmarks have no result, with the number of rows.
 
-        Each also names the axis values at which none of the implementation's rows has a result.
+        Each also names the axis values at which none of the implementation's rows has a result,
+        those of a single row, and how wrong its results are.
         """
         made = []
         for stem in stems:
@@ -342,17 +343,21 @@ class Page:
             for (words, name, reason), group in rows.groupby(["words", "implementation", "reason"]):
                 results = every[every["state"].isna() & (every["implementation"] == name)]
                 axes = [axis.name for axis in load(stem).axes]
-                where = _alone(group, results, axes)
+                others = results if len(group) > 1 else results.iloc[:0]
+                wrong = group[group["max_error"] > group["error_bound"]]
+                error = Range.of(wrong["max_error"]) if len(wrong) else None
                 made.append(
                     {"words": words, "implementation": name, "reason": reason}
-                    | {"rows": len(group), "where": where}
+                    | {"rows": len(group), "where": _alone(group, others, axes)}
+                    | {"error": error, "bound": wrong["error_bound"].max()}
                 )
         return made
 
 
 def _alone(rows: pd.DataFrame, others: pd.DataFrame, axes: Collection[str]) -> str:
     """The axis values that all rows share and no other row has, in words."""
-    shared = (axis for axis in axes if rows[axis].nunique() == 1 and len(others))
+    is_all = len(rows) > 1 and others.empty  # the implementation has no result at all
+    shared = (axis for axis in axes if rows[axis].nunique() == 1 and not is_all)
     values = {axis: rows[axis].iloc[0] for axis in shared}
     return ", ".join(
         f"{axis_words(axis)} {value_words(axis, value)}"

@@ -22,6 +22,7 @@ from lmperf.reporting.evidence import (
 )
 from lmperf.reporting.gains import Gain, Tally
 from lmperf.reporting.numbers import of_rows
+from lmperf.reporting.pairs import pairs
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
 from lmperf.reporting.tables import Quantity, across, mean, number, over, rate, text, time
@@ -30,7 +31,7 @@ from lmperf.statistics import SLOWER
 from lmperf.transformer.sizes import SIZES
 
 STEM, CHECK, PROFILES = "flash_attention", "flash_attention_check", "profiles"
-PLAIN, HALF = "eager", "bfloat16"
+PLAIN, HALF, AUTOCAST = "eager", "bfloat16", "autocast_bfloat16"
 # In the order of columns; SDPA without a backend is what a machine without a GPU has.
 PEERS = (
     *("sdpa_cudnn", "flash_attention_4", "flash_attention_4_deterministic"),
@@ -352,6 +353,13 @@ class FlashAttention(Section):
         sizes = {*kernels.loc[kernels["name"].str.contains("cudnn.*sdpa", na=False), "size"]}
         widths = {size.d_head for size in SIZES.values() if size.short in sizes}
         return required(sorted(widths), "SDPA chose cuDNN in no profile")
+
+    @property
+    def profiled(self) -> pd.DataFrame:
+        """Profiled train steps with lmperf's attention, and as `_base` those with SDPA."""
+        steps = having(self.of(PROFILES).cases.sound, phase="train_step", dtype=AUTOCAST)
+        sides = (having(steps, implementation=f"{n}_compiled_blocks") for n in ("triton", "sdpa"))
+        return pairs(*sides, on=["size", "context_length", "batch"])
 
     @cached_property
     def backward_over_forward(self) -> dict[str, float]:

@@ -13,7 +13,7 @@ from lmperf.reporting.calculations.steps import all_steps
 from lmperf.reporting.evidence import WITHHELD, required
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
-from lmperf.reporting.words import Count, NotMeasured, listed
+from lmperf.reporting.words import Count, NotMeasured, listed, name
 
 # The instructions of a processor, by the last words of its name, that it does not have.
 LACKS = {
@@ -103,19 +103,25 @@ class Report(Section):
 
     @property
     def failed(self) -> Rows:
-        """Where checks failed or times are impossible: stem, implementation, version, reason, rows.
+        """Where checks failed or times are impossible, a line for each benchmark and reason.
 
-        version: of the package of a peer, if known. reason: the first one.
+        names: the implementations, peers with the version of their package. error: the largest.
         """
         rows = self._rows[self._rows["state"].isin(WITHHELD)]
         peers = {
-            name: version
+            key: version
             for facts in self.evidence.environments.values()
-            for name, version in (facts.get("peers") or {}).items()
+            for key, version in (facts.get("peers") or {}).items()
         }
-        groups = rows.groupby(["stem", "implementation"], sort=False, as_index=False)
-        found = groups.agg(reason=("reason", "first"), rows=("state", "size"))
-        return self.rows("", found.assign(version=found["implementation"].map(peers)))
+        names = [f"{name(key)} {peers.get(key, '')}".rstrip() for key in rows["implementation"]]
+        groups = rows.assign(words=names).groupby(["stem", "reason"], sort=False, dropna=False)
+        lines = groups.agg(
+            names=("words", lambda words: listed(words.unique())),
+            error=("max_error", "max"),
+            bound=("error_bound", "first"),
+            rows=("state", "size"),
+        )
+        return self.rows("", lines.reset_index())
 
     @property
     def failures(self) -> Count:
