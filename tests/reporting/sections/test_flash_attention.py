@@ -129,7 +129,7 @@ def test_causes_need_the_gluon_kernels(ran, expected):
     factors = {"forward": 0.5, "backward": 2.0, "forward_backward": 1.0}
     page = part(*rows("triton", factors, gluon=ran), *rows("sdpa_cudnn"))
     assert ("one warp loads tiles" in page.text) == expected
-    assert ("probably why the backward is slower" in page.text) == expected
+    assert ("a trial without these additions" in page.text) == expected
     assert ("Gluon" in page.text) == expected
 
 
