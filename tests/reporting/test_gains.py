@@ -3,7 +3,7 @@
 import pytest
 from planted import evidence, row
 
-from lmperf.reporting.gains import Gain, rows_over
+from lmperf.reporting.gains import Gain, Tally, rows_over
 from lmperf.reporting.words import NotMeasured
 
 LENGTHS = (1024, 2048, 4096, 8192)
@@ -46,6 +46,27 @@ def test_words_of_a_gain_follow_from_its_verdicts(factor, verdict, words):
     gain = Gain(found(kernels(factor)))
     assert {*gain.rows["verdict"]} == {verdict} and gain.verdict == verdict
     assert str(gain) == words and gain.mean == pytest.approx(factor)
+
+
+def test_speed_up_needs_no_more_than_speed_ups_differ_by():
+    """A second process took 1.2 times as long for all; its speed-ups were the same."""
+    rows = [one | {"stem": "flash_attention"} for one in kernels(1.1).raw["flash_attention"]]
+    again = [
+        row("flash_attention", 1.2 * float(one["median_ms"]), key=one["key"], together="again")
+        for one in rows
+    ]
+    here = evidence(*rows, again={"flash_attention": again})
+    assert here.floors["kernel"] > 0.15 and {*found(here)["verdict"]} == {"faster"}
+
+
+def test_cells_that_differ_are_not_on_par():
+    parts = [kernels(factor).raw["flash_attention"] for factor in (1.2, 0.84)]
+    rows = [one | {"stem": "flash_attention"} for part in parts for one in part]
+    for one in rows[len(rows) // 2 :]:
+        one["d_head"] = "32"
+    gain, tally = (make(found(evidence(*rows))) for make in (Gain, Tally))
+    assert gain.verdict == "mixed" and str(gain) == "0.84x to 1.20x"
+    assert str(tally) == "0.84x to 1.20x (faster in 4, slower in 4)"
 
 
 def test_noisy_gain_says_nothing():
