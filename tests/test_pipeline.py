@@ -320,7 +320,7 @@ def test_rows_that_are_not_right_are_published_with_a_reason(checkout):
     done = lmperf(checkout, "publish", "--anyway", "a first part")
     assert done.returncode == 0 and "files are in Git's index" in done.stdout
     page = (checkout / "report/here/report.md").read_text()
-    assert "lists it: missing: 1 (mixed_precision 1). Published all the same: a first part." in page
+    assert "missing: 1 (mixed_precision 1). Published all the same: a first part." in page
     files = git(checkout, "ls-files", "report")
     assert EVIDENCE in files and "store" not in files
 
