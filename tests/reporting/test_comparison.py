@@ -140,6 +140,12 @@ def test_rows_that_are_not_compared_are_counted():
     assert len(found.rows) == 4 and found.shares_rows
 
 
+def test_results_are_compared_without_a_benchmark():
+    old, new = rows_of_run(1, cells=2, stem="end_to_end"), rows_of_run(2, cells=2)
+    found = compared(old, new, benchmarks=[])
+    assert found.rows.empty and not found.not_compared
+
+
 @pytest.mark.slow
 def test_causes_name_software_code_and_gpu():
     old = rows_of_run(1, cells=20)
