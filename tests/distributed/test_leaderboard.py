@@ -33,7 +33,7 @@ def test_wrong_exchange_fails_the_gate(name, two_ranks):
 
 
 @pytest.mark.process
-def test_fully_sharded_step_passes_and_rank_that_counts_twice_does_not(two_ranks):
+def test_gate_of_fully_sharded_step_finds_doubled_gradient(two_ranks):
     sharded = [rank["sharded"] for rank in two_ranks]
     assert {found["gate"]["status"] for found in sharded} == {"ok"}
     assert "failed_check" in {found["planted"]["status"] for found in sharded}

@@ -63,7 +63,7 @@ def test_planted_fault_fails_the_gate_on_some_rank(two_gpus, fault):
 
 
 @needs_two
-def test_fully_sharded_leaderboard_passes_and_rank_that_counts_twice_does_not(two_gpus):
+def test_gate_of_sharded_leaderboard_finds_doubled_gradient(two_gpus):
     found = [rank["sharded"] for rank in two_gpus]
     assert {sharded["gate"]["status"] for sharded in found} == {"ok"}, found
     assert "failed_check" in {sharded["planted"]["status"] for sharded in found}

@@ -213,7 +213,7 @@ def trainer_of():
     return Trainer(model, FP8_GRAPH, "bfloat16", 1e-2, decay_groups(model, 0.1), max_norm=1.0)
 
 
-def test_trainer_in_float8_resumes_with_scales_that_it_measures_again():
+def test_resumed_float8_trainer_measures_its_scales():
     """So the losses are those of the uninterrupted run within the rounding to float8."""
     batches = torch.randint(64, (3, 2, 1, 4))
     trainer, other = trainer_of(), trainer_of()

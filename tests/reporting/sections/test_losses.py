@@ -79,7 +79,7 @@ def test_float8_is_advised_where_it_is_faster_and_its_loss_holds(ms, value, advi
     assert losses(*rows).bf16.bound == 0  # the loss in float8 is none with bf16 weights alone
 
 
-def test_float8_of_ours_and_of_the_peer_are_judged_each_by_its_own_losses():
+def test_each_float8_step_is_judged_by_its_own_losses():
     rows = [rung("bf16_graph", 8.0), rung("fp8_graph", 6.0), rung("fp8_tensorwise", 6.5)]
     rows += [*runs(2.05, 2.05), loss("fp8_graph", 2.05), loss("fp8_tensorwise", 2.2)]
     made = losses(*rows)

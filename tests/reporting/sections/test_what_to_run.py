@@ -130,7 +130,7 @@ def test_speed_ups_name_the_sizes_within_noise_and_those_compared(sdpa_ms, said)
 
 
 @pytest.mark.parametrize(("waits", "gib"), [(True, 2), (True, 0.5), (False, 2)])
-def test_steps_without_a_graph_that_all_wait_are_ranked_by_memory_alone(waits, gib):
+def test_steps_that_all_wait_are_ranked_by_memory(waits, gib):
     plain = rung("compiled_blocks", 20.0, SMALL, waits=waits, peak_mib=1024 * gib)
     made = planted.printed(page(plain, sdpa(30.0, SMALL, waits=True)))
     assert ({25.0, 20.0} <= {*made}) is waits, "the middle of steps, and of the time of the GPU"
