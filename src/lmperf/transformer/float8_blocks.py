@@ -17,7 +17,7 @@ from torch.autograd.function import once_differentiable
 
 from lmperf.transformer import block_kernels
 from lmperf.transformer.float8_kernels import DTYPE
-from lmperf.transformer.float8_linear import GRADIENT, INPUT
+from lmperf.transformer.float8_linear import GRADIENT, INPUT, define
 from lmperf.transformer.fused_blocks import LIBRARY
 from lmperf.transformer.model import Block, RMSNorm, TransformerLM, twin_of
 
@@ -77,10 +77,7 @@ _OPERATORS = {
         _rms_norm_gradient,
     ),
 }
-for _name, (_schema, _function) in _OPERATORS.items():
-    LIBRARY.define(f"{_name}{_schema}", tags=(torch.Tag.pt2_compliant_tag,))
-    for _device in ("CUDA", "CPU"):
-        LIBRARY.impl(_name, _function, _device)
+define(LIBRARY, _OPERATORS)
 
 
 @torch.library.register_fake("lmperf::swiglu_float8", lib=LIBRARY)

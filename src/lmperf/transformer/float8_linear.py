@@ -11,7 +11,7 @@ makes a pass in bf16. Scales are not saved.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -47,6 +47,14 @@ def _float8_matmul(left: Tensor, right: Tensor, cells: Tensor, number: int) -> T
     )
 
 
+def define(library: torch.library.Library, operators: Mapping[str, tuple[str, Callable]]) -> None:
+    """Define operators of a library, for GPUs and CPUs; operators: name -> schema, function."""
+    for name, (schema, function) in operators.items():
+        library.define(f"{name}{schema}", tags=(torch.Tag.pt2_compliant_tag,))
+        for device in ("CUDA", "CPU"):
+            library.impl(name, function, device)
+
+
 _OPERATORS = {
     "float8_cast": ("(Tensor x, Tensor cells, int number) -> Tensor", float8_kernels.float8_cast),
     "float8_matmul": (
@@ -54,10 +62,7 @@ _OPERATORS = {
         _float8_matmul,
     ),
 }
-for _name, (_schema, _function) in _OPERATORS.items():
-    _LIBRARY.define(f"{_name}{_schema}", tags=(torch.Tag.pt2_compliant_tag,))
-    for _device in ("CUDA", "CPU"):
-        _LIBRARY.impl(_name, _function, _device)
+define(_LIBRARY, _OPERATORS)
 
 
 @torch.library.register_fake("lmperf::float8_cast", lib=_LIBRARY)
