@@ -2,39 +2,23 @@
 
 import functools
 
+import gpu_cases
 import pytest
-import sharded_leaderboard_cases
 import torch
 from ranks import on_ranks
-from strategy_cases import AUTOCAST, EAGER, NAMES, PLANTED, gates, planted
+from strategy_cases import AUTOCAST, PLANTED, gates
 
 pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.gpu]
 
 needs_one = pytest.mark.skipif(torch.cuda.device_count() < 1, reason="needs a GPU")
 needs_two = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
-# Each class and each way to run its blocks; compiling takes longest.
-COMPILED = (
-    *("overlapped_graph", "sharded_optimizer_graph"),
-    *("overlapped_compiled", "fully_sharded_compiled"),
-    *("ddp_bf16_compiled", "fsdp2_kept_compiled"),
-)
-ON_TWO = (*EAGER, *COMPILED)
 ALONE = ("one_rank", "one_rank_compiled", "one_rank_graph")
-
-
-def run(rank):
-    """Everything that runs on two GPUs, in one group: its start takes long."""
-    return {
-        "gates": [gates(rank, AUTOCAST, ON_TWO), gates(rank, "float32", NAMES[AUTOCAST])],
-        "planted": planted(rank, PLANTED),
-        "sharded": sharded_leaderboard_cases.run(rank),
-    }
 
 
 @pytest.fixture(scope="module")
 def two_gpus():
-    """What `run` returned on each of two ranks. If it fails, it does so once for all tests."""
-    return on_ranks(2, run, "cuda")
+    """What `gpu_cases.run` returned on each of two ranks. If it fails, it does so once for all tests."""
+    return on_ranks(2, gpu_cases.run, "cuda")
 
 
 @needs_one
@@ -46,7 +30,7 @@ def test_plain_step_passes_on_one_gpu():
 
 
 @needs_two
-@pytest.mark.parametrize("name", ON_TWO)
+@pytest.mark.parametrize("name", gpu_cases.ON_TWO)
 def test_weights_after_five_steps_equal_those_of_one_process(two_gpus, name):
     each = [found for rank in two_gpus for found in rank["gates"] if name in found]
     assert each
