@@ -17,7 +17,7 @@ ALONE = ("one_rank", "one_rank_compiled", "one_rank_graph")
 
 @pytest.fixture(scope="module")
 def two_gpus():
-    """What `gpu_cases.run` returned on each of two ranks. If it fails, it does so once for all tests."""
+    """What `gpu_cases.run` returned on each rank. If it fails, it does so once for all tests."""
     return on_ranks(2, gpu_cases.run, "cuda")
 
 

@@ -14,8 +14,8 @@ from lmperf.reporting.sections import Section, predicate
 
 ONE, WHOLE, SHARDED = "one_rank_graph", "overlapped_graph", "sharded_optimizer_graph"
 OURS = (WHOLE, SHARDED)
-# Peers that average gradients in bf16 too, by the strategy of ours that each is nearest to.
-PEERS = {WHOLE: "ddp_bf16_compiled", SHARDED: "fsdp2_kept_compiled"}
+# How the names of peers begin, by the strategy of ours that they are nearest to.
+PEERS = {WHOLE: "ddp", SHARDED: "fsdp2"}
 CELL = ["size", "context_length"]
 
 
@@ -25,7 +25,7 @@ class Scaling(Section):
     Weak scaling: each rank has as many sequences as the one rank. Strong: all together have.
     """
 
-    one, whole, sharded, peers = ONE, WHOLE, SHARDED, PEERS
+    one, whole, sharded = ONE, WHOLE, SHARDED
 
     @cached_property
     def steps(self) -> Rows:
@@ -85,11 +85,17 @@ class Scaling(Section):
         """The step of an implementation at the largest size, on the largest number of ranks."""
         return self._at(name, scaling).one
 
+    def peer(self, name: str, scaling: str) -> str:
+        """The fastest peer of a strategy of ours, at the cell of `step`."""
+        begins = f"implementation.str.startswith('{PEERS[name]}')"
+        rows = self._at(None, scaling).query(begins).valid.frame
+        return required(rows, "no peer has a time").sort_values("ms")["implementation"].iloc[0]
+
     def over(self, name: str, base: str, scaling: str) -> Gain:
         """The speed-up of the step of `step` over that of another implementation."""
         return self._at(name, scaling).over(base)
 
-    def _at(self, name: str, scaling: str) -> Rows:
-        where = {"implementation": name, "scaling": scaling}
+    def _at(self, name: str | None, scaling: str) -> Rows:
+        where = {"scaling": scaling} | ({"implementation": name} if name else {})
         rows = having(self.steps.frame, size=self.size, ranks=self.ranks, **where)
         return self.steps.kept(rows)
