@@ -3,20 +3,12 @@
 import pytest
 import synthetic
 
-pytestmark = pytest.mark.machine
-GOLDEN = {path.stem: path.read_text() for path in synthetic.GOLDEN.glob("*.txt")}
 
-
-@pytest.fixture(scope="session")
-def rendered():
-    return synthetic.rendered()
-
-
-def test_golden_pages_are_all_pages(rendered):
-    assert {*rendered} == {*GOLDEN}
-
-
-@pytest.mark.parametrize("page", sorted(GOLDEN))
-def test_page_is_the_golden_one(rendered, page):
-    words = f"{page} differs: if it should, run python tests/reporting/synthetic.py"
-    assert rendered[page] == GOLDEN[page], words
+@pytest.mark.machine
+def test_pages_are_the_golden_ones():
+    golden = {path.stem: path.read_text() for path in synthetic.GOLDEN.glob("*.txt")}
+    rendered = synthetic.rendered()
+    assert {*rendered} == {*golden}
+    for page, text in golden.items():
+        words = f"{page} differs: if it should, run python tests/reporting/synthetic.py"
+        assert rendered[page] == text, words

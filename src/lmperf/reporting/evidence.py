@@ -499,8 +499,10 @@ def judged(rows: pd.DataFrame, floor_ms, stale: frozenset[str], is_step: bool) -
 
 def masked(rows: pd.DataFrame) -> pd.DataFrame:
     """The rows, of which those that are withheld have no times and no peaks."""
-    numbers = [name for name in rows if _WITHHELD_NUMBERS.search(name)]
     is_withheld = rows["state"].isin(WITHHELD)
+    if not is_withheld.any():
+        return rows
+    numbers = [name for name in rows if _WITHHELD_NUMBERS.search(name)]
     return rows.assign(**{name: rows[name].mask(is_withheld) for name in numbers})
 
 
@@ -526,9 +528,10 @@ def of_one_call(rows: pd.DataFrame) -> pd.DataFrame:
 
 def having(frame: pd.DataFrame, **where) -> pd.DataFrame:
     """The rows with these values; a list or tuple means any of them."""
-    keep = pd.Series(True, frame.index)
+    keep = np.ones(len(frame), dtype=bool)
     for name, value in where.items():
-        keep &= frame[name].isin(value if isinstance(value, list | tuple) else [value])
+        values = value if isinstance(value, list | tuple) else [value]
+        keep &= frame[name].isin(values).to_numpy()
     return frame[keep]
 
 

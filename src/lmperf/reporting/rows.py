@@ -60,8 +60,10 @@ class Rows:
         Raises:
             UserError: it names what is no column.
         """
+        # pandas looks at the name of every column that it gets.
+        words = {*re.findall(r"\w+", expression)}
         try:
-            return frame.eval(expression)
+            return frame[[name for name in frame if name in words]].eval(expression)
         except UndefinedVariableError as error:
             name = re.search("'(.*)'", str(error))[1]
             raise no_column(self._name, name, frame.columns) from None
