@@ -6,7 +6,6 @@ run as well, with small cells; the others need a GPU, a network, or longer measu
 
 from __future__ import annotations
 
-import csv
 import os
 import re
 import shlex
@@ -21,10 +20,9 @@ from types import SimpleNamespace
 import click
 import pytest
 import torch
-import yaml
+from documented import commands
 from made_up import OK, pretend, rounds
 from readme_table import updated
-from repository import commit, git
 
 from lmperf import cli
 from lmperf.benchmarks import load, stems
@@ -41,7 +39,6 @@ TEXTS = {page.name: page.read_text() for page in PAGES}
 README = TEXTS["README.md"]
 # Three screens of a forge.
 LINES, WIDTH = 105, 120
-PROGRAMS = ("lmperf", "make", "snakemake", "pip", "python", "nsys")
 # Small cells for the commands that run.
 CONFIG = """
 preset: cpu
@@ -69,14 +66,7 @@ SAID = {
 }
 
 
-def _commands(text: str) -> list[str]:
-    """The command lines in the indented blocks of a page, without the path of the environment."""
-    lines = re.findall(r"^ {4,}(.*\S)$", text.replace("\\\n", " "), re.MULTILINE)
-    parts = (part.removeprefix(".venv/bin/") for line in lines for part in line.split(" && "))
-    return [part for part in parts if part.partition(" ")[0] in PROGRAMS]
-
-
-COMMANDS = [(name, line) for name, text in TEXTS.items() for line in _commands(text)]
+COMMANDS = [(name, line) for name, text in TEXTS.items() for line in commands(text)]
 
 
 def _parsed(words: list[str]) -> click.Context:
@@ -185,7 +175,7 @@ def test_documented_commands_run(folder, capfd, monkeypatch):
 def test_failing_example_is_withheld_as_documented(folder, capfd):
     page = TEXTS["bring-your-own.md"].split("## A failing example")[1]
     (code,) = re.findall(r"```python\n(def attention.*?)```", page, re.DOTALL)
-    (line,) = _commands(page)
+    (line,) = commands(page)
     (folder / "config/config.yaml").write_text("preset: cpu\nmachine: here\n")
     (folder / "my_kernels").mkdir()
     (folder / "my_kernels/wrong.py").write_text(code)
@@ -196,68 +186,6 @@ def test_failing_example_is_withheld_as_documented(folder, capfd):
     q, k, v = torch.randn(3, 1, 8, 4)
     right = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
     torch.testing.assert_close(mended["attention"](q, k, v, causal=True), right)
-
-
-# Small cells for the worked example: strategies are observed, since their steps are timed for long.
-OF_COURSE = {
-    "machine": "here",
-    "benchmarks": ["attention", "distributed_overlap"],
-    "grid": {
-        "attention": {
-            **{"batch": [1], "d_head": [16], "seq_len": [64], "dtype": ["float32"]},
-            "implementation": ["eager"],
-        },
-        "distributed_overlap": {
-            "context_length": [16],
-            "batch": [2],
-            "implementation": ["ddp"],
-        },
-    },
-}
-
-
-@pytest.mark.process
-@pytest.mark.snakemake
-@pytest.mark.slow
-def test_worked_example_goes_from_a_clone_to_a_hand_in(tmp_path):
-    ignored = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(ROOT / "examples/course", tmp_path, dirs_exist_ok=True, ignore=ignored)
-    git(tmp_path, "init", "-q")
-    page = TEXTS["bring-your-own.md"].split("## From a solution")[1].split("\n## ")[0]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    programs = {"lmperf": "lmperf.cli", "snakemake": "snakemake"}
-    configuration = tmp_path / "config/config.yaml"
-    for line in _commands(page):
-        program, *words = shlex.split(line, comments=True)
-        if program == "pip" or "try" in words:  # the report has the implementation that is tried
-            continue
-        command = [sys.executable, "-m", programs[program], *words]
-        known = dict(cwd=tmp_path, env=environment, capture_output=True, text=True)
-        done = subprocess.run(command, **known)
-        # The tests load the machine, which `publish` finds at fault.
-        assert done.returncode <= ("publish" in words), f"{line}\n{done.stdout}{done.stderr}"
-        if "--course" in words:
-            said, configured = done.stderr, configuration.read_text()
-            config = yaml.safe_load(configured)
-            own = {stem: config["implementations"][stem] for stem in OF_COURSE["benchmarks"]}
-            own["distributed_overlap"] = {"buckets": own["distributed_overlap"]["buckets"]}
-            own["distributed_overlap"]["buckets"]["bucket_size_mb"] = [10]
-            own["attention"].pop("flash_triton")  # its check by an interpreter takes seconds
-            configuration.write_text(yaml.safe_dump(config | OF_COURSE | {"implementations": own}))
-            commit(tmp_path)
-    shown = re.findall(r"^    (lmperf: .*)$", page, re.MULTILINE)
-    assert len(shown) == 4 and {*shown} <= {*said.splitlines()}
-    (example,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
-    assert {*example.splitlines()} <= {*configured.splitlines()}
-    pages = tmp_path / "report/here"
-    for stem, of_page, name in (
-        ("attention", "attention", "flash_pytorch"),
-        ("distributed_overlap", "distributed", "buckets_10"),
-    ):
-        rows = csv.DictReader((pages / f"evidence/{stem}.csv").read_text().splitlines())
-        assert {row["status"] for row in rows if row["implementation"] == name} == {"ok"}
-        assert name in (pages / f"{of_page}.md").read_text()
-    assert (tmp_path / "hand-in.html").exists()
 
 
 @pytest.mark.process
