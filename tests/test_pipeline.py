@@ -293,11 +293,11 @@ def test_site_has_every_machine_and_verify_names_what_is_wrong(checkout, monkeyp
     assert right.returncode == 0 and "all is measured and right" in right.stdout + right.stderr
     verdict = lmperf(checkout, "verify", "--all")
     assert verdict.returncode == 1 and "elsewhere" in verdict.stderr
-    page = checkout / "report/here/mixed_precision.md"
-    page.write_text("edited")
-    assert "mixed_precision.md: differs from what its evidence" in lmperf(checkout, "verify").stderr
-    page.unlink()
-    assert "mixed_precision.md: has not been rendered" in lmperf(checkout, "verify").stderr
+    (checkout / "report/here/mixed_precision.md").write_text("edited")
+    (checkout / "report/here/method.md").unlink()
+    said = lmperf(checkout, "verify").stderr
+    assert "mixed_precision.md: differs from what its evidence" in said
+    assert "method.md: has not been rendered" in said
     unknown = lmperf(checkout, "verify", "nowhere")
     assert unknown.returncode == 2 and "no evidence of machine nowhere" in unknown.stderr
 
