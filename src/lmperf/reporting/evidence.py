@@ -347,7 +347,7 @@ class Evidence:
         frame = typed(rows, benchmark)
         floors = [plausible.floor_ms(self._limits, row) for row in rows]
         is_step = isinstance(benchmark, Timed) and benchmark.clock == "step"
-        frame = judged(frame, floors, self.stale, is_step)
+        frame = judged(frame, floors, self.stale, is_step, self.at_limit(frame))
         frame = of_one_call(frame) if stem == "ceilings" else frame
         dtypes = frame.get("dtype", pd.Series(dtype=object)).dropna()
         rates = {dtype: self.peak(dtype) for dtype in dtypes.unique()}
@@ -451,8 +451,14 @@ def typed(rows: Sequence[Mapping[str, str]], benchmark: Benchmark) -> pd.DataFra
     return frame.assign(size=frame["size"].map(size_words)) if "size" in frame else frame
 
 
-def judged(rows: pd.DataFrame, floor_ms, stale: frozenset[str], is_step: bool) -> pd.DataFrame:
-    """The rows with the columns of the module's docstring."""
+def judged(
+    rows: pd.DataFrame, floor_ms, stale: frozenset[str], is_step: bool, at_limit: pd.Series
+) -> pd.DataFrame:
+    """The rows with the columns of the module's docstring.
+
+    at_limit: which rows were timed at the power limit. Such a step does not wait for the host: its
+    profile, at a higher clock, is shorter than its time for this reason.
+    """
     ok, error, bound = rows["status"] == "ok", rows["max_error"], rows["error_bound"]
     state = rows["status"].mask(ok, None).astype(object)
     # A row that is ok has no error above its bound, and none is missing beside a bound.
@@ -473,7 +479,7 @@ def judged(rows: pd.DataFrame, floor_ms, stale: frozenset[str], is_step: bool) -
     # A rank that waits for a late one is busy in NCCL; only the spread shows that it waits.
     wide = (rows["high_ms"] / ms > 1 + WIDE) | (rows["low_ms"] / ms < 1 - WIDE)
     sends = rows.get("communication_ms", pd.Series(np.nan, rows.index)).notna()
-    waits = (rows["bound"] == "host") | (sends & wide)
+    waits = (rows["bound"] == "host") & ~at_limit | (sends & wide)
     kind = np.where(waits, WAITING, STEP if is_step else KERNEL)
     causal = rows.get("causal", pd.Series(None, rows.index, object))
     tokens = rows.get("tokens", pd.Series(np.nan, rows.index))

@@ -12,6 +12,7 @@ from lmperf.reporting.calculations.steps import (
     GRAPH,
     GRAPH_NARROW,
     SDPA,
+    SDPA_COPIES,
     SDPA_GRAPH,
     Way,
     beside,
@@ -24,6 +25,12 @@ from lmperf.reporting.sections.what_to_run import WhatToRun, in_reading_order
 from lmperf.reporting.words import NotMeasured
 from lmperf.statistics import FASTER
 
+# The steps with SDPA that bf16 weights are compared with, the best one first.
+PEERS = {
+    SDPA_COPIES: "SDPA, compiled, in a graph with bf16 copies",
+    SDPA_GRAPH: "SDPA, compiled, in a graph with float32 weights",
+    SDPA: "SDPA, compiled, with float32 weights",
+}
 GROWS = 1.03  # a larger batch gains nothing unless it makes so many times as many tokens a second
 
 
@@ -102,18 +109,20 @@ class Bf16Weights(Section):
         """bf16 weights beside another way, at some sizes."""
         return having(beside(self.evidence, self.way, base), size=[*sizes])
 
+    @cached_property
+    def peer(self) -> Way:
+        """The best step with SDPA that was measured in the cells of `steps`."""
+        known = {*self.run.valid["way"]}
+        return required([way for way in PEERS if way in known], "no SDPA was measured")[0]
+
     @property
-    def is_over_graph(self) -> bool:
-        """Whether SDPA, compiled, has a time in a CUDA graph, too."""
-        return SDPA_GRAPH in {*self.run.valid["way"]}
+    def peer_words(self) -> str:
+        return PEERS[self.peer]
 
     @cached_property
-    def over_sdpa(self) -> pd.DataFrame:
-        """bf16 weights beside SDPA, compiled, at the sizes at which neither step waits.
-
-        In a CUDA graph, if it was measured in one.
-        """
-        found = self._over(SDPA_GRAPH if self.is_over_graph else SDPA, self.run.sizes)
+    def over_peer(self) -> pd.DataFrame:
+        """bf16 weights beside `peer`, at the sizes at which neither step waits."""
+        found = self._over(self.peer, self.run.sizes)
         why = "bf16 weights and SDPA wait for the CPU, or were not measured"
         return required(found[~found["waits"]], why)
 

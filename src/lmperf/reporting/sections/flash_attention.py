@@ -190,6 +190,14 @@ class FlashAttention(Section):
         of = {axis: [*values] for axis, values in load(STEM).stated["of_models"].items()}
         return self.every.where(kind="grid", dtype=self.dtype, mask=self.mask, **of)
 
+    @property
+    def by_length(self) -> Rows:
+        """The subject's rows of the filled grid, of both passes, with `mask`; `length` in words."""
+        where = {"implementation": self.subject, "dtype": self.dtype, "mask": self.mask}
+        rows = self.every.where(kind="grid", phase=[*PHASES[:2]], **where).frame
+        rows = sorted_for_reading(rows, ["d_head", "seq_len"])
+        return self.every.kept(rows.assign(length="length " + rows["seq_len"].map(whole)))
+
     @cached_property
     def peer(self) -> str:
         """The best peer that ran: of PEERS the fastest in both passes of the longest, widest cell.

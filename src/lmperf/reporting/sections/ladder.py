@@ -77,11 +77,19 @@ class Ladder(Section):
         """The speed-ups of a rung with float8 matmuls over the highest one without."""
         return self.over(rung, self.highest)
 
-    def float8_advised(self, rung: str) -> list[tuple[str, Gain]]:
-        """The sizes at which a rung in float8 is faster and its loss holds, with its gains."""
-        sizes = self.of("losses").float8(rung).harmless
-        gains = [(size, gain) for size, gain in self.float8(rung).by("size") if size in sizes]
-        return required([pair for pair in gains if pair[1].is_faster], "float8 gains nothing")
+    def float8_advised(self, rung: str) -> pd.DataFrame:
+        """The steps of a rung in float8 that are faster and whose loss holds.
+
+        Columns as of `gains.rows_over`.
+        """
+        rows = having(self.float8(rung).rows, size=self.of("losses").float8(rung).harmless)
+        return required(rows[rows["verdict"] == FASTER], "float8 gains nothing")
+
+    @property
+    def float8_failed(self) -> pd.DataFrame:
+        """The steps in float8 whose check failed."""
+        rows = having(self.every.frame, implementation=[rung.name for rung in IN_FLOAT8])
+        return required(rows[rows["state"] == "failed_check"], "no check of float8 failed")
 
     # The first page: one cell of each size.
 
@@ -154,7 +162,7 @@ class Ladder(Section):
     @predicate
     def is_over_peer(self) -> bool:
         """Whether the last rung, bf16 weights in a graph, was measured beside SDPA."""
-        found = self.of("bf16_weights").over_sdpa
+        found = self.of("bf16_weights").over_peer
         return self.rungs[-1] == RUNGS[-1] and found["ratio"].notna().any()
 
     @predicate
@@ -209,14 +217,16 @@ class Ladder(Section):
         found = found[steps(self.evidence)["waits"][found.index].astype(bool)]
         return len(found) > 0 and bool((found["ratio"] <= 1 + found["floor"]).all())
 
-    def ends_waiting(self, rung: Rung) -> bool:
-        """Whether the rung below a graph waits somewhere, but the graph nowhere."""
+    def ends_waiting(self, rung: Rung) -> list[str]:
+        """The sizes at which the rung below a graph waits; none if the graph waits somewhere."""
         found = self.over_below(rung)
-        return bool(found["waits"].any() and not steps(self.evidence)["waits"][found.index].any())
+        if steps(self.evidence)["waits"][found.index].any():
+            return []
+        return in_order("size", found.loc[found["waits"], "size"])
 
     def is_one_launch(self, rung: Rung) -> bool:
         """Whether a rung gains by being a graph: the first one, and those that end waiting."""
-        ends_waiting = self.ends_waiting(rung)
+        ends_waiting = bool(self.ends_waiting(rung))
         return rung.name == "fused_graph" or ("graph" in rung.name and ends_waiting)
 
     @predicate

@@ -127,6 +127,16 @@ class Losses(Section):
         return {size: of_rows(part["apart"].iloc[0], part) for size, part in rows.groupby("size")}
 
     @property
+    def widest(self) -> pd.Series:
+        """A row of the size whose losses with float32 weights and gradients differ most.
+
+        share: by which fraction. These runs have one seed, and differ in how they round.
+        """
+        rows = self.every.sound.dropna(subset=["low"])
+        rows = rows.assign(share=rows["high"] / rows["low"] - 1)
+        return required(rows, "no size has two such losses").nlargest(1, "share").iloc[0]
+
+    @property
     def of_step(self) -> Quantity:
         """The loss of the rung that a step is, with the signs of the loss."""
         shown = number("loss", "loss", "precise")

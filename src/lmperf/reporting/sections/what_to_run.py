@@ -28,6 +28,7 @@ from lmperf.reporting.calculations.steps import (
     STORED_LOGITS,
     WAYS,
     Way,
+    all_steps,
     compared,
     costs,
     steps,
@@ -38,7 +39,7 @@ from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
 from lmperf.reporting.words import NotMeasured
 from lmperf.statistics import FASTER
-from lmperf.transformer.rungs import RUNGS, STEPS_ALONE
+from lmperf.transformer.rungs import IN_FLOAT8, RUNGS, STEPS_ALONE
 from lmperf.transformer.sizes import SIZES
 
 # From the simplest to run to the most elaborate one.
@@ -53,6 +54,7 @@ WITHOUT_GRAPH = (
     *(Way(name, AUTOCAST) for name in ("compiled_blocks", "triton_compiled_blocks", "fused_loss")),
     *(SDPA, FUSED),
 )
+_IN_FLOAT8 = [rung.name for rung in IN_FLOAT8]
 COLUMNS = (SDPA, SDPA_GRAPH, FUSED_GRAPH, SDPA_COPIES, GRAPH)  # of the times on a GPU
 SLOW = 1.1  # bf16 that takes so many times as long as float32 is left out
 CLOSE = 0.02  # a recipe that takes at most this much longer is as good as the fastest
@@ -261,11 +263,10 @@ class WhatToRun(Section):
 
     @cached_property
     def lines(self) -> Rows:
-        """The steps with float32 weights; `fastest`, `held`, `busy`, `larger` are those of a line.
+        """The steps with float32 weights; `fastest`, `held`, `busy` are those of a line.
 
         `held` is the step whose peak is shown, which does not depend on the CPU; `busy` is SDPA,
-        compiled, whose device_ms is known if it waits; `larger` has the best larger batch. `shown`
-        is the way in words.
+        compiled, whose device_ms is known if it waits. `shown` is the way in words.
         """
         shown, failed = self.shown, self.steps[self.steps["state"].notna()]
         parts = [
@@ -279,7 +280,6 @@ class WhatToRun(Section):
             device_ms = busy["device_ms"].where(busy["waits"])
             busy = busy.assign(implementation="busy", device_ms=device_ms, waits=False)
             parts.append(busy)
-            parts.append(self.best_larger.assign(implementation="larger", of_peak=np.nan))
         return self.rows("", in_reading_order(parts))
 
     @cached_property
@@ -335,36 +335,25 @@ class WhatToRun(Section):
     @cached_property
     def larger(self) -> pd.DataFrame:
         """The steps with a result of a larger batch than that of the table."""
-        return self._larger[self._larger["state"].isna()]
+        rows = self._at_larger(steps(self.evidence))
+        return rows[rows["state"].isna()]
 
-    @cached_property
-    def _larger(self) -> pd.DataFrame:
-        rows = steps(self.evidence)
+    def _at_larger(self, rows: pd.DataFrame) -> pd.DataFrame:
         here = matching(rows, self.valid, ["size", "context_length"])["batch"]
         return rows[rows["batch"] > here]
 
     @property
-    def timed_larger(self) -> pd.DataFrame:
-        """Those of `best_larger` with a time."""
-        return self.best_larger[self.best_larger["state"].isna()]
+    def at_larger(self) -> Rows:
+        """The steps of larger batches in the columns of their table.
 
-    @property
-    def larger_ways(self) -> list[str]:
-        """How they ran, in words; NotMeasured if all did as the first line of the page says."""
-        ways = [way for way in self.timed_larger["way"].unique()]
-        if ways in ([], [GRAPH]):
-            raise NotMeasured("no larger batch ran otherwise")
-        return ["fused, without a graph" if way == FUSED else way.words for way in ways]
-
-    @cached_property
-    def best_larger(self) -> pd.DataFrame:
-        """Of each size the step of a larger batch with float32 weights and most tokens a second.
-
-        One without a time if no larger batch has one.
+        Those with bf16 weights are under their names as rungs.
         """
-        rows = self._larger[self._larger["dtype"] != NARROW]
-        rows = rows.sort_values("tokens_s", ascending=False, kind="stable")
-        return rows.drop_duplicates("size")
+        rows = all_steps(self.evidence)
+        rows = rows[rows["way"].isin({*COLUMNS, GRAPH_NARROW, *map(WAYS.get, _IN_FLOAT8)})]
+        rows = required(self._at_larger(rows), "no larger batch was measured")
+        narrow = rows["dtype"] == NARROW
+        names = rows["implementation"].mask(narrow, rows["rung"])
+        return self.rows("", in_reading_order([rows.assign(implementation=names)]))
 
 
 def in_reading_order(parts: list[pd.DataFrame]) -> pd.DataFrame:
