@@ -127,8 +127,6 @@ def test_worked_example_goes_from_a_solution_to_a_hand_in_once(python, repositor
     pages = [path.read_text() for path in (repository / "report").rglob("*.md")]
     assert not [text for text in pages if "](../../src/" in text], "the files are not there"
     commit(repository)
-    run(repository, python.parent / "lmperf", "site")
-    assert (repository / "site/here/attention.html").exists()
     assert "Nothing to be done" in run(repository, python, *REPORT)
     snakemake = (*(python, *REPORT)[:-1], "--config", "retry_failed=true")
     assert "attention: all of it again" in run(repository, *snakemake, "-n", "-R", "attention")

@@ -28,9 +28,9 @@ def strict_memory():
     [
         ((1,), 1, 0, True, "float16"),
         ((37,), 16, 0, False, "float32"),
-        ((40,), 128, 10, True, "float32"),
-        ((5, 7), 40, 1, False, "float16"),
-        ((3, 4, 5), 24, 0, True, "float16"),
+        ((20,), 128, 10, True, "float32"),
+        ((3, 5), 40, 1, False, "float16"),
+        ((2, 3, 4), 24, 0, True, "float16"),
         ((2, 3, 2, 3), 10, 3, False, "float32"),
         ((2, 1, 2, 2, 3), 3, 0, True, "float32"),
     ],
