@@ -5,13 +5,9 @@ from planted import H200, evidence, row
 
 from lmperf.benchmark import COMMON_COLUMNS
 from lmperf.benchmarks import load, stems
-from lmperf.reporting.evidence import (
-    ASSUMED_FLOORS,
-    KERNEL,
-    STEP,
-    WAITING,
-    sorted_for_reading,
-)
+from lmperf.reporting.evidence import ASSUMED_FLOORS
+from lmperf.reporting.frames import sorted_for_reading
+from lmperf.reporting.judging import KERNEL, STEP, WAITING
 
 
 def frame(*rows, stem="end_to_end", **more):

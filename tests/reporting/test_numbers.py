@@ -4,7 +4,7 @@ import pytest
 from html_page import HtmlPage
 
 from lmperf.reporting import numbers
-from lmperf.reporting.numbers import keys_of, known
+from lmperf.reporting.numbers import keys_of, with_keys
 
 STEPS = 'rows("end_to_end").where(phase="train_step")'
 FLOAT32 = f'{STEPS}.where(dtype="float32").one'
@@ -90,10 +90,10 @@ def test_file_reads_as_it_was_written(template):
 
 
 def test_known_numbers_are_numbers():
-    one, other = known(3.0, ["a"]), known(2, ["b"])
+    one, other = with_keys(3.0, ["a"]), with_keys(2, ["b"])
     assert (one - other, one == 3.0, f"{one:.1f}", hash(other)) == (1.0, True, "3.0", 2)
     assert keys_of(one * other) == ("a", "b") and keys_of(1 / -one) == ("a",)
-    assert known(True, ["a"]) is True and known("x", ["a"]) == "x"
+    assert with_keys(True, ["a"]) is True and with_keys("x", ["a"]) == "x"
 
 
 def test_numbers_of_one_sentence_are_compared(template):

@@ -5,7 +5,8 @@ import pytest
 
 from lmperf.benchmarks import load
 from lmperf.errors import UserError
-from lmperf.reporting.evidence import ASSUMED_FLOORS, KERNEL
+from lmperf.reporting.evidence import ASSUMED_FLOORS
+from lmperf.reporting.judging import KERNEL
 from lmperf.reporting.reproduced import (
     DIFFERS,
     NOT_JUDGED,

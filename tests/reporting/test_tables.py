@@ -9,16 +9,9 @@ import pytest
 from planted import evidence, row
 
 from lmperf.reporting import formats
+from lmperf.reporting.columns import across, number, over, rate, status, time
 from lmperf.reporting.rows import Rows
-from lmperf.reporting.tables import (
-    Layout,
-    across,
-    number,
-    over,
-    rate,
-    status,
-    time,
-)
+from lmperf.reporting.tables import Layout
 
 GRID = [(n, d, who) for n in (1024, 4096) for d in (64, 128) for who in ("triton", "sdpa_cudnn")]
 
@@ -85,7 +78,9 @@ def test_caption_keeps_a_users_name_without_notes_on_nothing():
 
 def test_columns_are_repeated_across_an_axis(here):
     (table,) = tables(
-        here, "seq_len", across("d_head", [64, 128], number("ms", "Triton", unit="ms", of="triton"))
+        here,
+        "seq_len",
+        across("d_head", [64, 128], number("ms", "Triton", unit="ms", owner="triton")),
     )
     assert [c.header for c in table.columns] == ["length", "64, Triton (ms)", "128, Triton (ms)"]
     assert shown(table)[0] == ["1,024", "1.00", "1.00"]
@@ -100,7 +95,7 @@ def test_cells_hold_numbers_and_keys(here):
 
 def test_expressions_and_second_numbers_make_columns(here):
     columns = [
-        number("ms * 1000", "time", "whole", unit="us", of="triton"),
+        number("ms * 1000", "time", "whole", unit="us", owner="triton"),
         number("ms", "both", "fixed", words="{value} of {second}", second=("seq_len", "whole")),
         status(),
     ]

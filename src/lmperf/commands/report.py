@@ -104,7 +104,7 @@ def _render_pages(
         raise UserError(f"unknown page {page}; {machine} has {', '.join(names)}")
 
     def render_due(due: set[str] | None) -> None:
-        began, evidence.printed, evidence.quoted = time.monotonic(), [], {}
+        began = time.monotonic()
         read = {machine: evidence}
         _say_rendered(lambda: report.render(project, [machine], force, {machine: due}, read))
         written.record(project, machine, page)

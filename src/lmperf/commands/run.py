@@ -291,8 +291,8 @@ def _print(evidence: Evidence, chosen: Plan, over: str | None, short: bool) -> N
     from lmperf.reporting.formats import terminal
     from lmperf.reporting.measured import failures, short_tables, tables
 
-    made, most = (short_tables, _LONGEST_NAME) if short else (tables, None)
-    shown = [terminal(table, most) for table in made(evidence, chosen.benchmark, over)]
+    make, most = (short_tables, _LONGEST_NAME) if short else (tables, None)
+    shown = [terminal(table, most) for table in make(evidence, chosen.benchmark, over)]
     why = failures(evidence.rows(chosen.stem))
     print_tables("\n\n".join([*shown, *([why] if why else [])]))
 

@@ -126,9 +126,9 @@ def _behind(project: Project, evidence: Evidence, page: str | None, number: str)
     from lmperf.reporting.words import absent, sig
 
     entries = [
-        one
-        for one in numbers_of(evidence.folder, project.report_directory)
-        if number in one.spellings and page in (None, one.page)
+        entry
+        for entry in numbers_of(evidence.folder, project.report_directory)
+        if number in entry.spellings and page in (None, entry.page)
     ]
     if not entries:
         there = project.report_directory / evidence.folder / FILE
@@ -138,9 +138,9 @@ def _behind(project: Project, evidence: Evidence, page: str | None, number: str)
         for row in evidence.rows(stem).to_dict("records"):
             ms = "" if absent(row["ms"]) else f", {sig(row['ms'])} ms"
             names[row["key"]] = f"{stem}: {row_name(load(stem), row)}{ms}"
-    for one in entries:
-        yield f"{one.page}: {one.value} {one.unit}".rstrip() + f": {one.where}"
-        yield from (f"  {key}  {plain(names.get(key, 'not here'))}" for key in one.rows.split())
+    for entry in entries:
+        yield f"{entry.page}: {entry.value} {entry.unit}".rstrip() + f": {entry.where}"
+        yield from (f"  {key}  {plain(names.get(key, 'not here'))}" for key in entry.rows.split())
 
 
 def _named(pages: Sequence[Page], wanted: str) -> list[Table]:

@@ -86,7 +86,7 @@ class Version:
         asked = {
             plan.stem: {
                 "names": plan.implementations,
-                "external": {n: asdict(one) for n, one in plan.benchmark.external.items()},
+                "external": {n: asdict(added) for n, added in plan.benchmark.external.items()},
             }
             for plan in chosen
         }

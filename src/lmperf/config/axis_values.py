@@ -73,12 +73,12 @@ def axes_of(stem: str) -> dict[str, Axis]:
 
 def grid_of(stem: str, given: Mapping[str, list]) -> dict[str, list]:
     """Return the grid of a benchmark with the values that aliases and texts stand for."""
-    found, axes = {}, axes_of(stem)
+    grid, axes = {}, axes_of(stem)
     for name, values in given.items():
         if name not in axes:
             raise Fault(f"is not a known key; {meant(name, axes, 'axes:')}", stem, name)
         try:
-            found[name] = distinct([value_of(axes[name], value) for value in values])
+            grid[name] = distinct([value_of(axes[name], value) for value in values])
         except ValueError as error:
             raise Fault(str(error), stem, name) from None
-    return found
+    return grid

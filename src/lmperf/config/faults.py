@@ -41,7 +41,7 @@ def asked_of(fault: Mapping[str, Any]) -> str:
     return _ASKED.get(fault["type"]) or fault["msg"].partition(" should ")[2]
 
 
-def first_fault(error: ValidationError, known: Iterable[str]) -> tuple[list[str], str]:
+def first_fault(error: ValidationError, allowed: Iterable[str]) -> tuple[list[str], str]:
     """Return the keys that lead to a fault, and the fault in words that follow them.
 
     `benchmarks` and `peers` are a list or another value, each with errors of its own. The error at
@@ -59,7 +59,7 @@ def first_fault(error: ValidationError, known: Iterable[str]) -> tuple[list[str]
         case "missing":
             return keys[:-1], f"lacks the key {keys[-1]}, which is required"
         case "extra_forbidden":
-            return keys, f"is not a known key; {meant(keys[-1], known, 'known keys:')}"
+            return keys, f"is not a known key; {meant(keys[-1], allowed, 'known keys:')}"
     return keys, f"is {shown(fault['input'])}; it must {_asked_at(keys, fault)}"
 
 

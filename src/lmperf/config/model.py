@@ -192,9 +192,9 @@ class Config(BaseModel):
     def declarations(self) -> dict[str, dict[str, Any]]:
         """The configured custom implementations: "stem.name" -> what `machine.json` records."""
         return {
-            f"{stem}.{name}": declaration(one)
+            f"{stem}.{name}": declaration(implementation)
             for stem in sorted(self.implementations)
-            for name, one in self.external(stem, {}).items()
+            for name, implementation in self.external(stem, {}).items()
         }
 
     def external(
@@ -244,11 +244,11 @@ class Config(BaseModel):
         return (*((name, *model) for name, model in models.items()), ("", "", {}))
 
 
-def _there(name: str, known: Collection[str], stem: str) -> str:
+def _there(name: str, names: Collection[str], stem: str) -> str:
     """Which custom implementations a benchmark has, for a name that is none of them."""
-    if not known:
+    if not names:
         return f"implementations has none for {stem}"
-    return meant(name, known, f"implementations.{stem} has")
+    return meant(name, names, f"implementations.{stem} has")
 
 
 def taking() -> list[str]:

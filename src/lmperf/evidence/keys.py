@@ -52,7 +52,9 @@ def code_of(benchmark: Benchmark, name: str) -> Code:
     """
     implementation = benchmark.implementation(name)
     entry = implementation.entry
-    models = [[*of, closure_of(of[1]).fingerprint] for of in implementation.models if of[1]]
+    models = [
+        [*model, closure_of(model[1]).fingerprint] for model in implementation.models if model[1]
+    ]
     runs_others = implementation.origin != "project" or models
     # A benchmark that takes no custom implementation may have peers: it runs them as they are.
     modules = benchmark.takes.adapters if runs_others and benchmark.takes else ()

@@ -166,7 +166,7 @@ def _review_repeats(directory: Path, reviewed: Review) -> None:
         if rows:
             reviewed.repeats[stem] = rows
     reviewed.cost, damaged = RowFiles(directory, COST, COST_COLUMNS).published()
-    reviewed.damaged |= {stem: of[0] for stem, of in ((REPEATED, damage), (COST, damaged)) if of}
+    reviewed.damaged |= {stem: why[0] for stem, why in ((REPEATED, damage), (COST, damaged)) if why}
 
 
 def _review_benchmark(plan: Plan, reviewed: Review) -> None:

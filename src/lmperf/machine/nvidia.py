@@ -60,19 +60,19 @@ def _links(nvml: Any, handles: Sequence[Any]) -> dict[str, str]:
     return {f"{a}-{b}": _link(nvml, handles[a], handles[b]) for a, b in pairs}
 
 
-def _link(nvml: Any, one: Any, other: Any) -> str:
-    count = min(_nvlinks(nvml, one, other), _nvlinks(nvml, other, one))
+def _link(nvml: Any, gpu: Any, other: Any) -> str:
+    count = min(_nvlinks(nvml, gpu, other), _nvlinks(nvml, other, gpu))
     return f"NV{count}" if count else "host"
 
 
-def _nvlinks(nvml: Any, one: Any, other: Any) -> int:
+def _nvlinks(nvml: Any, gpu: Any, other: Any) -> int:
     """Return the number of active NVLinks of a device that lead to another one or to a switch."""
     links = 0
     for link in range(_MOST_LINKS):
         try:
-            if nvml.nvmlDeviceGetNvLinkState(one, link):
-                kind = nvml.nvmlDeviceGetNvLinkRemoteDeviceType(one, link)
-                remote = nvml.nvmlDeviceGetNvLinkRemotePciInfo(one, link) if kind == _GPU else None
+            if nvml.nvmlDeviceGetNvLinkState(gpu, link):
+                kind = nvml.nvmlDeviceGetNvLinkRemoteDeviceType(gpu, link)
+                remote = nvml.nvmlDeviceGetNvLinkRemotePciInfo(gpu, link) if kind == _GPU else None
                 is_other = remote and remote.busId == nvml.nvmlDeviceGetPciInfo(other).busId
                 links += kind == _SWITCH or bool(is_other)
         except nvml.NVMLError:  # the device has no such link

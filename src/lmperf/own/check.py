@@ -34,10 +34,10 @@ def check_names(benchmark: Benchmark) -> None:
     Raises:
         UserError: the project has an implementation of that name, or the module does not exist.
     """
-    taken = {one.name for one in benchmark.implementations}
+    names = {implementation.name for implementation in benchmark.implementations}
     for name, custom in benchmark.external.items():
         key = f"config: implementations.{benchmark.stem}.{name}"
-        if name in taken:
+        if name in names:
             raise UserError(f"{key}: the project has an implementation {name}; choose another name")
         if find(custom.module) is None:
             raise UserError(
@@ -63,8 +63,8 @@ def problem_of(
     limit_s: how long import and call may take.
     options: keyword arguments that it is called with.
     """
-    found, problem = _told("answer", (entry, takes, kind, {**options}), limit_s)
-    problem = found[-1] if found else problem
+    answers, problem = _told("answer", (entry, takes, kind, {**options}), limit_s)
+    problem = answers[-1] if answers else problem
     return one_line(f"{entry}: {problem}", _LONGEST) if problem else ""
 
 
@@ -79,9 +79,9 @@ def entries_of(
     asked: (entry, what a benchmark takes, kind, keyword arguments) of each, the first three as for
     `problem_of`. limit_s: how long all imports may take.
     """
-    found, problem = _told("answer_all", (asked,), limit_s)
-    missing = [(entry, problem) for entry, *_ in asked[len(found) :]]
-    told = [(entry, one_line(words, _LONGEST)) for entry, words in found]
+    answers, problem = _told("answer_all", (asked,), limit_s)
+    missing = [(entry, problem) for entry, *_ in asked[len(answers) :]]
+    told = [(entry, one_line(words, _LONGEST)) for entry, words in answers]
     return told + missing
 
 
@@ -114,11 +114,11 @@ def _told(function: str, arguments: tuple, limit_s: float) -> tuple[list[Any], s
         except subprocess.TimeoutExpired:
             problem = f"{TOO_LONG} {limit_s:g} s"
         finally:
-            found = answers.read() or b""  # not what it says of its interruption
+            content = answers.read() or b""  # not what it says of its interruption
             end(process.pid)
             process.wait()
             end_children(but=ours)
             adopt_orphans(False)
-    if not found and problem.startswith(TOO_LONG):
+    if not content and problem.startswith(TOO_LONG):
         problem += locks_of_builds()
-    return [json.loads(line) for line in found.splitlines()], problem
+    return [json.loads(line) for line in content.splitlines()], problem

@@ -98,19 +98,19 @@ def found_in(adapters: str, files: Collection[Path]) -> list[Found]:
         )
     there = [*_adapters(adapters, tree_of(place.source))]
     if not there:
-        known = ", ".join(_ADAPTERS)
-        raise UserError(f"--course: {adapters} has none of the course's functions: {known}")
+        names = ", ".join(_ADAPTERS)
+        raise UserError(f"--course: {adapters} has none of the course's functions: {names}")
     there += _basics(files)
-    asked = [one for one in there if one.kind and not one.fault]
+    asked = [part for part in there if part.kind and not part.fault]
     told = entries_of(
-        [(one.entry, KINDS[one.kind].name, one.kind, one.first_options) for one in asked]
+        [(part.entry, KINDS[part.kind].name, part.kind, part.first_options) for part in asked]
     )
-    answers = {one.entry: answer for one, answer in zip(asked, told, strict=True)}
-    return [_answered(one, *answers.get(one.entry, (one.entry, one.fault))) for one in there]
+    answers = {part.entry: answer for part, answer in zip(asked, told, strict=True)}
+    return [_answered(part, *answers.get(part.entry, (part.entry, part.fault))) for part in there]
 
 
-def _answered(one: Found, entry: str, fault: str) -> Found:
-    return replace(one, use=entry if entry != one.entry else "", fault=fault)
+def _answered(part: Found, entry: str, fault: str) -> Found:
+    return replace(part, use=entry if entry != part.entry else "", fault=fault)
 
 
 def _adapters(module: str, tree: ast.Module) -> Iterator[Found]:
@@ -133,7 +133,7 @@ def _adapters(module: str, tree: ast.Module) -> Iterator[Found]:
 
 def _is_empty(function: ast.FunctionDef | None) -> bool:
     """Whether all that a function does is to raise NotImplementedError."""
-    body = [one for one in function.body if not isinstance(one, ast.Expr)] if function else []
+    body = [child for child in function.body if not isinstance(child, ast.Expr)] if function else []
     return bool(body) and isinstance(body[0], ast.Raise) and "NotImpl" in ast.unparse(body[0])
 
 
@@ -144,18 +144,18 @@ def _basics(files: Collection[Path]) -> list[Found]:
         (path, _named(path, node, "model", "my_model")) for path, node in _matches(trees, _is_model)
     ]
     models.sort(key=lambda model: bool(model[1].fault))  # those that can be imported first
-    found = [model for _, model in models]
+    parts = [model for _, model in models]
     if models:
         package = models[0][0].parent
         trees = {path: tree for path, tree in trees.items() if path.is_relative_to(package)}
-        fault = f"{found[0].entry} is configured; to take this one instead, name it by --model"
-        found[1:] = [replace(model, fault=model.fault or fault) for model in found[1:]]
+        fault = f"{parts[0].entry} is configured; to take this one instead, name it by --model"
+        parts[1:] = [replace(model, fault=model.fault or fault) for model in parts[1:]]
     for path, node in _matches(trees, _is_adamw)[:1]:
-        found.append(_named(path, node, "optimizer", "my_adamw"))
+        parts.append(_named(path, node, "optimizer", "my_adamw"))
     for pattern, words in _PARTS.items():
         for path, node in _matches(trees, partial(_is_function, pattern))[:1]:
-            found.append(replace(_named(path, node), fault=words))
-    return found
+            parts.append(replace(_named(path, node), fault=words))
+    return parts
 
 
 def _tree(path: Path) -> ast.Module | None:
@@ -178,14 +178,14 @@ def _matches(
 def _method(node: ast.AST, name: str) -> ast.FunctionDef | None:
     """The method of a class."""
     body = node.body if isinstance(node, ast.ClassDef) else []
-    named = (one for one in body if isinstance(one, ast.FunctionDef) and one.name == name)
+    named = (child for child in body if isinstance(child, ast.FunctionDef) and child.name == name)
     return next(named, None)
 
 
 def _is_model(node: ast.AST) -> bool:
-    made = _method(node, "__init__")
-    taken = {one.arg for one in (*made.args.args, *made.args.kwonlyargs)} if made else set()
-    return taken >= _MODEL and _method(node, "forward") is not None
+    init = _method(node, "__init__")
+    names = {arg.arg for arg in (*init.args.args, *init.args.kwonlyargs)} if init else set()
+    return names >= _MODEL and _method(node, "forward") is not None
 
 
 def _is_adamw(node: ast.AST) -> bool:

@@ -17,11 +17,11 @@ def imported(entry: str) -> Any:
     A model of the course names its parts by ranges of `torch.cuda.nvtx`, which raise an exception
     in a torch without CUDA. There they do nothing, so that the model can be measured.
     """
-    found = resolve(entry)
+    member = resolve(entry)
     torch = sys.modules.get("torch")
     if torch is not None and not hasattr(torch._C, "_nvtx"):
         torch.cuda.nvtx._nvtx = SimpleNamespace(**dict.fromkeys(_NVTX, _ignore))
-    return found
+    return member
 
 
 def _ignore(*given: Any) -> int:

@@ -10,20 +10,20 @@ from lmperf.benchmark import Implementation
 _FIELDS = ("entry", "options", "tolerance", "compiles", "models")
 
 
-def declaration(one: Implementation) -> dict[str, Any]:
+def declaration(implementation: Implementation) -> dict[str, Any]:
     """What is recorded of an implementation: its entry, and what differs from the default."""
-    default = Implementation(one.name)
-    given = {name: getattr(one, name) for name in _FIELDS}
+    default = Implementation(implementation.name)
+    given = {name: getattr(implementation, name) for name in _FIELDS}
     return {name: value for name, value in given.items() if value != getattr(default, name)}
 
 
 def declared(environments: Iterable[Mapping[str, Any]], stem: str) -> dict[str, Implementation]:
     """Name -> the user's implementation that environments recorded of a benchmark, the last one."""
-    found = {}
+    custom = {}
     for facts in environments:
         for key, given in (facts.get("implementations") or {}).items():
-            of, _, name = key.partition(".")
-            if of == stem and name:
+            owner, _, name = key.partition(".")
+            if owner == stem and name:
                 models = tuple(tuple(model) for model in given.get("models", ()))
-                found[name] = Implementation(name, origin="custom", **given | {"models": models})
-    return found
+                custom[name] = Implementation(name, origin="custom", **given | {"models": models})
+    return custom

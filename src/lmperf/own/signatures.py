@@ -66,7 +66,7 @@ _SIMILAR = {
 
 
 def fault_of(
-    found: Any, takes: str, kind: str = "", options: Mapping[str, Any] = MappingProxyType({})
+    given: Any, takes: str, kind: str = "", options: Mapping[str, Any] = MappingProxyType({})
 ) -> str:
     """Return why an object cannot be used as what a benchmark takes, and what to write; "" if none.
 
@@ -75,46 +75,46 @@ def fault_of(
     options: keyword arguments with which it is called, see `bound`.
     """
     if options:
-        return _options_fault(found, options) or fault_of(bound(found, options), takes, kind)
-    if isinstance(found, type) and not _has_base(found, _BASES.get(takes, set())):
+        return _options_fault(given, options) or fault_of(bound(given, options), takes, kind)
+    if isinstance(given, type) and not _has_base(given, _BASES.get(takes, set())):
         # A wrapper needs no base class, if it is called as a module is.
-        is_called = any("__call__" in vars(base) for base in found.__mro__)
+        is_called = any("__call__" in vars(base) for base in given.__mro__)
         if takes != "strategy" or not is_called:
             return f"that is a class; it must be {TAKES[takes]}"
     # A `transformer.steps.StepMaker` holds the way to run a model; importing it imports torch.
-    if not callable(found) and not callable(getattr(found, "way", None)):
+    if not callable(given) and not callable(getattr(given, "way", None)):
         return f"that is not a function; it must be {TAKES[takes]}"
     match takes:
         case "attention":
-            return _attention_fault(found)
+            return _attention_fault(given)
         case "lrpe":
-            return _call_fault(found, "(x, theta, shape, extra_tokens)", 4)
+            return _call_fault(given, "(x, theta, shape, extra_tokens)", 4)
         case "model":
-            return _model_fault(found, kind)
+            return _model_fault(given, kind)
         case "strategy":
-            return _strategy_fault(found, kind or kind_of(found))
+            return _strategy_fault(given, kind or kind_of(given))
     return ""
 
 
-def bound(found: Any, options: Mapping[str, Any]) -> Any:
+def bound(given: Any, options: Mapping[str, Any]) -> Any:
     """Return a function, or a class, with some of its keyword arguments given."""
     if not options:
-        return found
-    if isinstance(found, type) and not autograd_function(found):
-        own = {"__init__": partialmethod(found.__init__, **options), "__module__": found.__module__}
-        return type(found)(found.__name__, (found,), own)
-    return partial(found, **options)
+        return given
+    if isinstance(given, type) and not autograd_function(given):
+        own = {"__init__": partialmethod(given.__init__, **options), "__module__": given.__module__}
+        return type(given)(given.__name__, (given,), own)
+    return partial(given, **options)
 
 
-def _options_fault(found: Any, options: Mapping[str, Any]) -> str:
-    if autograd_function(found):
+def _options_fault(given: Any, options: Mapping[str, Any]) -> str:
+    if autograd_function(given):
         return "an autograd.Function takes no keyword arguments; write a function that calls it"
-    signature = _signature_of(found)
+    signature = _signature_of(given)
     if signature is None or any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values()):
         return ""
-    known = _named(signature)
-    unknown = [name for name in options if name not in known]
-    return f"it takes no argument {unknown[0]}; it takes {', '.join(known)}" if unknown else ""
+    names = _named(signature)
+    unknown = [name for name in options if name not in names]
+    return f"it takes no argument {unknown[0]}; it takes {', '.join(names)}" if unknown else ""
 
 
 def autograd_function(given: Any) -> type | None:
@@ -156,32 +156,32 @@ def is_optimizer(implementation: Any) -> bool:
     return isinstance(implementation, type) and _has_base(implementation, {_OPTIMIZER})
 
 
-def kind_of(made: Callable) -> str:
+def kind_of(function: Callable) -> str:
     """What a user's class or function is: `ddp`, `fsdp` or `sharded_optimizer`.
 
     The last takes (parameters, optimizer_cls, **options); of those that take a module, `fsdp` has
     an argument `compute_dtype`, as in the course's adapters.
     """
-    signature = _signature_of(made)
+    signature = _signature_of(function)
     names = _named(signature) if signature else []
-    if "optimizer_cls" in names or is_optimizer(made):
+    if "optimizer_cls" in names or is_optimizer(function):
         return "sharded_optimizer"
     return "fsdp" if "compute_dtype" in names else "ddp"
 
 
-def hooks_of(made: Callable) -> dict[str, Callable]:
-    """What lmperf calls of a wrapper -> the function for it beside `made` in the course's adapters.
+def hooks_of(function: Callable) -> dict[str, Callable]:
+    """What lmperf calls of a wrapper -> the function for it beside this one in the adapters.
 
     Beside `get_ddp(module)` these are `ddp_on_train_batch_start(ddp_model, optimizer)`,
     `ddp_on_after_backward(ddp_model, optimizer)` and, of a fully sharded wrapper,
     `ddp_gather_full_params(ddp_model)`; likewise for other names. They come before methods.
     """
-    made = getattr(made, "func", made)  # of a partial
-    if not inspect.isfunction(made) or not made.__name__.startswith("get_"):
+    function = getattr(function, "func", function)  # of a partial
+    if not inspect.isfunction(function) or not function.__name__.startswith("get_"):
         return {}
-    strategy = made.__name__.removeprefix("get_")
-    found = {method: made.__globals__.get(f"{strategy}_{end}") for method, end in HOOKS.items()}
-    return {method: hook for method, hook in found.items() if callable(hook)}
+    strategy = function.__name__.removeprefix("get_")
+    hooks = {method: function.__globals__.get(f"{strategy}_{end}") for method, end in HOOKS.items()}
+    return {method: hook for method, hook in hooks.items() if callable(hook)}
 
 
 def is_called_with_nothing(function: Any) -> bool:
@@ -198,8 +198,10 @@ def missing_method(wrapper: type, method: str) -> str:
     if hasattr(wrapper, method):
         return ""
     own = (base for base in wrapper.__mro__ if not base.__module__.startswith(("torch", "builtin")))
-    known = [name for base in own for name, one in vars(base).items() if _takes_nothing(one)]
-    meant = [n for n in known if not n.startswith("_") and re.search(_SIMILAR[method], n)]
+    methods = [
+        name for base in own for name, member in vars(base).items() if _takes_nothing(member)
+    ]
+    meant = [n for n in methods if not n.startswith("_") and re.search(_SIMILAR[method], n)]
     if meant:
         return f"{wrapper.__name__} has no {method}; it has {', '.join(meant)}: rename that"
     is_needed = method == "gather_full_params"
@@ -211,8 +213,8 @@ def _takes_nothing(method: Any) -> bool:
     return inspect.isfunction(method) and not _unbound(inspect.signature(method), 1)
 
 
-def _attention_fault(found: Any) -> str:
-    call, signature = "(q, k, v, causal)", _signature_of(found)
+def _attention_fault(given: Any) -> str:
+    call, signature = "(q, k, v, causal)", _signature_of(given)
     write = f"write a function of {call} that calls it"
     if signature is None:
         return ""
@@ -220,33 +222,33 @@ def _attention_fault(found: Any) -> str:
     letters = [name[0].lower() for name in names[:3]]
     if letters != ["q", "k", "v"] and sorted(letters) == ["k", "q", "v"]:
         return f"it takes {', '.join(names[:3])} in this order; {write}"
-    flag = causal_flag(found)
+    flag = causal_flag(given)
     if not flag:
         return f"it has no argument causal or is_causal; {write}"
-    if not autograd_function(found):
-        return _call_fault(found, call, 3, {flag})
+    if not autograd_function(given):
+        return _call_fault(given, call, 3, {flag})
     if flag in names and names.index(flag) != 3:
         return f"{flag} is not the fourth argument of apply; {write}"
-    return _call_fault(found, call, 4)
+    return _call_fault(given, call, 4)
 
 
-def _model_fault(found: Any, kind: str) -> str:
-    if is_optimizer(found):
+def _model_fault(given: Any, kind: str) -> str:
+    if is_optimizer(given):
         if kind not in ("", "optimizer"):
             return "that is an optimizer class; try --as optimizer"
         call = f"(params, {', '.join(f'{name}=...' for name in OPTIMIZER_ARGUMENTS)})"
-        return _call_fault(found, call, 1, OPTIMIZER_ARGUMENTS)
+        return _call_fault(given, call, 1, OPTIMIZER_ARGUMENTS)
     if kind == "optimizer":
         return "it must be a class that is derived from torch.optim.Optimizer"
-    if isinstance(found, type):
-        return _constructor_fault(found) or _forward_fault(found)
-    if _has_base(type(found), {_MODULE}):
-        return f"that is a model; name its class, {type(found).__name__}"
-    if hasattr(found, "way"):
+    if isinstance(given, type):
+        return _constructor_fault(given) or _forward_fault(given)
+    if _has_base(type(given), {_MODULE}):
+        return f"that is a model; name its class, {type(given).__name__}"
+    if hasattr(given, "way"):
         return ""
-    if is_step(found):
-        return _order_fault(found)
-    return _call_fault(found, "(model)", 1, write=f"it must be {TAKES['model']}")
+    if is_step(given):
+        return _order_fault(given)
+    return _call_fault(given, "(model)", 1, write=f"it must be {TAKES['model']}")
 
 
 def _order_fault(step: Any) -> str:
@@ -282,19 +284,19 @@ def _forward_fault(model_class: type) -> str:
     return f"its forward {words}: {fault}; write a subclass whose forward can" if fault else ""
 
 
-def _strategy_fault(found: Any, kind: str) -> str:
-    call, own = _STRATEGIES[kind], kind_of(found)
+def _strategy_fault(given: Any, kind: str) -> str:
+    call, own = _STRATEGIES[kind], kind_of(given)
     if own != kind:
         write = f"write a function of {call} that calls it"
         return f"by its arguments it is what --as {own} tries; try that, or {write}"
     if kind == "sharded_optimizer":
-        if next(iter(_named(_signature_of(found))), "") == "optimizer_cls":
+        if next(iter(_named(_signature_of(given))), "") == "optimizer_cls":
             return f"it takes optimizer_cls first; write a function of {call} that calls it"
-        return _call_fault(found, call, 2, OPTIMIZER_OPTIONS)
-    fault = _call_fault(found, call, 1, {"compute_dtype"} if kind == "fsdp" else ())
-    if fault or not isinstance(found, type):
+        return _call_fault(given, call, 2, OPTIMIZER_OPTIONS)
+    fault = _call_fault(given, call, 1, {"compute_dtype"} if kind == "fsdp" else ())
+    if fault or not isinstance(given, type):
         return fault
-    return wrapper_fault(found, kind)
+    return wrapper_fault(given, kind)
 
 
 def wrapper_fault(wrapper: type, kind: str, hooks: Container[str] = ()) -> str:
@@ -305,12 +307,12 @@ def wrapper_fault(wrapper: type, kind: str, hooks: Container[str] = ()) -> str:
     methods = ["finish_gradient_synchronization"]
     methods += ["gather_full_params"] if kind == "fsdp" else []
     methods = [method for method in methods if method not in hooks]
-    return next(filter(None, (missing_method(wrapper, one) for one in methods)), "")
+    return next(filter(None, (missing_method(wrapper, method) for method in methods)), "")
 
 
-def _call_fault(found: Any, call: str, count: int, names: Any = (), write: str = "") -> str:
+def _call_fault(given: Any, call: str, count: int, names: Any = (), write: str = "") -> str:
     """Why an object cannot be called with so many positional arguments and those of these names."""
-    signature = _signature_of(found)
+    signature = _signature_of(given)
     fault = _unbound(signature, count, names) if signature else ""
     write = write or f"write a function of {call} that calls it"
     if lacking := re.fullmatch(r"missing a required .*argument: '(\w+)'", fault):
@@ -326,16 +328,16 @@ def _unbound(signature: inspect.Signature, count: int, names: Any = ()) -> str:
     return ""
 
 
-def _signature_of(found: Any) -> inspect.Signature | None:
+def _signature_of(given: Any) -> inspect.Signature | None:
     """The signature as which an object is called; None if it has none, as some C functions.
 
     Of an `autograd.Function` it is that of `apply`, of a module that of `forward`.
     """
-    function = autograd_function(found)
-    if function is None and not isinstance(found, type) and _has_base(type(found), {_MODULE}):
-        function = found
+    function = autograd_function(given)
+    if function is None and not isinstance(given, type) and _has_base(type(given), {_MODULE}):
+        function = given
     try:
-        signature = inspect.signature(function.forward if function is not None else found)
+        signature = inspect.signature(function.forward if function is not None else given)
     except (TypeError, ValueError):
         return None
     if isinstance(function, type) and function.setup_context.__module__.startswith("torch."):
@@ -350,7 +352,7 @@ def _named(signature: inspect.Signature) -> list[str]:
     return [p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
 
 
-def _has_base(found: type, names: set[str]) -> bool:
+def _has_base(given: type, names: set[str]) -> bool:
     """Whether a class or one of its bases has one of these qualified names."""
-    bases = {f"{base.__module__}.{base.__qualname__}" for base in found.__mro__}
+    bases = {f"{base.__module__}.{base.__qualname__}" for base in given.__mro__}
     return not bases.isdisjoint(names)

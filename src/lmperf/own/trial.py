@@ -89,39 +89,39 @@ def _problem(entry: str, takes: str, kind: str, options: Mapping[str, Any]) -> t
     except BaseException as error:
         return "", f"it cannot be imported: {described(error)}"
     try:
-        found = getattr(module, name)
+        given = getattr(module, name)
     except AttributeError:
         return "", f"the module {module_name} has no {name}"
     except BaseException as error:  # from the module's __getattr__
         return "", f"it cannot be read: {described(error)}"
-    problem = fault_of(found, takes, kind, options)
-    if not problem or isinstance(found, type) or not is_called_with_nothing(found):
+    problem = fault_of(given, takes, kind, options)
+    if not problem or isinstance(given, type) or not is_called_with_nothing(given):
         return "", problem
-    return _returned(found, takes, kind, problem)
+    return _returned(given, takes, kind, problem)
 
 
 def _returned(function: Any, takes: str, kind: str, problem: str) -> tuple[str, str]:
     """The same for a function without arguments, whose own problem is known."""
     try:
-        made = function()
+        returned = function()
     except ModuleNotFoundError as error:
         return "", f"it raises {described(error)}{_installing(error)}"
     except BaseException as error:
         return "", f"it raises {described(error)}"
-    if not isinstance(made, type):
+    if not isinstance(returned, type):
         return "", problem
-    if problem := fault_of(made, takes, kind):
-        return "", f"it returns {made.__name__}: {problem}"
-    entry = f"{made.__module__}:{made.__qualname__}"
-    if "." in made.__qualname__ or find(made.__module__) is None:
+    if problem := fault_of(returned, takes, kind):
+        return "", f"it returns {returned.__name__}: {problem}"
+    entry = f"{returned.__module__}:{returned.__qualname__}"
+    if "." in returned.__qualname__ or find(returned.__module__) is None:
         return "", f"it returns {entry}, which cannot be imported by that name; move the class"
     return entry, ""
 
 
-def _called(found: Any, takes: str) -> str:
+def _called(given: Any, takes: str) -> str:
     """Return what a small call on the CPU shows to be wrong; "" if nothing, or if it fails."""
     with contextlib.suppress(BaseException):
-        return {"attention": _attended, "model": _trained}[takes](found)
+        return {"attention": _attended, "model": _trained}[takes](given)
     return ""
 
 
@@ -150,7 +150,7 @@ def _trained(model_class: Any) -> str:
     if fault := _no_tensor(logits, "the logits alone"):
         return fault
     logits.float().sum().backward()
-    return unused_in(name for name, one in model.named_parameters() if one.grad is None)
+    return unused_in(name for name, parameter in model.named_parameters() if parameter.grad is None)
 
 
 def _stepped(step: Any) -> str:

@@ -205,10 +205,10 @@ def first_rows(evidence: Evidence, stem: str) -> pd.DataFrame:
     rows = rows.drop_duplicates([*axes, "implementation", "phase"])
     texts = rows[axes].apply(_texts).assign(**rows[["implementation", "phase"]])
     lines = texts.to_dict("records")
-    found = [{name: line[name] for name in axes if line[name]} for line in lines]
+    axis_texts = [{name: line[name] for name in axes if line[name]} for line in lines]
     # Without rows they would be columns of numbers, which cannot be joined with names.
     names = pd.Series([row_name(benchmark, line) for line in lines], rows.index, dtype=object)
-    return rows[COLUMNS].assign(benchmark=stem, axes=found, name=names)
+    return rows[COLUMNS].assign(benchmark=stem, axes=axis_texts, name=names)
 
 
 def _every_row(evidence: Evidence, chosen: Sequence[str]) -> pd.DataFrame:

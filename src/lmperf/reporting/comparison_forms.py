@@ -10,10 +10,10 @@ import pandas as pd
 
 from lmperf.reporting import formats
 from lmperf.reporting.cells import Cell, Table, TableColumn
+from lmperf.reporting.columns import cells
 from lmperf.reporting.comparison import BROKEN, CYCLES, MENDED, VERDICTS, Comparison
-from lmperf.reporting.evidence import NEUTRAL
+from lmperf.reporting.judging import NEUTRAL
 from lmperf.reporting.pairs import base_of
-from lmperf.reporting.tables import cells
 from lmperf.reporting.untrusted import deep, plain
 from lmperf.reporting.words import count, end, listed, percent, ratio, sig
 from lmperf.statistics import (

@@ -1,64 +1,36 @@
-"""Evidence of one machine: data frames whose rows are judged once, when they are read.
-
-Every rule on what may be shown, compared or concluded is a column that `judged` adds. Neither
-sections nor templates know these rules:
-
-    state        why the row has no result to show (a status, `failed_check`, `impossible`); or None
-    words        the state in words
-    signs        names of the signs behind a number: capped, loaded, stale
-    waits        whether a step on a GPU waited for the CPU: its time is that of the host
-    holds        whether a sentence may rest on the row: it is neither loaded nor stale
-    noise_kind   kernel, step, or step that waits for the CPU
-    ms           the median time: of calls in turn, or of a train step back to back
-    low_ms, high_ms   the interval of `ms`; of steps the least and greatest of ten stretches
-    mean_ms, std_ms   of its rounds or stretches
-    tflops, share (of the matmul ceiling), mfu (share of the data sheet in bf16), tokens_s, peak_gib
-    mask         causal or full
-"""
+"""Evidence of one machine: its facts, its rows, judged once (`judging`), and its noise floors."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property, wraps
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 import pandas as pd
 
-from lmperf.benchmark import COMMON_COLUMNS, Benchmark, Implementation, Timed
+from lmperf.benchmark import Implementation, Timed
 from lmperf.benchmarks import load
 from lmperf.dtypes import DTYPES, dtype_of
 from lmperf.evidence import plausible
 from lmperf.evidence.review import Review
 from lmperf.evidence.rows import row_name
 from lmperf.evidence.store import Row
-from lmperf.gate import FAILED
 from lmperf.machine.data_sheets import DataSheet, sheet_of
-from lmperf.names import STATUSES, in_order, size_words
 from lmperf.own.recorded import declared
 from lmperf.reporting import untrusted
-from lmperf.reporting.cells import SIGNS
+from lmperf.reporting.frames import having, sorted_for_reading
+from lmperf.reporting.judging import KERNEL, STEP, WAITING, judged, masked, of_one_call, typed
 from lmperf.reporting.numbers import of_rows
-from lmperf.reporting.pairs import pairs, rounds
-from lmperf.reporting.words import GIB, MIB, NotMeasured
+from lmperf.reporting.pairs import pairs
 from lmperf.statistics import LEAST_PAIRS, noise_floor
 
-# Kinds of rows, of which two processes differ by more and more.
-KERNEL, STEP, WAITING = "kernel", "step or phase", "step or phase that waits for the CPU"
 ASSUMED_FLOORS = {KERNEL: 0.03, STEP: 0.05, WAITING: 0.30}
 FEW = 3  # speed-ups of two processes; of fewer, all may be of one bad time
 COMPARED = ("implementation", "dtype", "phase")  # axes of which a speed-up has two values
 AGAIN = ("", "_again")  # suffixes of the first and the second time
-WIDE = 0.05  # a step whose interval goes further from its time may have waited
 AT_LIMIT, SLOW_CLOCK = 0.95, 0.95  # of the power limit, and of the usual clock
-# Columns of a row that tables and figures name, and what they are of a line without them.
-NEUTRAL = {"state": None, "words": "", "signs": None, "waits": False, "key": None}
-WITHHELD = ("failed_check", "impossible")
-# What a withheld row does not keep: times, and rates of them.
-_WITHHELD_NUMBERS = re.compile(r"(^|_)(ms|us|s|gbps|tflops|share|mfu)$|^peak_(mib|gib)$")
 # Traces are large: these few are published, all others stay on the machine that measured.
 PUBLISHED_TRACES = (
     "small-512-4-autocast_bfloat16-eager-forward.json.gz",
@@ -66,10 +38,6 @@ PUBLISHED_TRACES = (
     "3.4B-512-4-2-autocast_bfloat16-flat.json.gz",
     "3.4B-512-4-2-autocast_bfloat16-overlapped.json.gz",
 )
-Values = TypeVar("Values", bound=Sized)
-# A kernel takes longer to launch than to run. The median over sizes counts: launching takes as long
-# at each, and single rows have the noise of the CPU.
-LAUNCH_BOUND = "median_ms < host_ms.median()"
 
 
 def cached_by_evidence(function: Callable) -> Callable:
@@ -110,8 +78,6 @@ class Evidence:
         others: the evidence of the other machines in `report/`, the one with most rows first.
         traces: names of the published traces of the profiler, which pages link to.
         cached: results of functions with the decorator `cached_by_evidence`.
-        printed: the numbers that its pages print, in the order of their marks.
-        quoted: page -> its sentences that other pages may quote, by name.
         chosen: stem -> the custom implementations that its page is about, as configured; of a stem
             that it lacks, all that were recorded.
         reference: whether parts about lmperf's own code stay in a report about custom ones.
@@ -137,8 +103,6 @@ class Evidence:
     course: int | None = None
     report: Path | None = None
     cached: dict = field(default_factory=dict, init=False, repr=False, compare=False)
-    printed: list = field(default_factory=list, init=False, repr=False, compare=False)
-    quoted: dict = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self):
         for name in ("machine", "facts", "damaged", "faults", "anyway", "chosen"):
@@ -246,9 +210,9 @@ class Evidence:
         The first time decides of which kind a pair is: one that waited by chance the second time
         shows how far such rows are apart. A second time that is older than its first is none.
         """
-        known = ["stem", "cell", "point", "phase", "noise_kind", "waits_again", "apart"]
-        known += [f"{name}{again}" for name in ("ms", "gpus", "together") for again in AGAIN]
-        found = [pd.DataFrame(columns=known)]
+        columns = ["stem", "cell", "point", "phase", "noise_kind", "waits_again", "apart"]
+        columns += [f"{name}{again}" for name in ("ms", "gpus", "together") for again in AGAIN]
+        frames = [pd.DataFrame(columns=columns)]
         for stem in self.again:
             first, second = self.rows(stem).drop_duplicates("key"), self.rows_again(stem)
             both = pairs(first, second, ["key"], "_again")
@@ -261,8 +225,8 @@ class Evidence:
             apart = (both["ms_again"] / both["ms"] - 1).abs()
             axes = [axis for axis in load(stem).identity if axis not in COMPARED]
             point = both[axes].astype(str).agg(" ".join, axis=1)
-            found.append(both.assign(stem=stem, cell=names, apart=apart, point=point))
-        return pd.concat(found[1:] or found, ignore_index=True).copy()  # faster, as in `_judged`
+            frames.append(both.assign(stem=stem, cell=names, apart=apart, point=point))
+        return pd.concat(frames[1:] or frames, ignore_index=True).copy()  # faster, as in `_judged`
 
     @cached_property
     def speedups_twice(self) -> pd.DataFrame:
@@ -320,11 +284,11 @@ class Evidence:
 
     def at_limit(self, rows: pd.DataFrame, below_clock: float = SLOW_CLOCK) -> pd.Series:
         """Which rows drew the power limit of their device, below this fraction of its clock."""
-        limit, clock = (
-            pd.to_numeric(rows["environment"].map(of), errors="coerce")
-            for fact in ("power_limit_w", "clock_sm_mhz")
-            for of in [{name: facts.get(fact) for name, facts in self.environments.items()}]
+        facts = pd.DataFrame.from_dict(self.environments, "index")
+        facts = facts.reindex(columns=["power_limit_w", "clock_sm_mhz"]).apply(
+            pd.to_numeric, errors="coerce"
         )
+        limit, clock = (rows["environment"].map(facts[name]) for name in facts)
         return (rows["power_w"] > AT_LIMIT * limit) & (rows["clock_mhz"] < below_clock * clock)
 
     @cached_property
@@ -394,8 +358,8 @@ class Evidence:
     def copy_gbps(self) -> float:
         """GB/s, reads and writes, of the best copy in single calls; NaN if not measured."""
         every = self.ceilings.items()
-        found = [rate for (what, _, load), rate in every if what == "copy" and load == "burst"]
-        return max(found, default=np.nan)
+        rates = [rate for (what, _, load), rate in every if what == "copy" and load == "burst"]
+        return max(rates, default=np.nan)
 
     def sheet_tflops(self, dtype: str) -> float:
         """TFLOP/s in the data sheet; NaN if unknown."""
@@ -419,188 +383,3 @@ def no_rows(stem: str) -> pd.DataFrame:
 def traces_in(folder: Path) -> frozenset[str]:
     """The names of the published traces in the folder of a machine."""
     return frozenset(name for name in PUBLISHED_TRACES if (folder / "traces" / name).exists())
-
-
-def typed(rows: Sequence[Mapping[str, str]], benchmark: Benchmark) -> pd.DataFrame:
-    """Rows of text as a frame of the declared types; a column that no row has is empty.
-
-    A column that the benchmark does not declare, of another version, has numbers if all are.
-
-    Raises:
-        ValueError: a text in a column of numbers cannot be parsed.
-    """
-    kinds = benchmark.kinds | {column.name: column.kind for column in COMMON_COLUMNS}
-    others = dict.fromkeys(name for row in rows for name in row if name not in kinds)
-    made = {}
-    for name in (*kinds, *others):
-        # Not by pandas, which takes as long for each empty column as for a thousand rows.
-        texts = [row.get(name) or np.nan for row in rows]
-        kind = kinds.get(name, str)
-        if kind is bool:
-            texts = [{"True": True, "False": False}.get(of, np.nan) for of in texts]
-        elif kind is not str:
-            texts = [np.nan if of == "nan" else of for of in texts]
-        column = pd.Series(texts, dtype=object)
-        if kind not in (bool, str):
-            column = pd.to_numeric(column)
-        elif name in others:
-            numbers = pd.to_numeric(column, errors="coerce")
-            column = numbers if numbers.notna().equals(column.notna()) else column
-        made[name] = column
-    frame = untrusted.neutral_frame(pd.DataFrame(made))
-    return frame.assign(size=frame["size"].map(size_words)) if "size" in frame else frame
-
-
-def judged(
-    rows: pd.DataFrame, floor_ms, stale: frozenset[str], is_step: bool, at_limit: pd.Series
-) -> pd.DataFrame:
-    """The rows with the columns of the module's docstring.
-
-    at_limit: which rows were timed at the power limit. Such a step does not wait for the host: its
-    profile, at a higher clock, is shorter than its time for this reason.
-    """
-    ok, error, bound = rows["status"] == "ok", rows["max_error"], rows["error_bound"]
-    state = rows["status"].mask(ok, None).astype(object)
-    # A row that is ok has no error above its bound, and none is missing beside a bound.
-    broken = rows["status"].isin(FAILED) | (ok & bound.notna() & ~(error <= bound))
-    state[broken & (rows["status"] != "nan")] = "failed_check"
-    state[ok & (rows["median_ms"] < floor_ms)] = "impossible"
-    words = state.map({**STATUSES, "failed_check": "withheld", "impossible": "withheld"})
-    words = words.fillna("").astype(object)
-    oom = state == "oom"
-    words[oom] = [_oom(*sizes) for sizes in rows.loc[oom, ["requested_bytes", "free_bytes"]].values]
-    marks = rows["marks"].fillna("").map(lambda text: text.split(";"))
-    loaded = marks.map(lambda names: "loaded" in names).astype(bool)
-    signs = [
-        tuple(sign for sign in SIGNS if sign in names or (sign == "stale" and key in stale))
-        for names, key in zip(marks, rows["key"], strict=True)
-    ]
-    ms = rows["median_ms"]
-    # A rank that waits for a late one is busy in NCCL; only the spread shows that it waits.
-    wide = (rows["high_ms"] / ms > 1 + WIDE) | (rows["low_ms"] / ms < 1 - WIDE)
-    sends = rows.get("communication_ms", pd.Series(np.nan, rows.index)).notna()
-    waits = (rows["bound"] == "host") & ~at_limit | (sends & wide)
-    kind = np.where(waits, WAITING, STEP if is_step else KERNEL)
-    causal = rows.get("causal", pd.Series(None, rows.index, object))
-    tokens = rows.get("tokens", pd.Series(np.nan, rows.index))
-    # The allocator does not count the memory of a CUDA graph as allocated.
-    pool = rows["pool_mib"].fillna(0) if "pool_mib" in rows else 0
-    parts = pd.DataFrame(rounds(rows["rounds_ms"]), rows.index)
-    return rows.assign(
-        state=state,
-        words=words,
-        signs=signs,
-        waits=waits,
-        noise_kind=kind,
-        holds=state.isna() & ~loaded & ~rows["key"].isin(stale),
-        ms=ms,
-        mean_ms=parts.mean(axis=1),
-        std_ms=parts.std(axis=1),
-        tflops=rows["flops"] / ms / 1e9,
-        tokens_s=1e3 * tokens / ms,
-        peak_gib=(rows["peak_mib"] + pool) / 1024,
-        mask=causal.map({True: "causal", False: "full"}),
-    )
-
-
-def masked(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows, of which those that are withheld have no times and no peaks."""
-    is_withheld = rows["state"].isin(WITHHELD)
-    if not is_withheld.any():
-        return rows
-    numbers = [name for name in rows if _WITHHELD_NUMBERS.search(name)]
-    return rows.assign(**{name: rows[name].mask(is_withheld) for name in numbers})
-
-
-def _oom(asked: float, free: float) -> str:
-    known = (("asked", asked), ("free", free))
-    said = [f"{word} {_size(of)}" for word, of in known if of == of]
-    return f"OOM ({', '.join(said)})" if said else "OOM"
-
-
-def _size(of: float) -> str:
-    return f"{of / GIB:,.1f} GiB" if of >= GIB else f"{of / MIB:,.0f} MiB"
-
-
-def of_one_call(rows: pd.DataFrame) -> pd.DataFrame:
-    """Ceilings with times of one call: a round under load has as many calls as fit into it."""
-    calls = rows["calls"].fillna(1)
-    names = ("median_ms", "ms", "low_ms", "high_ms", "mean_ms", "std_ms")
-    times = {name: rows[name] / calls for name in names}
-    of_rounds = rounds(rows["rounds_ms"]) / calls.to_numpy()[:, None]
-    one_call = [";".join(map(repr, of[~np.isnan(of)].tolist())) or None for of in of_rounds]
-    return rows.assign(**times, rounds_ms=one_call)
-
-
-def having(frame: pd.DataFrame, **where) -> pd.DataFrame:
-    """The rows with these values; a list or tuple means any of them."""
-    keep = np.ones(len(frame), dtype=bool)
-    for name, value in where.items():
-        values = value if isinstance(value, list | tuple) else [value]
-        keep &= frame[name].isin(values).to_numpy()
-    return frame[keep]
-
-
-def matching(rows: pd.DataFrame, others: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
-    """Of each row the first of some others with the same values of some columns.
-
-    Labelled like the rows; NaN where there is no such row.
-    """
-    first = others.drop_duplicates([*names]).reset_index(drop=True)
-    cells = rows[[*names]].merge(first[[*names]].assign(place=first.index), "left", [*names])
-    return first.reindex(cells["place"]).set_axis(rows.index)
-
-
-def sorted_for_reading(frame: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
-    """The rows in the order of `lmperf.names`; shapes by their numbers of elements.
-
-    A categorical column has the order of its categories.
-    """
-    ranks = {n: {v: i for i, v in enumerate(ordered(n, frame[n]))} for n in names if n in frame}
-    return frame.sort_values([*ranks], key=lambda of: of.map(ranks[of.name]), kind="stable")
-
-
-def ordered(name: str, values: pd.Series) -> list:
-    """The distinct values of a column in reading order; shapes by their numbers of elements."""
-    if isinstance(values.dtype, pd.CategoricalDtype):
-        return [*values.cat.categories]
-    found = in_order(name, values)
-    if name != "shape":
-        return found
-    parts = {one: str(one).split("x") for one in found}
-    known = {k: np.prod([*map(float, v)]) for k, v in parts.items() if all(map(str.isdecimal, v))}
-    return sorted(found, key=lambda one: (known.get(one, np.inf), str(one)))
-
-
-def parts(
-    frame: pd.DataFrame, *names: str, ordered: bool = True
-) -> Iterator[tuple[tuple, pd.DataFrame]]:
-    """The rows by their values in some columns, in reading order or as they are given."""
-    if not names:
-        yield (), frame
-        return
-    frame = sorted_for_reading(frame, names) if ordered else frame
-    yield from frame.groupby(list(names), sort=False, dropna=False)
-
-
-def required(values: Values, why: str) -> Values:
-    """The values: rows, or a list or dict of something.
-
-    Raises:
-        NotMeasured: there are none; the message says why.
-    """
-    if not len(values):
-        raise NotMeasured(why)
-    return values
-
-
-def shared_value(values: pd.Series):
-    """The value that all rows share.
-
-    Raises:
-        NotMeasured: there is none.
-    """
-    distinct = values.dropna().unique()
-    if len(distinct) != 1:
-        raise NotMeasured(f"{len(distinct)} values of {values.name}")
-    return distinct[0]

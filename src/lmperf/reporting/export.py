@@ -54,13 +54,13 @@ def within(page: Page, inside: Mapping[str, str]) -> str:
     inside: link to a page -> the anchor of the page in the document.
     """
 
-    def link(found: re.Match) -> str:
-        path, _, place = unescape(found[1]).partition("#")
+    def link(match: re.Match) -> str:
+        path, _, place = unescape(match[1]).partition("#")
         if re.match(r"https?:", path):
-            return found[0]
+            return match[0]
         name = inside.get(path) if path else page.name
         anchor = f"#{name}{'-' * bool(place)}{place}"
-        return f'<a href="{anchor}">{found[2]}</a>' if name else found[2]
+        return f'<a href="{anchor}">{match[2]}</a>' if name else match[2]
 
     text = re.sub(r'<a href="([^"]*)">(.*?)</a>', link, page.text, flags=re.DOTALL)
     text = re.sub(r' id="([^"]*)"', rf' id="{page.name}-\1"', text)

@@ -278,7 +278,7 @@ _TYPST = re.compile(r"[\\#\[\]$*_@<>`~/]|^[-+=]")
 
 def in_typst(text: str) -> str:
     """Text for Typst, in which no character is markup."""
-    return _TYPST.sub(lambda found: f"\\{found[0]}", text)
+    return _TYPST.sub(lambda match: f"\\{match[0]}", text)
 
 
 @of_plain_text

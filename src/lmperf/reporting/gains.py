@@ -16,14 +16,9 @@ import pandas as pd
 from lmperf.benchmarks import load
 from lmperf.errors import UserError
 from lmperf.reporting.cells import EMPTY
-from lmperf.reporting.evidence import (
-    WITHHELD,
-    Evidence,
-    cached_by_evidence,
-    having,
-    parts,
-    required,
-)
+from lmperf.reporting.evidence import Evidence, cached_by_evidence
+from lmperf.reporting.frames import having, parts, required
+from lmperf.reporting.judging import WITHHELD
 from lmperf.reporting.numbers import Number, of_rows
 from lmperf.reporting.pairs import ONE_RUN, judged, pairs
 from lmperf.reporting.words import Count, NotMeasured, Range, name, range_, ratio
@@ -211,12 +206,12 @@ class Tally:
 
     def __str__(self) -> str:
         counts = self.rows["verdict"].value_counts()
-        known = {words: counts[of] for of, words in COUNTED.items() if of in counts}
-        said = [f"{words} in {number}" for words, number in known.items()]
-        if len(known) == 1:
-            (words,), number = known, len(self.rows)
-            said = [words + {1: "", 2: " in both"}.get(number, f" in all {number}")]
-        return f"{range_(self.rows['ratio'], 'ratio')} ({', '.join(said)})"
+        numbers = {words: counts[kind] for kind, words in COUNTED.items() if kind in counts}
+        phrases = [f"{words} in {number}" for words, number in numbers.items()]
+        if len(numbers) == 1:
+            (words,), number = numbers, len(self.rows)
+            phrases = [words + {1: "", 2: " in both"}.get(number, f" in all {number}")]
+        return f"{range_(self.rows['ratio'], 'ratio')} ({', '.join(phrases)})"
 
 
 def _says(part: pd.DataFrame) -> bool:

@@ -12,13 +12,9 @@ from lmperf.benchmark import Benchmark, Timed
 from lmperf.evidence.plausible import KIND
 from lmperf.names import STATUSES, axis_words, implementation_words, in_order, value_words
 from lmperf.reporting.cells import Cell, Table
-from lmperf.reporting.evidence import Evidence
-from lmperf.reporting.reproduced import RESULTS
-from lmperf.reporting.rows import Rows
-from lmperf.reporting.tables import (
-    Layout,
+from lmperf.reporting.columns import (
     Quantity,
-    known,
+    known_size,
     largest_error,
     number,
     over_base,
@@ -26,6 +22,10 @@ from lmperf.reporting.tables import (
     text,
     time,
 )
+from lmperf.reporting.evidence import Evidence
+from lmperf.reporting.reproduced import RESULTS
+from lmperf.reporting.rows import Rows
+from lmperf.reporting.tables import Layout
 from lmperf.reporting.untrusted import plain
 from lmperf.reporting.words import TENSORS, count, error, sig
 from lmperf.statistics import FASTER, SLOWER
@@ -112,10 +112,10 @@ def _with_verdict(cell: Cell) -> Cell:
 
 def _errors(rows: pd.DataFrame) -> list[Quantity]:
     """Columns with the errors of each row, also of those that failed their check."""
-    tensors = [(f"error_{name}", f"error of {of}") for name, of in TENSORS.items()]
+    tensors = [(f"error_{name}", f"error of {words}") for name, words in TENSORS.items()]
     return [
         largest_error(),
-        *(known(name, header, "", error) for name, header in tensors if name in rows),
+        *(known_size(name, header, "", error) for name, header in tensors if name in rows),
     ]
 
 

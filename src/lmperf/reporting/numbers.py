@@ -82,7 +82,7 @@ class Entry:
         return self.rows.split()[:MOST_LINKED]
 
 
-class _Known:
+class _Keyed:
     """Arithmetic that unites the keys of rows."""
 
     rows: tuple[str, ...] = ()
@@ -92,8 +92,8 @@ def _uniting(name: str, base: type) -> Callable:
     of_base = getattr(base, name)
 
     def operation(self, *others):
-        found = of_base(self, *others)
-        return found if found is NotImplemented else known(found, keys_of((self, *others)))
+        result = of_base(self, *others)
+        return result if result is NotImplemented else with_keys(result, keys_of((self, *others)))
 
     return operation
 
@@ -104,8 +104,8 @@ OPERATIONS += [
     for name in ("add", "sub", "mul", "truediv", "floordiv", "mod")
     for side in ("", "r")
 ]
-KnownFloat = type("KnownFloat", (_Known, float), {n: _uniting(n, float) for n in OPERATIONS})
-KnownInt = type("KnownInt", (_Known, int), {n: _uniting(n, int) for n in OPERATIONS})
+KeyedFloat = type("KeyedFloat", (_Keyed, float), {n: _uniting(n, float) for n in OPERATIONS})
+KeyedInt = type("KeyedInt", (_Keyed, int), {n: _uniting(n, int) for n in OPERATIONS})
 
 
 class Words(str):
@@ -114,50 +114,58 @@ class Words(str):
     marked: str
 
     def __new__(cls, marked: str) -> Words:
-        made = super().__new__(cls, bare(marked))
-        made.marked = marked
-        return made
+        words = super().__new__(cls, bare(marked))
+        words.marked = marked
+        return words
 
     def __str__(self) -> str:
         return self.marked
 
 
-def known(value, rows: Iterable[str]):
+class Column(pd.Series):
+    """A column of a frame that knows the keys of its rows, as does what is made of it."""
+
+    row_keys: tuple[str, ...] = ()
+    _metadata = ["row_keys"]
+    _constructor = property(lambda self: Column)
+
+
+def with_keys(value, keys: Iterable[str]):
     """A number, `Range` or `Count` that knows the keys of its rows; anything else as it is."""
-    rows = tuple(dict.fromkeys(one for one in rows if isinstance(one, str)))
+    rows = tuple(dict.fromkeys(key for key in keys if isinstance(key, str)))
     if isinstance(value, Range | Count):
-        return type(value)(*(known(one, rows) for one in value))
+        return type(value)(*(with_keys(number, rows) for number in value))
     if not rows or not _is_number(value):
         return value
-    found = KnownInt(value) if isinstance(value, int | np.integer) else KnownFloat(value)
-    found.rows = rows
-    return found
+    number = KeyedInt(value) if isinstance(value, int | np.integer) else KeyedFloat(value)
+    number.rows = rows
+    return number
 
 
 def of_rows(value, rows: pd.DataFrame):
     """A number, `Range` or `Count` that was calculated from the rows of a frame."""
-    return known(value, keys_of(rows))
+    return with_keys(value, keys_of(rows))
 
 
-def column(frame: pd.DataFrame, name: str) -> pd.Series:
+def column(frame: pd.DataFrame, name: str) -> Column:
     """A column as a template gets it: what is calculated from it knows the rows of its frame."""
-    found = frame[name].copy()
-    found.attrs["rows"] = keys_of(frame)
-    return found
+    values = Column(frame[name])
+    values.row_keys = keys_of(frame)
+    return values
 
 
 def keys_of(value) -> tuple[str, ...]:
-    """The keys of the rows of a number, of several, of a row, of a `column` or of a frame."""
+    """The keys of the rows of a number, of several, of a row, of a `Column` or of a frame."""
     if isinstance(value, pd.DataFrame):
         columns = [value[name] for name in ("key", "key_base") if name in value]
-        return tuple(one for column in columns for one in column.dropna())
-    if isinstance(value, pd.Series) and "rows" in value.attrs:
-        return value.attrs["rows"]
+        return tuple(key for column in columns for key in column.dropna())
+    if isinstance(value, Column):
+        return value.row_keys
     if isinstance(value, pd.Series):
         return tuple(value[name] for name in ("key", "key_base") if name in value.index)
     if isinstance(value, tuple):
-        return tuple(dict.fromkeys(key for one in value for key in keys_of(one)))
-    return getattr(value, "rows", ()) if isinstance(value, _Known) else ()
+        return tuple(dict.fromkeys(key for item in value for key in keys_of(item)))
+    return getattr(value, "rows", ()) if isinstance(value, _Keyed) else ()
 
 
 def _is_number(value) -> bool:
@@ -169,7 +177,7 @@ def number_of(value) -> Number | None:
     if hasattr(type(value), "as_number"):  # not of the value: an undefined name raises
         return value.as_number
     if isinstance(value, pd.Series) and value.dtype.kind in "if" and value.notna().any():
-        value = known(Range.of(value), keys_of(value))
+        value = with_keys(Range.of(value), keys_of(value))
     if isinstance(value, Range):
         return Number(value.middle, value.low, value.high, rows=keys_of(value))
     if isinstance(value, Count):
@@ -194,15 +202,15 @@ def bare(text: str) -> str:
 def linked(text: str) -> str:
     """HTML in which a number names its first rows, as a cell of a table names its row."""
 
-    def link(found: re.Match) -> str:
-        number = printing.get()[int(found[1])]
+    def link(match: re.Match) -> str:
+        number = printing.get()[int(match[1])]
         if not number.rows:
-            return found[2]
-        known = {"value": number.value, "low": number.low, "high": number.high}
-        texts = {name: _digits(of) for name, of in known.items() if not absent(of)}
+            return match[2]
+        numbers = {"value": number.value, "low": number.low, "high": number.high}
+        texts = {name: _digits(value) for name, value in numbers.items() if not absent(value)}
         texts |= {"row": " ".join(number.rows[:MOST_LINKED]), "rows": str(len(number.rows))}
-        attributes = "".join(f' data-{name}="{escape(of)}"' for name, of in texts.items())
-        return f"<data{attributes}>{found[2]}</data>"
+        attributes = "".join(f' data-{name}="{escape(value)}"' for name, value in texts.items())
+        return f"<data{attributes}>{match[2]}</data>"
 
     return MARK.sub(link, text)
 
@@ -212,12 +220,11 @@ def entries(page: str, text: str) -> Iterator[Entry]:
     for line in text.splitlines():
         for sentence in re.split(r"(?<=[.!?]) (?=[A-Z*`\[])", line):
             where = bare(sentence).strip()
-            for found in MARK.finditer(sentence):
-                number = printing.get()[int(found[1])]
-                unit = UNIT.match(sentence, found.end())
-                yield _entry(
-                    page, "sentence", where, found[2], unit[1] if unit else "", **vars(number)
-                )
+            for match in MARK.finditer(sentence):
+                number = printing.get()[int(match[1])]
+                unit = UNIT.match(sentence, match.end())
+                unit = unit[1] if unit else ""
+                yield _entry(page, "sentence", where, match[2], unit, number)
 
 
 def entries_of(page: str, tables: Iterable[Table]) -> Iterator[Entry]:
@@ -225,20 +232,22 @@ def entries_of(page: str, tables: Iterable[Table]) -> Iterator[Entry]:
     for place, table in enumerate(tables, 1):
         name = table.caption or table.title or f"table {place}"
         for line in table.lines:
-            axes = [cell.words for cell, of in zip(line, table.columns, strict=True) if of.is_axis]
-            for cell, column in zip(line, table.columns, strict=True):
+            cells = [*zip(line, table.columns, strict=True)]
+            axes = [cell.words for cell, column in cells if column.is_axis]
+            for cell, column in cells:
                 if column.is_axis or not _is_number(cell.value):
                     continue
                 where = ", ".join(filter(None, (name, *axes, column.header)))
-                numbers = {"value": cell.value, "low": cell.low, "high": cell.high}
                 rows = tuple(filter(None, (cell.row, cell.base)))
-                more = {"verdict": cell.verdict or "", "rows": rows}
-                yield _entry(page, "table", where, cell.words, column.unit, **numbers, **more)
+                number = Number(cell.value, cell.low, cell.high, cell.verdict or "", rows)
+                yield _entry(page, "table", where, cell.words, column.unit, number)
 
 
-def _entry(page, kind, where, text, unit, value, low, high, verdict, rows) -> Entry:
-    numbers = ("" if absent(one) else _digits(one) for one in (value, low, high))
-    return Entry(page, kind, plain(where), plain(text), *numbers, unit, verdict, " ".join(rows))
+def _entry(page: str, kind: str, where: str, words: str, unit: str, number: Number) -> Entry:
+    values = (number.value, number.low, number.high)
+    texts = ("" if absent(value) else _digits(value) for value in values)
+    rows = " ".join(number.rows)
+    return Entry(page, kind, plain(where), plain(words), *texts, unit, number.verdict, rows)
 
 
 def _digits(value) -> str:
@@ -246,18 +255,18 @@ def _digits(value) -> str:
     return str(int(value)) if isinstance(value, int | np.integer) else f"{value:.6g}"
 
 
-def to_csv(found: Iterable[Entry]) -> str:
+def to_csv(printed: Iterable[Entry]) -> str:
     """The content of numbers.csv."""
     lines = io.StringIO()
-    made = csv.DictWriter(lines, [one.name for one in fields(Entry)], lineterminator="\n")
-    made.writeheader()
-    made.writerows(map(asdict, found))
+    writer = csv.DictWriter(lines, [field.name for field in fields(Entry)], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(map(asdict, printed))
     return lines.getvalue()
 
 
 def read_csv(text: str) -> list[Entry]:
     """The lines of a numbers.csv; none of a file of another form."""
-    names = [one.name for one in fields(Entry)]
+    names = [field.name for field in fields(Entry)]
     lines = [*csv.reader(io.StringIO(text))]
     is_whole = lines[:1] == [names] and all(len(line) == len(names) for line in lines)
     return [Entry(*line) for line in lines[1:]] if is_whole else []
@@ -270,22 +279,22 @@ def changes(old: Iterable[Entry], new: Iterable[Entry]) -> list[str]:
     only one side has are counted in the last line.
     """
     before, after = _by_place(old), _by_place(new)
-    found = [
-        f"{one.page}: {before[place].number} -> {one.number}: {one.where}"
-        for place, one in after.items()
-        if place in before and before[place].number != one.number
+    moved = [
+        f"{entry.page}: {before[place].number} -> {entry.number}: {entry.where}"
+        for place, entry in after.items()
+        if place in before and before[place].number != entry.number
     ]
     gone, added = len(before.keys() - after.keys()), len(after.keys() - before.keys())
     more = f"in other sentences or cells: {gone:,} numbers gone, {added:,} new"
-    return [*found, more] if gone or added else found
+    return [*moved, more] if gone or added else moved
 
 
-def _by_place(found: Iterable[Entry]) -> dict[tuple, Entry]:
+def _by_place(printed: Iterable[Entry]) -> dict[tuple, Entry]:
     """Page, kind, words around a number, and how many such numbers come before -> number."""
     counts, places = Counter[tuple](), {}
-    for one in found:
-        words = one.where if one.kind == "table" else re.sub(r"[\d.,]*\d", "#", one.where)
-        place = (one.page, one.kind, words)
-        places[*place, counts[place]] = one
+    for entry in printed:
+        words = entry.where if entry.kind == "table" else re.sub(r"[\d.,]*\d", "#", entry.where)
+        place = (entry.page, entry.kind, words)
+        places[*place, counts[place]] = entry
         counts[place] += 1
     return places

@@ -40,7 +40,7 @@ def pages_in(folder: Path) -> list[str]:
     Hidden files are none: editors and file systems leave them there.
     """
     paths = folder.glob(f"*{SUFFIX}")
-    return sorted(one.name.removesuffix(SUFFIX) for one in paths if not one.name.startswith("."))
+    return sorted(path.name.removesuffix(SUFFIX) for path in paths if not path.name.startswith("."))
 
 
 def template_digests(own: Path | None) -> dict[str, str]:
@@ -58,21 +58,21 @@ def template_digests(own: Path | None) -> dict[str, str]:
     used = {name: _used_in(text, every) for name, text in texts.items()}
     files = {name: file_digest(path) for name, path in every.items()}
     questions = [_QUESTION.findall(text) for text in texts.values()]
-    found = {}
+    digests = {}
     for page in sorted({*stems(), *(name for folder in folders for name in pages_in(folder))}):
         reached, waiting = set(), [page + SUFFIX if page + SUFFIX in every else GENERIC + SUFFIX]
         while waiting:
             reached.add(name := waiting.pop())
             waiting += used[name] - reached
         more = questions if page == "report" else []
-        found[page] = digest(repr([sorted((name, files[name]) for name in reached), more]))
-    return found
+        digests[page] = digest(repr([sorted((name, files[name]) for name in reached), more]))
+    return digests
 
 
 def _used_in(text: str, every: Collection[str]) -> set[str]:
     """The templates that a text names; all, if it computes a name."""
     names = [_TEXT.findall(tag) for tag in _USED.findall(text)]
-    if not all(names) or not {name for of in names for name in of}.issubset(every):
+    if not all(names) or not {name for tag in names for name in tag}.issubset(every):
         return {*every}
     quoted = {name + SUFFIX for name in _QUOTED.findall(text)}
     return quoted.intersection(every).union(*names)
@@ -92,8 +92,8 @@ def check(templates: Environment, own: Path) -> None:
             right = re.sub(r"[^\w.-]+", "_", name).strip("_") + SUFFIX
             words = "links need a name of letters, digits, - and _; rename it to"
             raise UserError(f"{own / name}{SUFFIX}: {words} {right}")
-    known = (path.relative_to(TEMPLATES) for path in TEMPLATES.rglob("*.j2"))
-    ours = (str(path) for path in known if path.parts[0] != "scaffold")  # what `init` writes
+    paths = (path.relative_to(TEMPLATES) for path in TEMPLATES.rglob("*.j2"))
+    ours = (str(path) for path in paths if path.parts[0] != "scaffold")  # what `init` writes
     waiting = deque(dict.fromkeys([*(name + SUFFIX for name in pages), *ours]))
     seen = set()
     while waiting:
@@ -125,14 +125,14 @@ def _check_child(templates: Environment, own: Path, name: str, tree: nodes.Templ
     parents = [*_parents(templates, own, name, tree)]
     if not parents:
         return
-    blocks = [block.name for one in parents for block in one.find_all(nodes.Block)]
+    blocks = [block.name for parent in parents for block in parent.find_all(nodes.Block)]
     for node in tree.body:
         if isinstance(node, nodes.Block) and node.name not in blocks:
-            known = meant(node.name, blocks, "its blocks:")
-            raise _fault(own, name, node, f"there is no block {node.name} to fill; {known}")
-        for said in _spoken(node):
+            near = meant(node.name, blocks, "its blocks:")
+            raise _fault(own, name, node, f"there is no block {node.name} to fill; {near}")
+        for spoken in _spoken(node):
             words = "text outside of blocks appears nowhere; put it into one:"
-            raise _fault(own, name, said, f"{words} {', '.join(dict.fromkeys(blocks))}")
+            raise _fault(own, name, spoken, f"{words} {', '.join(dict.fromkeys(blocks))}")
 
 
 def _parents(

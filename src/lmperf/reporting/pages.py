@@ -35,13 +35,13 @@ def pages_of(
     own: folder of the user's templates. form: `markdown` or `html`. due: only these pages.
     """
     titles = titles_of(own, evidence)
-    made = {}
+    pages, shared = {}, {"printed": [], "quotable": {}}
     for name in (REPORT, *titles):
         if due is not None and name not in due:
             continue
-        made[name] = Page(name, evidence, form, own)
-        made[name].render(pages=titles)
-    return made
+        pages[name] = Page(name, evidence, form, own, **shared)
+        pages[name].render(pages=titles)
+    return pages
 
 
 def titles_of(own: Path | None, evidence: Evidence) -> dict[str, str]:
@@ -54,10 +54,10 @@ def page_names(own: Path | None, evidence: Evidence) -> list[str]:
     folders = [TEMPLATES, *([own] if own else [])]
     there = {name for folder in folders for name in pages_in(folder)}
     there -= {*FRAMES}
-    benchmarks = in_order(one for one in stems() if one in there or load(one).section is None)
+    benchmarks = in_order(stem for stem in stems() if stem in there or load(stem).section is None)
     others = sorted(there - {*benchmarks, *FURTHER})
-    known = {*evidence.stems, *evidence.damaged}
-    measured = [stem for stem in benchmarks if not known.isdisjoint(stems_of(stem))]
+    recorded = {*evidence.stems, *evidence.damaged}
+    measured = [stem for stem in benchmarks if not recorded.isdisjoint(stems_of(stem))]
     has = {
         "course": is_measured(evidence.stems),
         "method": True,

@@ -3,7 +3,7 @@
     rows("lrpe")                            the rows of a benchmark: `Rows`
     section("lrpe")                         selections and calculations of a section
     published_figure("lrpe", source=...)    the first published figure with these values
-    {% filter table(rows) %}                tables as they read; see `tables.Written`
+    {% filter table(rows) %}                tables as they read; see `table_text.Written`
     {{ ready(table) }}                      a table that a calculation has made
     {{ every_row("softmax") }}              tables with all rows of a benchmark
     {{ line_chart(title, rows, ...) }}      a figure; also bar and area charts
@@ -50,11 +50,14 @@ from lmperf.reporting import (
     measured,
     numbers,
     sentences,
+    table_text,
     tables,
     untrusted,
 )
 from lmperf.reporting.cells import Table
-from lmperf.reporting.evidence import Evidence, required
+from lmperf.reporting.columns import Quantity
+from lmperf.reporting.evidence import Evidence
+from lmperf.reporting.frames import required
 from lmperf.reporting.html import to_html
 from lmperf.reporting.own import GENERIC, SUFFIX, check
 from lmperf.reporting.published import figure
@@ -79,12 +82,14 @@ class Templates(Environment):
         return sentences.tried(self._attribute, obj, attribute)
 
     def getitem(self, obj, argument):
-        found = sentences.tried(super().getitem, obj, argument)
-        return numbers.known(found, numbers.keys_of(obj)) if isinstance(obj, pd.Series) else found
+        value = sentences.tried(super().getitem, obj, argument)
+        return (
+            numbers.with_keys(value, numbers.keys_of(obj)) if isinstance(obj, pd.Series) else value
+        )
 
     def _attribute(self, obj, attribute):
         if isinstance(obj, pd.Series) and attribute in obj.index:
-            return numbers.known(obj[attribute], numbers.keys_of(obj))
+            return numbers.with_keys(obj[attribute], numbers.keys_of(obj))
         if isinstance(obj, pd.DataFrame) and attribute in obj:
             return numbers.column(obj, attribute)
         if isinstance(obj, Section | Rows | Evidence) and hasattr(type(obj), attribute):
@@ -137,6 +142,8 @@ class Page:
         tables, figures: what the template has shown, as data; name of a figure -> specification.
         numbers: those that the sentences of the page print, and the tables of the first page.
         text: the page, once it is rendered.
+        printed: the numbers that the pages of a report print, in the order of their marks.
+        quotable: page -> its sentences that the pages of a report may quote, by name.
     """
 
     name: str
@@ -149,6 +156,8 @@ class Page:
     tables: list[Table] = field(default_factory=list)
     figures: dict[str, figures.Spec] = field(default_factory=dict)
     numbers: list[numbers.Entry] = field(default_factory=list)
+    printed: list[numbers.Number] = field(default_factory=list, repr=False)
+    quotable: dict[str, dict[str, str]] = field(default_factory=dict, repr=False)
     text: str = field(default="", init=False)
     told: bool = field(default=False, init=False)
 
@@ -180,8 +189,7 @@ class Page:
             "overview": False,
             **{name: self._chart(name) for name in CHARTS},
         }
-        # Sentences that another page quotes keep their marks: all pages share the list.
-        token = numbers.printing.set(self.evidence.printed)
+        token = numbers.printing.set(self.printed)
         try:
             names = [self.name, *([GENERIC] if is_benchmark else [])]
             template = templates.select_template([name + SUFFIX for name in names])
@@ -209,7 +217,7 @@ class Page:
         self,
         text: str,
         rows: Rows,
-        columns: Sequence[tables.Quantity] = (),
+        columns: Sequence[Quantity] = (),
         *,
         split: str = "",
         again: bool = True,
@@ -220,19 +228,19 @@ class Page:
         """The tables that a template writes; nothing without rows.
 
         Tables of one title stand below one heading.
-        text: see `tables.Written`. columns: those at `{...}`. split: names of axes, separated by
-        blanks. again, folds, italic: see `Table`. layout: see `tables.Layout`.
+        text: see `table_text.Written`. columns: those at `{...}`. split: names of axes, separated
+        by blanks. again, folds, italic: see `Table`. layout: see `tables.Layout`.
         """
-        one = tables.written(text, rows, columns)
-        heads = {axis: header for axis, header in one.axes.items() if header}
-        layout = {"what": one.caption, "note": one.note, "heads": heads} | layout
-        layout = tables.Layout([*one.axes], one.columns, split.split(), **layout)
-        number = re.match(r"([A-Z]\d+)\. ", one.title)
-        named = {"id": number[1] if number else "", "title": one.title}
+        written = table_text.written(text, rows, columns)
+        heads = {axis: header for axis, header in written.axes.items() if header}
+        layout = {"what": written.caption, "note": written.note, "heads": heads} | layout
+        layout = tables.Layout([*written.axes], written.columns, split.split(), **layout)
+        number = re.match(r"([A-Z]\d+)\. ", written.title)
+        named = {"id": number[1] if number else "", "title": written.title}
         more = {"again": again and bool(rows.stem), "folds": folds, "italic": italic}
         ready = [replace(table, **named, **more) for table in layout.tables(rows)]
-        is_first = all(one.title != shown.title for shown in self.tables)
-        heading = [f"## {one.title}"] * bool(one.title and ready and is_first)
+        is_first = all(written.title != shown.title for shown in self.tables)
+        heading = [f"## {written.title}"] * bool(written.title and ready and is_first)
         return "\n\n".join([*heading, *map(self.ready, ready)])
 
     def every_row(self, stem: str) -> str:
@@ -257,7 +265,7 @@ class Page:
             title = sentences.complete(" ".join(title.split()))
             try:
                 required(title, "a value in the title of the figure is missing")
-                args = [one.drawn if isinstance(one, Rows) else one for one in args]
+                args = [arg.drawn if isinstance(arg, Rows) else arg for arg in args]
                 return self._figure(getattr(figures, kind)(title, *args, **options), name)
             except NotMeasured:
                 return sentences.MISSING
@@ -288,7 +296,7 @@ class Page:
 
     def finding(self, name: str = "", caller=None) -> str:
         """Sentences as an item of a list."""
-        text = sentences.said(caller())
+        text = sentences.paragraph(caller())
         if not text:
             return ""
         self.said.append(numbers.bare(text))
@@ -303,17 +311,18 @@ class Page:
         """
         if {*stems_of(page)}.isdisjoint(self.evidence.stems):
             return f"{sentences.MISSING}."
-        if page not in self.evidence.quoted:
-            other = Page(page, self.evidence)
+        if page not in self.quotable:
+            # What is quoted keeps its marks, so both pages share their numbers.
+            other = Page(page, self.evidence, printed=self.printed, quotable=self.quotable)
             other.render()
-            self.evidence.quoted[page] = other.named
-        named = self.evidence.quoted[page]
+            self.quotable[page] = other.named
+        named = self.quotable[page]
         return " ".join(named[name] for name in names if name in named) or f"{sentences.MISSING}."
 
     def note(self, caller=None) -> str:
         """A note of the author; `lost_notes` has the place of one of which nothing is left."""
         written = caller()
-        text = sentences.said(written)
+        text = sentences.paragraph(written)
         if not text and (place := self._place()) and (lost := lost_notes.get()) is not None:
             is_missing = sentences.MISSING in written
             why = "a value in it is missing" if is_missing else "a condition in it does not hold"
@@ -336,7 +345,7 @@ class Page:
         Each also names the axis values at which none of the implementation's rows has a result,
         those of a single row, and how wrong its results are.
         """
-        made = []
+        lines = []
         for stem in stems:
             every = self.evidence.rows(stem).fillna({"reason": ""})
             rows = every[every["state"].notna()]
@@ -346,12 +355,12 @@ class Page:
                 others = results if len(group) > 1 else results.iloc[:0]
                 wrong = group[group["max_error"] > group["error_bound"]]
                 error = Range.of(wrong["max_error"]) if len(wrong) else None
-                made.append(
+                lines.append(
                     {"words": words, "implementation": name, "reason": reason}
                     | {"rows": len(group), "where": _alone(group, others, axes)}
                     | {"error": error, "bound": wrong["error_bound"].max()}
                 )
-        return made
+        return lines
 
 
 def _alone(rows: pd.DataFrame, others: pd.DataFrame, axes: Collection[str]) -> str:
@@ -381,7 +390,7 @@ def question(name: str, own: Path | None = None) -> str:
     try:
         template = load_templates(own).get_template(name + SUFFIX)
         block = template.blocks.get("question")
-        return sentences.said("".join(block(template.new_context()))) if block else ""
+        return sentences.paragraph("".join(block(template.new_context()))) if block else ""
     except UndefinedError:
         return ""
     except Exception as error:
@@ -390,7 +399,7 @@ def question(name: str, own: Path | None = None) -> str:
 
 @pass_context
 def written_table(
-    context: Context, text: str, rows: Rows, columns: Sequence[tables.Quantity] = (), **options
+    context: Context, text: str, rows: Rows, columns: Sequence[Quantity] = (), **options
 ) -> str:
     """`Page.table` of the page that is rendered; missing without rows."""
     return f"{sentences.tried(context['table'], text, rows, columns, **options)}\n"
@@ -404,11 +413,11 @@ def _located(error: Exception) -> UserError:
     if isinstance(error, TemplateError) and getattr(error, "lineno", None):
         return UserError(f"{error.filename or error.name}:{error.lineno}: {message}")
     frames = traceback.extract_tb(error.__traceback__)
-    found = [frame for frame in frames if frame.filename.endswith(".j2")]
-    if not found:
+    in_templates = [frame for frame in frames if frame.filename.endswith(".j2")]
+    if not in_templates:
         raise error
     if isinstance(error, KeyError):
         message = f"there is no {message}"
     if not isinstance(error, UserError | TemplateError | KeyError):
         message = f"{type(error).__name__}: {message}{kept(trace_of(error))}"
-    return UserError(f"{found[-1].filename}:{found[-1].lineno}: {message}")
+    return UserError(f"{in_templates[-1].filename}:{in_templates[-1].lineno}: {message}")

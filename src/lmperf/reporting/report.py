@@ -45,12 +45,12 @@ def evidence_of(project: Project, machine: str) -> Evidence:
 
 def evidences(project: Project) -> list[Evidence]:
     """The evidence of every machine that has rows; first this one, then by numbers of rows."""
-    found = [evidence_of(project, machine) for machine in project.machines_with_evidence()]
-    for evidence in found:
+    machines = [evidence_of(project, machine) for machine in project.machines_with_evidence()]
+    for evidence in machines:
         _require_whole(project, evidence)
-    found = [evidence for evidence in found if evidence.stems]
+    machines = [evidence for evidence in machines if evidence.stems]
     here = project.machine.slug
-    return sorted(found, key=lambda one: (one.folder != here, -one.row_count))
+    return sorted(machines, key=lambda evidence: (evidence.folder != here, -evidence.row_count))
 
 
 def _require_whole(project: Project, evidence: Evidence) -> None:
@@ -81,18 +81,18 @@ def files_of_machine(
     """
     names = (REPORT, *page_names(own, evidence))
     kept = {name: _kept(folder, name) for name in names if due is not None and name not in due}
-    known = numbers.read_csv(_text(folder / numbers.FILE)) if kept else []
-    made = pages_of(evidence, own, due={name for name in names if not kept.get(name)})
+    before = numbers.read_csv(_text(folder / numbers.FILE)) if kept else []
+    pages = pages_of(evidence, own, due={name for name in names if not kept.get(name)})
     files: dict[str, str] = {}
-    found: list[numbers.Entry] = []
+    printed: list[numbers.Entry] = []
     for name in names:
-        if name in made:
-            files |= {f"{name}.md": made[name].text, **made[name].svgs}
-            found += made[name].numbers
+        if name in pages:
+            files |= {f"{name}.md": pages[name].text, **pages[name].svgs}
+            printed += pages[name].numbers
         elif name in kept:
             files |= kept[name]
-            found += [one for one in known if one.page == name]
-    return files | {numbers.FILE: numbers.to_csv(found)}
+            printed += [entry for entry in before if entry.page == name]
+    return files | {numbers.FILE: numbers.to_csv(printed)}
 
 
 def _kept(folder: Path, page: str) -> dict[str, str]:
@@ -108,19 +108,19 @@ def _text(path: Path) -> str:
 
 def files_of_overview(project: Project) -> dict[str, str]:
     """File name -> text of the files in `report`: write-up of this machine, and of all machines."""
-    here, found, own = project.machine.slug, evidences(project), project.own_templates
-    this = next((one for one in found if one.folder == here), None)
+    here, machines, own = project.machine.slug, evidences(project), project.own_templates
+    this = next((evidence for evidence in machines if evidence.folder == here), None)
     if this is None:
-        nobody = Evidence(here, {}, others=found)
+        nobody = Evidence(here, {}, others=machines)
         page = Page("unmeasured", nobody, own=own)
         text = page.render(can_measure=project.can_measure)
     else:
-        this.others = [one for one in found if one is not this]
+        this.others = [evidence for evidence in machines if evidence is not this]
         page = Page(REPORT, this, own=own, root=f"{this.link}/")
         text = page.render(pages=titles_of(own, this), overview=True)
     files = {WRITE_UP: text}
-    if len(found) > 1:
-        first, *rest = found
+    if len(machines) > 1:
+        first, *rest = machines
         first.others = rest
         files["machines.md"] = Page("machines", first, own=own).render()
     return files
@@ -128,12 +128,12 @@ def files_of_overview(project: Project) -> dict[str, str]:
 
 def site_of(project: Project) -> Site:
     """What the site of all machines is made from; the first page is that of this machine."""
-    found = evidences(project)
-    for first in found[:1]:
-        first.others = found[1:]
-    for evidence in found:
+    machines = evidences(project)
+    for first in machines[:1]:
+        first.others = machines[1:]
+    for evidence in machines:
         evidence.report = project.report_directory
-    return Site(found, project.report_directory, project.own_templates)
+    return Site(machines, project.report_directory, project.own_templates)
 
 
 def render(

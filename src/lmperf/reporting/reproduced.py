@@ -18,10 +18,11 @@ from lmperf.benchmark import Benchmark, Timed
 from lmperf.errors import UserError
 from lmperf.names import STATUSES
 from lmperf.reporting.cells import Cell, Table, TableColumn
+from lmperf.reporting.columns import cells
 from lmperf.reporting.comparison import cause, first_rows
-from lmperf.reporting.evidence import Evidence, having
+from lmperf.reporting.evidence import Evidence
+from lmperf.reporting.frames import having
 from lmperf.reporting.pairs import APART, judged, pairs
-from lmperf.reporting.tables import cells
 from lmperf.reporting.untrusted import plain
 from lmperf.reporting.words import listed, percent, sig
 from lmperf.statistics import LEAST_FLOOR, SLOWER, UNKNOWN_FLOOR

@@ -14,10 +14,11 @@ from pandas.errors import UndefinedVariableError
 from lmperf.benchmarks import load
 from lmperf.errors import UserError, meant
 from lmperf.names import in_order, size_words
-from lmperf.reporting.evidence import Evidence, having, ordered, parts, required, shared_value
+from lmperf.reporting.evidence import Evidence
+from lmperf.reporting.frames import having, ordered, parts, required, shared_value
 from lmperf.reporting.gains import Gain, rows_over
 from lmperf.reporting.numbers import of_rows
-from lmperf.reporting.sentences import said
+from lmperf.reporting.sentences import paragraph
 from lmperf.reporting.words import Count, Range
 
 
@@ -79,7 +80,7 @@ class Rows:
     def worded(self, **macros: Callable[[pd.Series], str]) -> Rows:
         """The rows with columns of text: what macros of a template say of each row."""
         rows = [row for _, row in self.frame.iterrows()]
-        texts = {name: [_said(macro, row) for row in rows] for name, macro in macros.items()}
+        texts = {name: [_worded(macro, row) for row in rows] for name, macro in macros.items()}
         return self.kept(self.frame.assign(**texts))
 
     def _require_known(self, axis: str, values: set) -> None:
@@ -193,19 +194,19 @@ class Rows:
 def declared_values(stem: str, axis: str) -> frozenset:
     """The values of an axis in the grids, choices and names that a benchmark declares."""
     benchmark = load(stem)
-    values = {one.name for one in benchmark.implementations} | {*benchmark.phases}
-    values |= {choice for one in benchmark.axes if one.name == axis for choice in one.choices}
+    values = {*benchmark.phases, *(declared.name for declared in benchmark.implementations)}
+    values |= {choice for other in benchmark.axes if other.name == axis for choice in other.choices}
     grids = chain.from_iterable(benchmark.grids.values())
     values |= set(chain.from_iterable(grid.get(axis, ()) for grid in grids))
     return frozenset(values | ({*map(size_words, values)} if axis == "size" else set()))
 
 
-def no_column(of: str, name: str, columns: Iterable[str]) -> UserError:
+def no_column(whose: str, name: str, columns: Iterable[str]) -> UserError:
     """What rows lack, with the column that a slip may have meant."""
     near = meant(name, columns, "")
     words = f"; {near}" if near.endswith("?") else "; its CSV has its columns"
-    return UserError(f"{of} has no column {name}{words}")
+    return UserError(f"{whose} has no column {name}{words}")
 
 
-def _said(macro: Callable[[pd.Series], str], row: pd.Series) -> str | None:
-    return said(macro(row)) or None
+def _worded(macro: Callable[[pd.Series], str], row: pd.Series) -> str | None:
+    return paragraph(macro(row)) or None

@@ -102,7 +102,7 @@ def tried(make: Callable, *args, **named):
 
 def _lacks(value) -> bool:
     within = value if isinstance(value, list | tuple) else (value,)
-    return any(isinstance(one, Missing) for one in within)
+    return any(isinstance(element, Missing) for element in within)
 
 
 def unknown(value) -> bool:
@@ -118,8 +118,8 @@ class Calls(Context):
 
     def call(self, make: Callable, *args, **named):
         if not isinstance(make, Macro):
-            args = [_bare(one) for one in args]
-            named = {k: _bare(of) if k != "caller" else of for k, of in named.items()}
+            args = [_bare(arg) for arg in args]
+            named = {k: _bare(value) if k != "caller" else value for k, value in named.items()}
         return tried(super().call, make, *args, **named)
 
 
@@ -138,9 +138,9 @@ class Clauses(Extension):
         for token in stream:
             if token.type == "data":
                 token = Token(token.lineno, "data", marked(token.value))
-                for found in re.finditer(f"[{OPEN}{CLOSE}]", token.value):
-                    if found[0] == OPEN:
-                        opened.append(token.lineno + token.value[: found.start()].count("\n"))
+                for mark in re.finditer(f"[{OPEN}{CLOSE}]", token.value):
+                    if mark[0] == OPEN:
+                        opened.append(token.lineno + token.value[: mark.start()].count("\n"))
                     elif opened:
                         opened.pop()
             yield token
@@ -160,17 +160,17 @@ def tolerant(make: Callable, of_value: bool = False) -> Callable:
     """A filter that is missing for what is missing; `of_value`: also for None and NaN."""
 
     @wraps(make)
-    def found(*args, **named):
+    def filtered(*args, **named):
         if of_value and unknown(args[0]):
             return Missing()
-        made = tried(make, *args, **named)
+        result = tried(make, *args, **named)
         if not of_value:
-            return made
-        if isinstance(made, str):
-            return numbers.words(made, args[0])
-        return numbers.known(made, numbers.keys_of(args[0]))
+            return result
+        if isinstance(result, str):
+            return numbers.words(result, args[0])
+        return numbers.with_keys(result, numbers.keys_of(args[0]))
 
-    return found
+    return filtered
 
 
 def printed(value):
@@ -205,36 +205,40 @@ def each(
         UserError: the rows have no such column, or there is no such filter.
     """
     rows = getattr(rows, "frame", rows)
-    known = [one for _, one in rows.iterrows()] if isinstance(rows, pd.DataFrame) else [*rows]
-    patterns = [pattern, *[rest or pattern] * (len(known) - 1)]
-    said = [_filled(env, *one) for one in zip(patterns, known, strict=False)]
-    if not said or any(MISSING in one for one in said):
+    lines = [row for _, row in rows.iterrows()] if isinstance(rows, pd.DataFrame) else [*rows]
+    patterns = [pattern, *[rest or pattern] * (len(lines) - 1)]
+    texts = [_filled(env, *line) for line in zip(patterns, lines, strict=False)]
+    if not texts or any(MISSING in text for text in texts):
         return Missing()
-    if last and len(said) > 1:
-        said = [*said[:-2], said[-2] + last + said[-1]]
-    return join.join(said)
+    if last and len(texts) > 1:
+        texts = [*texts[:-2], texts[-2] + last + texts[-1]]
+    return join.join(texts)
 
 
 def _filled(env: Environment, pattern: str, row) -> str:
-    def value(found: re.Match) -> str:
-        name, *attributes = found[1].split(".")
+    def value(field: re.Match) -> str:
+        name, *attributes = field[1].split(".")
         try:
-            of = row[int(name) if name.isdecimal() else name]
+            content = row[int(name) if name.isdecimal() else name]
         except (KeyError, IndexError):
             raise UserError(f"each: the rows have no column {name}") from None
         for attribute in attributes:
-            of = env.getattr(of, attribute)
-        if found[2] and found[2] not in env.filters:
-            raise UserError(f"each: there is no filter {found[2]}")
-        if unknown(of) or isinstance(of, Missing):
+            content = env.getattr(content, attribute)
+        if field[2] and field[2] not in env.filters:
+            raise UserError(f"each: there is no filter {field[2]}")
+        if unknown(content) or isinstance(content, Missing):
             return MISSING
-        of = numbers.known(of, numbers.keys_of(row)) if isinstance(row, pd.Series) else of
-        if found[2]:
-            return str(env.filters[found[2]](of))
-        is_number = isinstance(of, int | float) and not isinstance(of, bool)
-        form = (sig if isinstance(of, float) else whole) if is_number else str
-        text = tried(form, of)
-        return str(text if isinstance(text, Missing) else numbers.words(text, of))
+        content = (
+            numbers.with_keys(content, numbers.keys_of(row))
+            if isinstance(row, pd.Series)
+            else content
+        )
+        if field[2]:
+            return str(env.filters[field[2]](content))
+        is_number = isinstance(content, int | float) and not isinstance(content, bool)
+        form = (sig if isinstance(content, float) else whole) if is_number else str
+        text = tried(form, content)
+        return str(text if isinstance(text, Missing) else numbers.words(text, content))
 
     return complete(FIELD.sub(value, marked(pattern)), keep=True)
 
@@ -253,16 +257,16 @@ def finished(text: str) -> str:
             blocks[-1][1].append(line.strip())
         else:
             blocks.append((kind, [line.strip() if kind in ("line", "prose") else line.rstrip()]))
-    made = [_said(*one) for one in blocks]
-    lost = [bool(any(lines)) and not said for (_, lines), said in zip(blocks, made, strict=True)]
-    levels = [len(found[1]) if (found := HEADING.match(one)) else 0 for one in made]
-    for place in reversed(range(len(made))):
+    texts = [_complete_block(*block) for block in blocks]
+    lost = [bool(any(lines)) and not words for (_, lines), words in zip(blocks, texts, strict=True)]
+    levels = [len(heading[1]) if (heading := HEADING.match(words)) else 0 for words in texts]
+    for place in reversed(range(len(texts))):
         if level := levels[place]:
-            ends = (n for n, of in enumerate(levels) if n > place and 0 < of <= level)
-            below = slice(place + 1, next(ends, len(made)))
-            if any(lost[below]) and not any(made[below]):
-                made[place], lost[place] = "", True
-    kept = [said for said, is_lost in zip(made, lost, strict=True) if not is_lost]
+            ends = (n for n, other in enumerate(levels) if n > place and 0 < other <= level)
+            below = slice(place + 1, next(ends, len(texts)))
+            if any(lost[below]) and not any(texts[below]):
+                texts[place], lost[place] = "", True
+    kept = [words for words, is_lost in zip(texts, lost, strict=True) if not is_lost]
     text = re.sub(r"^(#+ .*\n)\n+", r"\1", "\n".join(kept), flags=re.MULTILINE)
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
@@ -280,18 +284,18 @@ def _is_whole(code: list[str]) -> bool:
     return len(code) > 1 and code[-1].strip() == "```"
 
 
-def _said(kind: str, lines: list[str]) -> str:
+def _complete_block(kind: str, lines: list[str]) -> str:
     if kind == "code":
         return unmarked("\n".join(lines)) if not any(MISSING in line for line in lines) else ""
     if kind == "line":
         row = lines[0].replace(MISSING, EMPTY) if lines[0].startswith("|") else lines[0]
         return complete(row)
     sign = ITEM.match(lines[0])[0] if kind == "item" else ""
-    text = said("\n".join([lines[0].removeprefix(sign), *lines[1:]]))
+    text = paragraph("\n".join([lines[0].removeprefix(sign), *lines[1:]]))
     return sign + text if text else ""
 
 
-def said(text: str) -> str:
+def paragraph(text: str) -> str:
     """The sentences of a paragraph or an item on one line, without those that lack a value."""
     sentences, begun = [], []
     for line in filter(None, map(str.strip, text.splitlines())):
@@ -301,10 +305,11 @@ def said(text: str) -> str:
         if ENDED.search(line.rstrip(CLOSE)):
             sentences.append(begun)
             begun = []
-    first, *others = made = [complete(" ".join(one)) for one in [*sentences, begun]]
+    texts = [complete(" ".join(lines)) for lines in [*sentences, begun]]
+    first, *others = texts
     if sentences and ASKED.fullmatch(sentences[0][0]) and not (first and any(others[:-1])):
         return ""
-    return " ".join(filter(None, made))
+    return " ".join(filter(None, texts))
 
 
 def complete(sentence: str, keep: bool = False) -> str:
@@ -325,4 +330,4 @@ def unmarked(text: str) -> str:
 
 
 def _first_complete(clause: re.Match) -> str:
-    return next((one for one in clause[1].split(OTHERWISE) if MISSING not in one), "")
+    return next((part for part in clause[1].split(OTHERWISE) if MISSING not in part), "")

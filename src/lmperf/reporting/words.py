@@ -32,11 +32,11 @@ class Range(NamedTuple):
 
     @staticmethod
     def of(values: Iterable[float]) -> Range:
-        known = np.array([*values], dtype=float)
-        known = known[~np.isnan(known)]
-        if not known.size:
+        numbers = np.array([*values], dtype=float)
+        numbers = numbers[~np.isnan(numbers)]
+        if not numbers.size:
             raise NotMeasured("no value")
-        return Range(known.min(), np.median(known), known.max())
+        return Range(numbers.min(), np.median(numbers), numbers.max())
 
 
 class Count(NamedTuple):
@@ -110,8 +110,8 @@ def signed_percent(value: float, places: int = 1) -> str:
     """A change as ``+12.3 %``."""
     if absent(value):
         return EMPTY
-    said = f"{100 * value:+.{places}f} %"
-    return said if re.search("[1-9]", said) else said[1:]
+    words = f"{100 * value:+.{places}f} %"
+    return words if re.search("[1-9]", words) else words[1:]
 
 
 def sheet(rate: float) -> str:
@@ -150,8 +150,8 @@ def range_(values: Iterable[float], form: str = "sig") -> str:
 def name(value) -> str:
     """An implementation, phase, dtype or size in words."""
     forms = (names.implementation_words, names.dtype_words, names.size_words)
-    said = next((said for form in forms if (said := form(value)) != value), str(value))
-    return names.PHASES.get(said, said)
+    words = next((words for form in forms if (words := form(value)) != value), str(value))
+    return names.PHASES.get(words, words)
 
 
 FILTERS: dict[str, Callable] = {

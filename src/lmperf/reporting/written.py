@@ -86,22 +86,22 @@ def is_current(project: Project, machine: str | None) -> bool:
 
 def due_pages(project: Project, machine: str | None) -> set[str] | None:
     """The pages whose templates have changed; None: all, since evidence, code or files have."""
-    known, now = _recorded(project, machine), _state(project, machine)
-    if any(known.get(name) != now[name] for name in ("inputs", "files")):
+    recorded, now = _recorded(project, machine), _state(project, machine)
+    if any(recorded.get(name) != now[name] for name in ("inputs", "files")):
         return None
-    then = known.get("templates", {})
-    return {page for page, of in now["templates"].items() if then.get(page) != of}
+    then = recorded.get("templates", {})
+    return {page for page, code in now["templates"].items() if then.get(page) != code}
 
 
 def edits(project: Project, every_s: float = 0.2) -> Iterator[set[str]]:
     """Wait for templates to be saved; yield the pages that are made from them, for ever."""
-    known = template_digests(project.own_templates)
+    before = template_digests(project.own_templates)
     while True:
         time.sleep(every_s)
         now = template_digests(project.own_templates)
-        if changed := {page for page, of in now.items() if known.get(page) != of}:
+        if changed := {page for page, code in now.items() if before.get(page) != code}:
             yield changed
-        known = now
+        before = now
 
 
 def record(project: Project, machine: str | None, only: str | None = None) -> None:
@@ -122,8 +122,8 @@ def record(project: Project, machine: str | None, only: str | None = None) -> No
 def _recorded(project: Project, machine: str | None) -> dict:
     """The record of the last rendering; empty if there is none that can be read."""
     with contextlib.suppress(OSError, ValueError):
-        found = json.loads(_record_of(project, machine).read_text(encoding="utf-8"))
-        return found if isinstance(found, dict) else {}
+        state = json.loads(_record_of(project, machine).read_text(encoding="utf-8"))
+        return state if isinstance(state, dict) else {}
     return {}
 
 
@@ -139,8 +139,8 @@ def edited(project: Project, machine: str) -> list[str]:
     texts = {name: text.encode() for name, text in files.items()}
     folder = target(project, machine).parent
     names = {*texts, *listed(folder)}
-    known = {n: as_written((folder / n).read_bytes()) for n in names if (folder / n).is_file()}
-    return sorted(name for name in names if known.get(name) != texts.get(name))
+    there = {n: as_written((folder / n).read_bytes()) for n in names if (folder / n).is_file()}
+    return sorted(name for name in names if there.get(name) != texts.get(name))
 
 
 def reformatted(project: Project, machine: str) -> list[Path]:
@@ -161,15 +161,15 @@ def files_of(project: Project, machine: str | None) -> list[Path]:
 def deleted(project: Project, machine: str) -> list[str]:
     """Paths in Git's index of files that lmperf wrote for a machine or the overview, and that are
     not there any more."""
-    found = git_text(project.root, "ls-files", "--deleted", "-z", "--", project.config.report)
+    gone = git_text(project.root, "ls-files", "--deleted", "-z", "--", project.config.report)
     own = {str(path.relative_to(project.root)) for path in _evidence(project, machine)}
-    for one in (machine, None):
-        folder = target(project, one).parent.relative_to(project.root)
+    for whose in (machine, None):
+        folder = target(project, whose).parent.relative_to(project.root)
         with contextlib.suppress(UserError):  # the list is not in the index
             names = names_in(git(project.root, "show", f":./{folder / LIST}"))
             own |= {f"{folder}/{name}" for name in names}
     traces = f"{project.config.report}/{machine}/traces/"
-    return [name for name in found.split("\0") if name in own or name.startswith(traces)]
+    return [name for name in gone.split("\0") if name in own or name.startswith(traces)]
 
 
 def _record_of(project: Project, machine: str | None) -> Path:
@@ -180,8 +180,8 @@ def _state(project: Project, machine: str | None) -> dict:
     """Digests of what a write-up is made from, of its files, and of the templates of its pages."""
     here = [project.machine.slug, project.machine.environment, project.can_measure]
     here.append(project.config.peer_versions())
-    made = [*pages(project, machine), *drawn(project, machine)]
-    made += _listed(project, machine, NUMBERS)
+    paths = [*pages(project, machine), *drawn(project, machine)]
+    paths += _listed(project, machine, NUMBERS)
     templates = template_digests(project.own_templates)
     # The overview has the first page and that of all machines, a machine all but these.
     kept = OVERVIEW if machine is None else {*templates} - (OVERVIEW - {REPORT})
@@ -189,14 +189,14 @@ def _state(project: Project, machine: str | None) -> dict:
         "inputs": digest(
             json.dumps([_code_key(project), here, _digests(project, _sources(project))])
         ),
-        "files": digest(json.dumps(_digests(project, made))),
-        "templates": {page: of for page, of in templates.items() if page in kept},
+        "files": digest(json.dumps(_digests(project, paths))),
+        "templates": {page: code for page, code in templates.items() if page in kept},
     }
 
 
 def _digests(project: Project, paths: Iterable[Path]) -> list[list[str]]:
     return [
-        [str(one.relative_to(project.root)), file_digest(one)] for one in paths if one.is_file()
+        [str(path.relative_to(project.root)), file_digest(path)] for path in paths if path.is_file()
     ]
 
 

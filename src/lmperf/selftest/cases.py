@@ -74,9 +74,9 @@ class Session:
         return None
 
 
-def _twin(name: str, of: str, does: str, needs: str | None = None) -> Case:
+def _twin(name: str, fault: str, does: str, needs: str | None = None) -> Case:
     """A case that does what another one does, without the fault."""
-    return Case(name, does, OK, f"It is correct: the honest twin of {of}.", needs)
+    return Case(name, does, OK, f"It is correct: the honest twin of {fault}.", needs)
 
 
 _DIFFERS = "differs from the float64 reference"

@@ -20,7 +20,8 @@ from lmperf.evidence.record import record
 from lmperf.evidence.review import review
 from lmperf.evidence.store import text_of, write_atomically
 from lmperf.machine.repository import commit_words
-from lmperf.reporting.evidence import Evidence, having
+from lmperf.reporting.evidence import Evidence
+from lmperf.reporting.frames import having
 from lmperf.reporting.selftest import HELD, NOT_HELD, NOT_RUN, SELFTEST
 from lmperf.selftest.cases import SESSIONS, Case, Session
 from lmperf.selftest.expectations import all_ok, in_words

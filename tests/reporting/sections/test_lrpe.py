@@ -5,7 +5,7 @@ import itertools
 import planted
 import pytest
 
-from lmperf.reporting.evidence import having
+from lmperf.reporting.frames import having
 from lmperf.reporting.sections import section
 
 STEM, PART = "lrpe", "report/lrpe"

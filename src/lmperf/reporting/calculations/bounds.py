@@ -8,6 +8,9 @@ import pandas as pd
 from lmperf.reporting.evidence import Evidence
 
 COMPUTE, MEMORY, NEITHER = "compute", "memory", "neither"
+# A kernel takes longer to launch than to run. The median over sizes counts: launching takes as long
+# at each, and single rows have the noise of the CPU.
+LAUNCH_BOUND = "median_ms < host_ms.median()"
 EXPLAINED = 0.5  # of a time, by the least times of its FLOPs and bytes
 
 

@@ -14,9 +14,10 @@ import pandas as pd
 from lmperf.benchmarks import load
 from lmperf.names import dtype_words, implementation_words
 from lmperf.reporting.cells import EMPTY, NOT_RECORDED, Cell
-from lmperf.reporting.evidence import Evidence, cached_by_evidence, having, sorted_for_reading
+from lmperf.reporting.columns import Quantity
+from lmperf.reporting.evidence import Evidence, cached_by_evidence
+from lmperf.reporting.frames import having, sorted_for_reading
 from lmperf.reporting.gains import rows_over
-from lmperf.reporting.tables import Quantity
 from lmperf.transformer.rungs import FLOAT8_GRAPH, IN_FLOAT8, NEEDED, RUNGS
 
 STEM, STEP = "end_to_end", "train_step"
@@ -81,7 +82,11 @@ def steps(evidence: Evidence) -> pd.DataFrame:
     Without those that do more than others or round more; see `costs`, and the ladder's float8.
     """
     rows = all_steps(evidence)
-    ours = {one.name for one in load(STEM).implementations if one.origin == "project"}
+    ours = {
+        implementation.name
+        for implementation in load(STEM).implementations
+        if implementation.origin == "project"
+    }
     rows = having(rows, implementation=[*(ours - {way.implementation for way in APART})])
     return rows.assign(words=rows["words"].mask(rows["state"] == "oom", "OOM"))
 

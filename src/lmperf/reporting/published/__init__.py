@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 
 from lmperf.names import size_words
-from lmperf.reporting.evidence import having, required
+from lmperf.reporting.frames import having, required
 
 FOLDER = Path(__file__).parent
 SOURCES = "sources"
@@ -35,10 +35,10 @@ def figure(stem: str, **where: str) -> dict[str, str]:
     Raises:
         NotMeasured: there is none.
     """
-    found = required(
+    figures = required(
         having(figures_of(stem), **where), f"no published figure of {stem} with {where}"
     )
-    return found.iloc[0].to_dict()
+    return figures.iloc[0].to_dict()
 
 
 @cache

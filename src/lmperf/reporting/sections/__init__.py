@@ -68,5 +68,5 @@ def section(evidence: Evidence, stem: str) -> Section:
     if not stem.isidentifier() or importlib.util.find_spec(name) is None:
         return Section(evidence)
     importlib.import_module(name)
-    of_module = next(one for one in Section.__subclasses__() if one.__module__ == name)
+    of_module = next(each for each in Section.__subclasses__() if each.__module__ == name)
     return of_module(evidence)

@@ -10,12 +10,13 @@ import pandas as pd
 from lmperf.dtypes import STORED_DTYPES, dtype_of
 from lmperf.names import STATUSES, in_order
 from lmperf.reporting.calculations.bounds import bounds
-from lmperf.reporting.evidence import Evidence, having, matching, parts, required
+from lmperf.reporting.columns import Quantity, across, known_size, memory, number, over, time
+from lmperf.reporting.evidence import Evidence
+from lmperf.reporting.frames import having, matching, parts, required
 from lmperf.reporting.gains import Gain, Tally
 from lmperf.reporting.numbers import of_rows
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
-from lmperf.reporting.tables import Quantity, across, known, memory, number, over, time
 from lmperf.reporting.words import MIB, MIB_IN_GIB, NotMeasured, Range
 
 STEM, LIMIT = "attention", "attention_limit"
@@ -106,7 +107,7 @@ class Attention(Section):
     def beside_others(self) -> list[Quantity]:
         """Of each phase: the time of plain attention, that of the others and their speed-ups."""
         columns = [time(PLAIN), *map(time, self.others)]
-        return across("phase", PHASES, *columns, *(over(one, PLAIN) for one in self.others))
+        return across("phase", PHASES, *columns, *(over(name, PLAIN) for name in self.others))
 
     @cached_property
     def compiled(self) -> Gain:
@@ -127,8 +128,8 @@ class Attention(Section):
     def bounds(self) -> Rows:
         """The forwards of plain attention with moved (bytes), compute_ms, memory_ms and bound."""
         rows = self.eager.where(phase="forward").valid.frame
-        found = bounds(self.evidence, rows, moved_bytes(rows))
-        rows = rows.assign(moved_mib=moved_bytes(rows) / MIB, **found)
+        limits = bounds(self.evidence, rows, moved_bytes(rows))
+        rows = rows.assign(moved_mib=moved_bytes(rows) / MIB, **limits)
         return self.every.kept(rows.dropna(subset=["compute_ms", "memory_ms"]))
 
     @property
@@ -137,13 +138,19 @@ class Attention(Section):
         same = {name: value for name, value in self.cell.items() if name != "d_head"}
         rows = having(self.bounds.sound, **same)
         rows = having(rows, seq_len=rows["seq_len"].max())
-        shares = {f"{of}_share": rows[f"{of}_ms"] / rows["ms"] for of in ("memory", "compute")}
+        shares = {
+            f"{what}_share": rows[f"{what}_ms"] / rows["ms"] for what in ("memory", "compute")
+        }
         return self.every.kept(rows.assign(**shares))
 
     def over_float32(self, phase: str) -> list[tuple[str, Gain]]:
         """The speed-ups of the other dtypes at the longest length."""
         rows = self.eager.where(seq_len=self.longest, phase=phase)
-        return [(dtype, of.over(dtype=SINGLE)) for dtype, of in rows.by("dtype") if dtype != SINGLE]
+        return [
+            (dtype, group.over(dtype=SINGLE))
+            for dtype, group in rows.by("dtype")
+            if dtype != SINGLE
+        ]
 
     # Memory, and the first length without room.
 
@@ -244,11 +251,12 @@ class Attention(Section):
         matrices: header of the last column.
         """
         times = [
-            number("ms", name, unit="ms", of=of) for of, name in ((PLAIN, ""), (COMPILED, COMPILED))
+            number("ms", header, unit="ms", owner=name)
+            for name, header in ((PLAIN, ""), (COMPILED, COMPILED))
         ]
         unit, mib = ("GiB", MIB_IN_GIB) if self.short.frame["peak_gib"].max() >= 1 else ("MiB", 1)
         peak = memory(f"peak_mib / {mib}", "peak, eager", unit)
-        size = known(f"matrices_mib / {mib}", matrices, unit)
+        size = known_size(f"matrices_mib / {mib}", matrices, unit)
         return [
             *across("phase", PHASES, *times),
             replace(peak, where={"implementation": PLAIN, "phase": "backward"}),
@@ -261,7 +269,8 @@ class Attention(Section):
         cell = self.cell
         rows = having(self.limits.valid.frame, **{n: cell[n] for n in ("batch", "d_head", "dtype")})
         rows = rows[rows["seq_len"] > self.lengths[-1]].dropna(subset=["outcome"])
-        words = rows["outcome"].map(lambda of: of if of == OUT_OF_MEMORY else of.split(":")[0])
+        outcomes = rows["outcome"]
+        words = outcomes.where(outcomes == OUT_OF_MEMORY, outcomes.str.split(":").str[0])
         rows = rows.assign(state="oom", words=words, causal=cell["causal"])
         return rows.rename(index=lambda label: -1 - label)
 

@@ -18,7 +18,7 @@ from lmperf.reporting.calculations.steps import (
     beside,
     compared,
 )
-from lmperf.reporting.evidence import having, matching, required, sorted_for_reading
+from lmperf.reporting.frames import having, matching, required, sorted_for_reading
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
 from lmperf.reporting.sections.what_to_run import WhatToRun, in_reading_order
@@ -44,9 +44,9 @@ class Bf16Weights(Section):
     @cached_property
     def way(self) -> Way:
         """How steps with bf16 weights run: as a graph, if that was measured."""
-        known = {*self.run.valid["way"]}
+        measured = {*self.run.valid["way"]}
         for way in (GRAPH_NARROW, FUSED_NARROW):
-            if way in known:
+            if way in measured:
                 return way
         raise NotMeasured("no step was measured with bf16 weights")
 
@@ -91,10 +91,10 @@ class Bf16Weights(Section):
     def gains(self) -> bool:
         """Whether bf16 weights are faster than the best step with float32 weights at some size."""
         best = self.run.wide.sort_values("ms").drop_duplicates("size")
-        found = [self._over(Way(*base), rows["size"]) for base, rows in best.groupby("way")]
-        if not any(map(len, found)):
+        parts = [self._over(Way(*base), rows["size"]) for base, rows in best.groupby("way")]
+        if not any(map(len, parts)):
             raise NotMeasured("bf16 weights are not compared with float32 weights")
-        return any((of["verdict"] == FASTER).any() for of in found)
+        return any((part["verdict"] == FASTER).any() for part in parts)
 
     @predicate
     def gains_nothing(self) -> bool:
@@ -112,8 +112,8 @@ class Bf16Weights(Section):
     @cached_property
     def peer(self) -> Way:
         """The best step with SDPA that was measured in the cells of `steps`."""
-        known = {*self.run.valid["way"]}
-        return required([way for way in PEERS if way in known], "no SDPA was measured")[0]
+        measured = {*self.run.valid["way"]}
+        return required([way for way in PEERS if way in measured], "no SDPA was measured")[0]
 
     @property
     def peer_words(self) -> str:
@@ -122,17 +122,17 @@ class Bf16Weights(Section):
     @cached_property
     def over_peer(self) -> pd.DataFrame:
         """bf16 weights beside `peer`, at the sizes at which neither step waits."""
-        found = self._over(self.peer, self.run.sizes)
+        pairs = self._over(self.peer, self.run.sizes)
         why = "bf16 weights and SDPA wait for the CPU, or were not measured"
-        return required(found[~found["waits"]], why)
+        return required(pairs[~pairs["waits"]], why)
 
     @property
     def over_larger(self) -> pd.DataFrame:
         """bf16 weights beside the graph with float32 weights, of larger batches."""
-        found = compared(self.evidence, self.way, GRAPH)
-        found = found[found.index.isin(self.run.larger.index) & ~found["waits"]]
-        found = required(found, "no larger batch was measured in graphs with both weights")
-        return sorted_for_reading(found, ["size", "batch"])
+        steps = compared(self.evidence, self.way, GRAPH)
+        steps = steps[steps.index.isin(self.run.larger.index) & ~steps["waits"]]
+        steps = required(steps, "no larger batch was measured in graphs with both weights")
+        return sorted_for_reading(steps, ["size", "batch"])
 
     @property
     def growing(self) -> pd.DataFrame:

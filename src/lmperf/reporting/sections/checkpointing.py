@@ -12,7 +12,7 @@ import pandas as pd
 
 from lmperf.benchmarks import load
 from lmperf.names import in_order
-from lmperf.reporting.evidence import having, required
+from lmperf.reporting.frames import having, required
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.words import MIB, MIB_IN_GIB, NotMeasured
@@ -41,8 +41,8 @@ class Checkpointing(Section):
     def every(self) -> Rows:
         """The rows with `predicted_mib` and `difference`."""
         rows = self.evidence.rows(STEM)
-        known = {one.name for one in load(STEM).implementations}
-        rows = rows[rows["implementation"].isin(known)]
+        declared = {implementation.name for implementation in load(STEM).implementations}
+        rows = rows[rows["implementation"].isin(declared)]
         predicted = [self._predicted(row) / MIB for _, row in rows.iterrows()]
         rows = rows.assign(predicted_mib=pd.Series(predicted, rows.index, dtype=float))
         return self.rows(STEM, rows.assign(difference=rows["peak_mib"] / rows["predicted_mib"] - 1))
@@ -67,14 +67,14 @@ class Checkpointing(Section):
         checkpoints does); GiB: none (the peak without checkpoints, predicted unless it fits),
         nested (NaN if not measured).
         """
-        known = self.every.valid.frame.dropna(subset=["peak_mib"])
-        nested = known["implementation"].map(lambda name: name.startswith("nested")).astype(bool)
-        plain = known[~nested & (known["implementation"] != NONE)]
+        steps = self.every.valid.frame.dropna(subset=["peak_mib"])
+        nested = steps["implementation"].map(lambda name: name.startswith("nested")).astype(bool)
+        plain = steps[~nested & (steps["implementation"] != NONE)]
         if implementation:
             plain = having(plain, implementation=implementation)
         plain = required(plain, "no checkpoints were measured")
         size = in_order("size", plain["size"])[-1]
-        plain, nested = having(plain, size=size), having(known[nested], size=size)
+        plain, nested = having(plain, size=size), having(steps[nested], size=size)
         best = plain.loc[plain["peak_mib"].idxmin()]
         cell = best[["size", "context_length", "batch", "dtype"]]
         none = having(self.every.frame, implementation=NONE, **cell)

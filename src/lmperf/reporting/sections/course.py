@@ -23,7 +23,7 @@ from lmperf.reporting.calculations import kernels
 from lmperf.reporting.calculations.accumulation import spacing
 from lmperf.reporting.calculations.kernels import MATMUL
 from lmperf.reporting.calculations.steps import AUTOCAST, CELL, EAGER, FLOAT32, STEM, STEP
-from lmperf.reporting.evidence import having, matching, required
+from lmperf.reporting.frames import having, matching, required
 from lmperf.reporting.gains import Gain
 from lmperf.reporting.html import anchor
 from lmperf.reporting.numbers import of_rows
@@ -81,7 +81,7 @@ class Course(Section):
     @cached_property
     def places(self) -> dict[str, str]:
         """Table -> its page with the anchor of its heading, which its template has."""
-        found = {
+        places = {
             "Ceilings": "method.md#ceilings",
             "R1": "method.md#r1-rows-measured-a-second-time",
             "E5": "../machines.md#e5-the-same-train-steps-on-several-machines",
@@ -90,8 +90,8 @@ class Course(Section):
             path = TEMPLATES / f"{stem}.md.j2"
             text = path.read_text(encoding="utf-8") if path.exists() else ""
             for name, title in re.findall(r"^## ([A-Z]\d+)\. (.*)$", text, re.MULTILINE):
-                found[name] = f"{stem}.md#{anchor(f'{name}. {title}')}"
-        return found
+                places[name] = f"{stem}.md#{anchor(f'{name}. {title}')}"
+        return places
 
     def linked(self, tables: str) -> list[tuple[str, str]]:
         """(table, its place) of some tables, of those whose page the report has."""
@@ -143,9 +143,9 @@ class Course(Section):
 
     def unmeasured(self, needs: str, is_answered: bool) -> list[tuple[str]]:
         """The benchmarks that a problem needs and that have no rows; all, if nothing is said."""
-        known = [stem for stem in needs.split() if not self.reasons(stem)]
-        lack = [(stem,) for stem in known if not self.every(stem)]
-        return lack or ([] if is_answered else [(stem,) for stem in known])
+        needed = [stem for stem in needs.split() if not self.reasons(stem)]
+        lack = [(stem,) for stem in needed if not self.every(stem)]
+        return lack or ([] if is_answered else [(stem,) for stem in needed])
 
     def left_out(self, needs: str, reason: str) -> list[tuple[str]]:
         """The benchmarks of which a report on custom implementations says nothing, and why:
@@ -277,10 +277,10 @@ class Course(Section):
     @cached_property
     def first_of_both(self) -> pd.Series:
         """The longest kernel of both together; `is_the_same` as of the forward, `as_often`."""
-        found, forward = self.kernels("forward_backward").iloc[0], self.kernels("forward").iloc[0]
-        same = found["name"] == forward["name"]
-        as_often = same and found["instances"] == forward["instances"]
-        return pd.concat([found, pd.Series({"is_the_same": same, "as_often": as_often})])
+        longest, forward = self.kernels("forward_backward").iloc[0], self.kernels("forward").iloc[0]
+        same = longest["name"] == forward["name"]
+        as_often = same and longest["instances"] == forward["instances"]
+        return pd.concat([longest, pd.Series({"is_the_same": same, "as_often": as_often})])
 
     @cached_property
     def further_kernels(self) -> pd.DataFrame:
@@ -291,8 +291,10 @@ class Course(Section):
     def with_meaning(self, meanings: dict[str, str]) -> pd.DataFrame:
         """These with their `meaning`: that of the first part of a name that they have."""
         rows = self.further_kernels
-        found = [[said for part, said in meanings.items() if part in of] for of in rows["name"]]
-        return rows.assign(meaning=[next(iter(said), None) for said in found])
+        names = [
+            [meaning for part, meaning in meanings.items() if part in name] for name in rows["name"]
+        ]
+        return rows.assign(meaning=[next(iter(matches), None) for matches in names])
 
     @predicate
     def further_kernels_move_data(self) -> bool:
@@ -334,9 +336,9 @@ class Course(Section):
         By more than the noise floor of such steps. launches: kernels in float32 and in autocast.
         """
         steps = self.one(STEM).where(phase=STEP)
-        found = steps.where(dtype=AUTOCAST).query("waits").pairs(dtype=FLOAT32)
-        found = found[found["holds"] & (found["high"] * (1 + found["floor"]) < 1)]
-        return required(found, "autocast makes no step longer that waits").iloc[0]
+        pairs = steps.where(dtype=AUTOCAST).query("waits").pairs(dtype=FLOAT32)
+        pairs = pairs[pairs["holds"] & (pairs["high"] * (1 + pairs["floor"]) < 1)]
+        return required(pairs, "autocast makes no step longer that waits").iloc[0]
 
     @predicate
     def adds_launches(self) -> bool:
@@ -352,25 +354,25 @@ class Course(Section):
     def beside(self, stem: str) -> list[tuple[str, str, Gain]]:
         """(subject, the first one, its speed-up over that), of several subjects of a benchmark."""
         first, *others = self.names(stem) or [""]
-        found = []
+        gains = []
         for name in others:
             with suppress(NotMeasured):
-                found.append((name, first, self.rows(stem).where(implementation=name).over(first)))
-        return found
+                gains.append((name, first, self.rows(stem).where(implementation=name).over(first)))
+        return gains
 
     @property
     def compiled_models(self) -> list[tuple[str, str, Gain]]:
         """(model that is compiled, the same one as it is, its speed-up over that)."""
-        declared, found = self.evidence.declared(STEM), []
+        declared, gains = self.evidence.declared(STEM), []
         for name, first in permutations(self.names(STEM), 2):
-            one, other = declared[name], declared[first]
-            same = (one.entry, one.options) == (other.entry, other.options)
-            if same and one.compiles and not other.compiles:
+            model, other = declared[name], declared[first]
+            same = (model.entry, model.options) == (other.entry, other.options)
+            if same and model.compiles and not other.compiles:
                 with suppress(NotMeasured):
-                    found.append(
+                    gains.append(
                         (name, first, self.rows(STEM).where(implementation=name).over(first))
                     )
-        return found
+        return gains
 
     @property
     def is_lmperf(self) -> bool:
@@ -386,9 +388,11 @@ class Course(Section):
         rows = self.of("memory").every.where(implementation=self.subject("memory"), dtype=FLOAT32)
         sizes = in_order("size", rows.sound["size"])
         with suppress(NotMeasured):
-            sizes = [of for of in sizes if of == self.of("memory_timeline").peak.size] or sizes
-        found = having(rows.sound, size=sizes[-1])
-        return rows.kept(having(found, batch=found["batch"].max()))
+            sizes = [
+                size for size in sizes if size == self.of("memory_timeline").peak.size
+            ] or sizes
+        peaks = having(rows.sound, size=sizes[-1])
+        return rows.kept(having(peaks, batch=peaks["batch"].max()))
 
     @property
     def peaks(self) -> Rows:
@@ -427,11 +431,11 @@ class Course(Section):
     def shape_explains(self) -> bool:
         """Whether the shape of the largest tensor gives all of its bytes."""
         first = self.blocks.iloc[0]
-        found = re.fullmatch(r"(\w+)\[([\d, ]+)\]", str(first["tensor"]))
-        if found is None or found[1] not in DTYPES:
+        shape = re.fullmatch(r"(\w+)\[([\d, ]+)\]", str(first["tensor"]))
+        if shape is None or shape[1] not in DTYPES:
             return False
-        elements = math.prod(map(int, found[2].split(",")))
-        return first["size_mib"] == elements * DTYPES[found[1]].bytes / 2**20
+        elements = math.prod(map(int, shape[2].split(",")))
+        return first["size_mib"] == elements * DTYPES[shape[1]].bytes / 2**20
 
     # pytorch_attention.
 
@@ -454,10 +458,12 @@ class Course(Section):
         times = rows.pivot_table("ms", "seq_len", ["phase", "d_head"])
         pairs = [(n, FURTHER * n) for n in times.index if FURTHER * n in times.index]
         grown = [(a, b, (times.loc[b] / times.loc[a]).dropna()) for a, b in pairs]
-        found = [
-            dict(start=a, end=b, times=of_rows(Range.of(of), rows)) for a, b, of in grown if len(of)
+        growths = [
+            dict(start=a, end=b, times=of_rows(Range.of(times), rows))
+            for a, b, times in grown
+            if len(times)
         ]
-        return required(found, "no length that is four times another")
+        return required(growths, "no length that is four times another")
 
     @cached_property
     def kept(self) -> Rows:
@@ -482,7 +488,7 @@ class Course(Section):
         columns = [f"error_{name}" for name in tensors]
         rows = self.every("flash_attention").frame
         rows = rows[rows["error_bound"].notna()].reindex(columns=[*rows, *{*columns} - {*rows}])
-        found = []
+        lines = []
         for name in self.names("flash_attention"):
             for dtype in in_order("dtype", having(rows, implementation=name)["dtype"]):
                 part = having(rows, implementation=name, dtype=dtype)
@@ -493,8 +499,8 @@ class Course(Section):
                 line |= part.loc[passed, columns].max().astype(float).to_dict()
                 line["failed"] = failed["max_error"].max()
                 line["bound"] = failed["error_bound"].max()
-                found.append(line)
-        return self.table_rows(required(found, "no attention was checked"))
+                lines.append(line)
+        return self.table_rows(required(lines, "no attention was checked"))
 
     @cached_property
     def one_head(self) -> Rows:
@@ -517,11 +523,11 @@ class Course(Section):
     @property
     def gains_over_plain(self) -> list[tuple[str, str, Gain]]:
         """(attention, phase, speed-up over plain PyTorch), of those that are resolved."""
-        found = []
+        gains = []
         for name in self.names("flash_attention"):
             with suppress(NotMeasured):
-                found += [(name, phase, gain) for phase, gain in self.over_plain(name)]
-        return found
+                gains += [(name, phase, gain) for phase, gain in self.over_plain(name)]
+        return gains
 
     @cached_property
     def slower(self) -> Rows:
@@ -532,9 +538,9 @@ class Course(Section):
     @property
     def slower_scores_mib(self) -> float:
         """The largest matrix of scores of these."""
-        of = self.slower.frame
-        bytes_ = of["dtype"].map(lambda dtype: dtype_of(dtype).bytes)
-        return (of["batch"] * of["seq_len"] ** 2 * bytes_).max() / MIB
+        rows = self.slower.frame
+        bytes_ = rows["dtype"].map(lambda dtype: dtype_of(dtype).bytes)
+        return (rows["batch"] * rows["seq_len"] ** 2 * bytes_).max() / MIB
 
     @property
     def leaderboard(self) -> Rows:
@@ -555,10 +561,10 @@ class Course(Section):
             lmperf = {} if self._is_left_out(RANKS) else STRATEGIES
             return {kind: names for kind, (names, _) in lmperf.items()}
         declared = self.evidence.declared(RANKS)
-        found = {kind: [] for kind in STRATEGIES}
+        strategies = {kind: [] for kind in STRATEGIES}
         for name in own:
-            found[kind_of(name, declared[name].function)].append(name)
-        return found
+            strategies[kind_of(name, declared[name].function)].append(name)
+        return strategies
 
     @cached_property
     def steps(self) -> Rows:
@@ -566,7 +572,7 @@ class Course(Section):
 
         The cell is that of most strategies; of equals two ranks, the largest size, least batch.
         """
-        names = [name for of in self.strategies.values() for name in of]
+        names = [name for strategies in self.strategies.values() for name in strategies]
         rows = having(self.of(RANKS).steps.frame, implementation=names)
         ran = required(rows[rows["state"].isna()], "no strategy ran")
         counts = ran.groupby(RANKED, sort=False)["implementation"].nunique()
@@ -599,13 +605,13 @@ class Course(Section):
     def over(self, problem: str, base: str) -> list[tuple[str, str, Gain]]:
         """(strategy, base, its speed-up over the first strategy of a base), where resolved."""
         bases = [name for name in self.strategies.get(base, ()) if self.runs(base)]
-        found = []
+        gains = []
         for name in self.strategies.get(problem, ()):
             with suppress(NotMeasured):
                 gain = self.steps.where(implementation=name).over(required(bases, "no base")[0])
                 if gain.verdict != UNRESOLVED:
-                    found.append((name, bases[0], gain))
-        return found
+                    gains.append((name, bases[0], gain))
+        return gains
 
     @property
     def more_bytes(self) -> float:

@@ -8,13 +8,14 @@ from functools import cached_property
 import pandas as pd
 
 from lmperf.names import SHORT, implementation_words, in_order
-from lmperf.reporting.evidence import WIDE, having, required
+from lmperf.reporting.columns import Quantity, across, memory, number
+from lmperf.reporting.frames import having, required
 from lmperf.reporting.gains import Gain, rows_over
+from lmperf.reporting.judging import WIDE
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
 from lmperf.reporting.sections.external import told_apart
 from lmperf.reporting.sections.ranks_memory import matched, peaks_gib
-from lmperf.reporting.tables import Quantity, across, memory, number
 from lmperf.reporting.words import NotMeasured, sig
 
 STEM, LEDGER = "distributed", "distributed_overlap"
@@ -96,7 +97,7 @@ class Distributed(Section):
         """
         values = self._parameters[self.parameter]
         rows = self.within(self.steps, implementation=[*values], batch=self.few)
-        names = {name: one.function for name, one in self.evidence.declared(STEM).items()}
+        names = {name: strategy.function for name, strategy in self.evidence.declared(STEM).items()}
         given = rows.frame["implementation"]
         return rows.kept(
             rows.frame.assign(
@@ -110,12 +111,12 @@ class Distributed(Section):
     @property
     def _parameters(self) -> dict[str, dict[str, float]]:
         """Parameter -> strategy -> value, of numeric ones that differ between strategies."""
-        found: dict[str, dict[str, float]] = {}
+        parameters: dict[str, dict[str, float]] = {}
         for name in self.subjects:
             for key, value in self.evidence.declared(STEM)[name].options.items():
                 if isinstance(value, int | float) and not isinstance(value, bool):
-                    found.setdefault(key, {})[name] = value
-        return {key: of for key, of in found.items() if len({*of.values()}) > 1}
+                    parameters.setdefault(key, {})[name] = value
+        return {key: values for key, values in parameters.items() if len({*values.values()}) > 1}
 
     @cached_property
     def ledger(self) -> Rows:
@@ -135,12 +136,12 @@ class Distributed(Section):
     def hidden(self, form: str = "fixed", note: str = "") -> Quantity:
         """The hidden share of the ledger in %, with its interval, in italics as in the ledger."""
         ends = {end: f"100 * hidden_share_{end}" for end in ("low", "high")}
-        of = number("100 * hidden_share", "hidden", form, unit="%", note=note, **ends)
+        share = number("100 * hidden_share", "hidden", form, unit="%", note=note, **ends)
 
         def make(whole: Rows, rows: pd.DataFrame) -> pd.Series:
-            return of.make(whole, rows.assign(waits=rows["late"]))
+            return share.make(whole, rows.assign(waits=rows["late"]))
 
-        return replace(of, make=make)
+        return replace(share, make=make)
 
     def columns_at_many(self, gpu: str) -> list[Quantity]:
         """What the first table shows of its largest batch. gpu: the noun of a rank."""
@@ -179,11 +180,11 @@ class Distributed(Section):
     @cached_property
     def cell(self) -> dict:
         """The cell of the first table: the largest size, on most ranks."""
-        rows, found = self._several, {}
+        rows, cell = self._several, {}
         for axis in ("size", "context_length", "dtype", "ranks"):
-            found[axis] = in_order(axis, rows[axis])[-1]
-            rows = having(rows, **{axis: found[axis]})
-        return found
+            cell[axis] = in_order(axis, rows[axis])[-1]
+            rows = having(rows, **{axis: cell[axis]})
+        return cell
 
     @property
     def ranks(self) -> int:
@@ -272,7 +273,7 @@ class Distributed(Section):
     @property
     def bars(self) -> list[dict]:
         """The bars of the figure: the parts of each profiled step."""
-        made = []
+        bars = []
         for row in required(self.drawn.frame, "no profiled step holds").to_dict("records"):
             parts = {
                 "computation alone": row["compute_ms"] - row["hidden_ms"],
@@ -284,8 +285,8 @@ class Distributed(Section):
             for name, ms in parts.items():
                 end = f"{sig(row['step_ms'])} ms" if name == WAITS else ""
                 bar = {"panel": f"batch {row['batch']:g}", "line": line, "end": end}
-                made.append({**bar, "name": name, "y": max(0.0, ms), "value": f"{sig(ms)} ms"})
-        return made
+                bars.append({**bar, "name": name, "y": max(0.0, ms), "value": f"{sig(ms)} ms"})
+        return bars
 
     # What is fastest.
 
@@ -333,17 +334,17 @@ class Distributed(Section):
         """The steps of the first table that can be compared with that of one rank, with ratios."""
         rows = self.head.frame
         names = rows.loc[rows["ranks"] > 1, "implementation"].unique()
-        one = {"implementation": one_rank(self.suffix), "ranks": 1}
+        base = {"implementation": one_rank(self.suffix), "ranks": 1}
         ours = [{"implementation": name, "ranks": self.ranks} for name in names]
-        found = pd.concat([rows_over(self.evidence, STEM, side, one) for side in ours])
-        return found[found.index.isin(rows.index) & found["ratio"].notna()]
+        pairs = pd.concat([rows_over(self.evidence, STEM, side, base) for side in ours])
+        return pairs[pairs.index.isin(rows.index) & pairs["ratio"].notna()]
 
     @property
     def one_is_enough(self) -> bool:
         """Whether no strategy is faster than one rank, beyond intervals and noise floors."""
-        found = required(self.over_one_rank, "no step was compared with that of one rank")
-        faster = (found["low"] > 1) & (found["ratio"] > 1 + found["floor"])
-        if not faster.any() and (found["waits"] & (found["ratio"] > 1)).any():
+        pairs = required(self.over_one_rank, "no step was compared with that of one rank")
+        faster = (pairs["low"] > 1) & (pairs["ratio"] > 1 + pairs["floor"])
+        if not faster.any() and (pairs["waits"] & (pairs["ratio"] > 1)).any():
             raise NotMeasured("a step that waits may be faster elsewhere")
         return not faster.any()
 

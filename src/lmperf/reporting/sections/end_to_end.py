@@ -22,13 +22,13 @@ from lmperf.reporting.calculations.steps import (
     named,
     of_steps,
 )
-from lmperf.reporting.evidence import having, required
+from lmperf.reporting.columns import Quantity, number
+from lmperf.reporting.frames import having, required
 from lmperf.reporting.gains import Gain
 from lmperf.reporting.numbers import of_rows
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
 from lmperf.reporting.sections.external import another_model, told_apart
-from lmperf.reporting.tables import Quantity, number
 from lmperf.reporting.words import NotMeasured, Range
 from lmperf.statistics import FASTER
 
@@ -93,8 +93,8 @@ class EndToEnd(Section):
         """The train steps of cells in which the parts of a step have times, with other steps."""
         rows = self.lines.where(phase=STEP).frame
         is_known = rows["forward_ms"].notna()
-        known = is_known.groupby([rows[axis] for axis in (*CELL, "dtype")]).transform("any")
-        return self.every.kept(rows[known])
+        has_parts = is_known.groupby([rows[axis] for axis in (*CELL, "dtype")]).transform("any")
+        return self.every.kept(rows[has_parts])
 
     def beside(self, axis: str, base: str, *others: str) -> Rows:
         """The rows with a base and other values of an axis, in the cells of both."""
@@ -110,11 +110,11 @@ class EndToEnd(Section):
 
         base: plain attention in that model, which others are compared with.
         """
-        found = [
+        frames = [
             having(self.beside("implementation", *names).frame, phase=STEP).assign(model=model)
             for model, names in ATTENTIONS.items()
         ]
-        rows = pd.concat(found)
+        rows = pd.concat(frames)
         plain = rows["model"].map(lambda model: {"implementation": model})
         base = plain.where(rows["implementation"] != rows["model"])
         return self.every.kept(rows.assign(base=base))
@@ -142,8 +142,8 @@ class EndToEnd(Section):
 
     def _run_as(self, implementation: str, base: str) -> pd.DataFrame:
         """The train steps of an implementation beside those of another one, where both hold."""
-        found = self._steps_of(implementation).pairs(base)
-        return found[found["holds"]]
+        pairs = self._steps_of(implementation).pairs(base)
+        return pairs[pairs["holds"]]
 
     def over(self, implementation: str, base: str) -> Gain:
         """The speed-ups of an implementation."""
@@ -174,7 +174,7 @@ class EndToEnd(Section):
         Those of the subject, if it is a custom implementation.
         """
         gains = self.over(self.subject if self.is_own else self.compiling, EAGER).by("dtype")
-        return [(dtype, *of) for dtype, gain in gains for of in _by_context(gain)]
+        return [(dtype, *part) for dtype, gain in gains for part in _by_context(gain)]
 
     @property
     def repaid(self) -> pd.Series:
@@ -182,21 +182,21 @@ class EndToEnd(Section):
 
         Shorter ones can find their code compiled. steps: after how many it has paid them back.
         """
-        found = self._run_as(self.compiling, EAGER)
-        found = found[(found["verdict"] == FASTER) & found["compile_s"].notna()]
-        row = required(found, "no compiled step is faster").sort_values("compile_s").iloc[-1]
+        pairs = self._run_as(self.compiling, EAGER)
+        pairs = pairs[(pairs["verdict"] == FASTER) & pairs["compile_s"].notna()]
+        row = required(pairs, "no compiled step is faster").sort_values("compile_s").iloc[-1]
         steps = np.ceil(1e3 * row["compile_s"] / (row["ms_base"] - row["ms"]))
         return pd.concat([row, pd.Series({"steps": steps})])
 
     @property
     def whole_cost(self) -> Range:
         """How many times as long the first calls of a whole model take as those by block."""
-        found = self._run_as(WHOLE, BLOCKS)
-        return of_rows(Range.of(found["compile_s"] / found["compile_s_base"]), found)
+        pairs = self._run_as(WHOLE, BLOCKS)
+        return of_rows(Range.of(pairs["compile_s"] / pairs["compile_s_base"]), pairs)
 
     def grows(self, gain: Gain) -> bool:
         """Whether each of three or more sizes gains more than the smaller one."""
-        means = [of.mean for _, of in gain.by("size")]
+        means = [part.mean for _, part in gain.by("size")]
         return len(means) > 2 and all(a < b for a, b in pairwise(means))
 
     @cached_property
@@ -223,8 +223,8 @@ class EndToEnd(Section):
         timed = self.steps.valid.values("implementation")
         ways = zip(ATTENTIONS[EAGER][1:], ATTENTIONS[BLOCKS][1:], strict=True)
         gains = [(name, self.over(way, BLOCKS)) for name, way in ways if way in timed]
-        found = [(name, *of) for name, gain in gains for of in _by_context(gain)]
-        return required(found, "no other attention was timed")
+        by_context = [(name, *part) for name, gain in gains for part in _by_context(gain)]
+        return required(by_context, "no other attention was timed")
 
     @predicate
     def attention_lowers_peaks(self) -> bool:
@@ -235,8 +235,8 @@ class EndToEnd(Section):
     def fuses(self) -> bool:
         """Whether compiling gains more under autocast than in float32, at the contexts of both."""
         half, single = (
-            {context: gain.mean for dtype, context, gain, _ in self.compiled if dtype == of}
-            for of in (AUTOCAST, FLOAT32)
+            {context: gain.mean for dtype, context, gain, _ in self.compiled if dtype == numerics}
+            for numerics in (AUTOCAST, FLOAT32)
         )
         both = half.keys() & single.keys()
         return both and all(half[context] > single[context] for context in both)
@@ -244,4 +244,4 @@ class EndToEnd(Section):
 
 def _by_context(gain: Gain) -> list[tuple[str, Gain, list[str]]]:
     """Each context with its speed-ups and their sizes."""
-    return [(str(n), of, [*of.rows["size"].unique()]) for n, of in gain.by("context_length")]
+    return [(str(n), part, [*part.rows["size"].unique()]) for n, part in gain.by("context_length")]

@@ -14,12 +14,13 @@ import pandas as pd
 from lmperf.benchmark import Timed
 from lmperf.benchmarks import load
 from lmperf.names import IMPLEMENTATIONS, implementation_words, in_order
-from lmperf.reporting.evidence import Evidence, having, matching, required
+from lmperf.reporting.columns import Quantity, largest_error, over, text, time
+from lmperf.reporting.evidence import Evidence
+from lmperf.reporting.frames import having, matching, required
 from lmperf.reporting.gains import Gain, rows_over
 from lmperf.reporting.numbers import of_rows
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
-from lmperf.reporting.tables import Quantity, largest_error, over, text, time
 from lmperf.reporting.words import Count, NotMeasured, Range
 
 # Phases that contain all others: a sentence is about the first one that was timed.

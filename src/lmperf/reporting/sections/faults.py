@@ -12,7 +12,9 @@ import pandas as pd
 
 from lmperf.benchmarks import load
 from lmperf.names import axis_words, implementation_words, in_order, phase_words, value_words
-from lmperf.reporting.evidence import WITHHELD, Evidence, having
+from lmperf.reporting.evidence import Evidence
+from lmperf.reporting.frames import having
+from lmperf.reporting.judging import WITHHELD
 from lmperf.reporting.sections import Section
 from lmperf.reporting.words import TENSORS, Count, absent, listed
 
@@ -93,8 +95,8 @@ class Fault:
     @cached_property
     def tensors(self) -> list[str]:
         """The tensors that are furthest beyond their bounds, each in some row."""
-        found = [WRONG.fullmatch(reason) for reason in self.rows["reason"].dropna()]
-        names = dict.fromkeys(one["tensor"] for one in found if one)
+        matches = [WRONG.fullmatch(reason) for reason in self.rows["reason"].dropna()]
+        names = dict.fromkeys(match["tensor"] for match in matches if match)
         return [TENSORS.get(name, name) for name in names]
 
     @property
@@ -107,9 +109,9 @@ class Fault:
     def cell(self) -> str:
         """The cell of the worst row in words."""
         axes = [axis.name for axis in load(self.stem).axes]
-        known = [axis for axis in axes if not absent(self.worst[axis])]
+        filled = [axis for axis in axes if not absent(self.worst[axis])]
         return ", ".join(
-            said for axis in known if (said := _axis_words(axis, self.worst[axis], self.every))
+            words for axis in filled if (words := _axis_words(axis, self.worst[axis], self.every))
         )
 
     @property
@@ -141,8 +143,8 @@ class Fault:
         axes = [axis.name for axis in load(self.stem).axes] + ["phase"]
         here = {axis: in_order(axis, self.rows[axis]) for axis in axes}
         apart = [axis for axis in axes if here[axis] and {*here[axis]}.isdisjoint(others[axis])]
-        found = [_condition(axis, here[axis], others) for axis in apart] if len(others) else []
-        return ", ".join(filter(None, found)) or None
+        conditions = [_condition(axis, here[axis], others) for axis in apart] if len(others) else []
+        return ", ".join(filter(None, conditions)) or None
 
 
 def _condition(axis: str, values: list, others: pd.DataFrame) -> str:
@@ -162,14 +164,14 @@ def _condition(axis: str, values: list, others: pd.DataFrame) -> str:
         return f"up to {axis_words(axis)} {max(values):,}"
     if len(values) > NAMED_VALUES:
         return ""
-    said = [f"{value:,}" if is_number else str(value_words(axis, value)) for value in values]
-    return f"at {axis_words(axis)} {listed(said)}"
+    texts = [f"{value:,}" if is_number else str(value_words(axis, value)) for value in values]
+    return f"at {axis_words(axis)} {listed(texts)}"
 
 
 def _axis_words(axis: str, value, rows: pd.DataFrame) -> str:
     """An axis with a value in words, such as `length 1,024`; empty for an option that is off."""
     if isinstance(value, bool | np.bool_):
         return axis_words(axis) if value else ""
-    said = value_words(axis, value, rows.columns)
-    said = f"{said:,}" if isinstance(said, int | float | np.number) else str(said)
-    return said if axis == "dtype" else f"{axis_words(axis)} {said}"
+    words = value_words(axis, value, rows.columns)
+    words = f"{words:,}" if isinstance(words, int | float | np.number) else str(words)
+    return words if axis == "dtype" else f"{axis_words(axis)} {words}"

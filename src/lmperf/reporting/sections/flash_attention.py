@@ -12,20 +12,15 @@ import pandas as pd
 
 from lmperf.benchmarks import load
 from lmperf.names import dtype_words, implementation_words, in_order, phase_words
-from lmperf.reporting.evidence import (
-    LAUNCH_BOUND,
-    Evidence,
-    having,
-    parts,
-    required,
-    sorted_for_reading,
-)
+from lmperf.reporting.calculations.bounds import LAUNCH_BOUND
+from lmperf.reporting.columns import Quantity, across, mean, number, over, rate, text, time
+from lmperf.reporting.evidence import Evidence
+from lmperf.reporting.frames import having, parts, required, sorted_for_reading
 from lmperf.reporting.gains import Gain, Tally
 from lmperf.reporting.numbers import of_rows
 from lmperf.reporting.pairs import pairs
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
-from lmperf.reporting.tables import Quantity, across, mean, number, over, rate, text, time
 from lmperf.reporting.words import TENSORS, NotMeasured, Range, error, listed, whole
 from lmperf.statistics import SLOWER
 from lmperf.transformer.sizes import SIZES
@@ -105,7 +100,7 @@ class FlashAttention(Section):
     @property
     def rates(self) -> list[Quantity]:
         """The rates of the subjects, the peers and plain PyTorch."""
-        subjects = [one.subject for one in self.each]
+        subjects = [section.subject for section in self.each]
         return [rate(name) for name in (*subjects, *self.peers, PLAIN)]
 
     @property
@@ -122,7 +117,9 @@ class FlashAttention(Section):
     @property
     def times_over_peers(self) -> list[Quantity]:
         """The time of the subject, then that of each peer with the speed-up over it."""
-        others = [one for peer in self.peers for one in (time(peer), over(self.subject, peer))]
+        others = [
+            column for peer in self.peers for column in (time(peer), over(self.subject, peer))
+        ]
         return [time(self.subject), *others]
 
     @property
@@ -187,8 +184,8 @@ class FlashAttention(Section):
     @cached_property
     def of_models(self) -> Rows:
         """The rows of the filled grid with the models' heads at their length, with `mask`."""
-        of = {axis: [*values] for axis, values in load(STEM).stated["of_models"].items()}
-        return self.every.where(kind="grid", dtype=self.dtype, mask=self.mask, **of)
+        shapes = {axis: [*values] for axis, values in load(STEM).stated["of_models"].items()}
+        return self.every.where(kind="grid", dtype=self.dtype, mask=self.mask, **shapes)
 
     @property
     def by_length(self) -> Rows:
@@ -231,11 +228,11 @@ class FlashAttention(Section):
 
     def tallies(self, peer: str, phase: str, **where) -> list[tuple[int, Tally]]:
         """`tally` by d_head, of those of which a comparison holds."""
-        found = []
+        tallies = []
         for width in self.every.values("d_head"):
             with suppress(NotMeasured):
-                found.append((width, self.tally(peer, phase, d_head=width, **where)))
-        return found
+                tallies.append((width, self.tally(peer, phase, d_head=width, **where)))
+        return tallies
 
     def slower_lengths(self, peer: str, **where) -> list[int]:
         """The lengths at which some forward or backward is slower than that of a peer."""
@@ -251,9 +248,11 @@ class FlashAttention(Section):
         in `right`. passes: widths at which the same implementations pass.
         """
         lines, every = [], self.every.frame
-        tensors = {of: words for of, words in TENSORS.items() if f"error_{of}" in every}
+        tensors = {name: words for name, words in TENSORS.items() if f"error_{name}" in every}
         for (width,), part in parts(having(every, state="failed_check"), "d_head"):
-            errors = part[[f"error_{of}" for of in tensors]].set_axis([*tensors.values()], axis=1)
+            errors = part[[f"error_{name}" for name in tensors]].set_axis(
+                [*tensors.values()], axis=1
+            )
             errors = errors.dropna(axis=1, how="all")
             is_wrong = errors.gt(part["error_bound"], axis=0).any()
             names = in_order("implementation", part["implementation"])
@@ -280,7 +279,9 @@ class FlashAttention(Section):
         """Whether only dQ of FlashAttention-4 is wrong, a fault that its authors know."""
         name = implementation_words("flash_attention_4")
         failures = self.failures.frame.to_dict("records")
-        return any(one["names"].startswith(name) and one["wrong"] == "dQ" for one in failures)
+        return any(
+            failure["names"].startswith(name) and failure["wrong"] == "dQ" for failure in failures
+        )
 
     @property
     def checked_peers(self) -> list[FlashAttention]:
@@ -380,8 +381,8 @@ class FlashAttention(Section):
             raise NotMeasured(f"{self.subject} has a forward or a backward only")
         forward, backward = (wide.xs(phase, axis=1, level="phase") for phase in PHASES[:2])
         middle = (backward / forward).median()
-        found = {name: middle.get(column, np.nan) for name, column in columns.items()}
-        return {name: of_rows(value, rows) for name, value in found.items()}
+        medians = {name: middle.get(column, np.nan) for name, column in columns.items()}
+        return {name: of_rows(value, rows) for name, value in medians.items()}
 
     @cached_property
     def host_rows(self) -> Rows:
@@ -405,8 +406,8 @@ class FlashAttention(Section):
     def host_medians(self) -> Rows:
         """Median host time over the cells of the filled grid in bf16, by implementation, phase."""
         grid = self.every.where(kind="grid", dtype=HALF).frame
-        of = grid.groupby(["implementation", "phase"], sort=False)["host_ms"].median()
-        return self.rows(STEM, of.reset_index())
+        medians = grid.groupby(["implementation", "phase"], sort=False)["host_ms"].median()
+        return self.rows(STEM, medians.reset_index())
 
     @cached_property
     def over_plain(self) -> Gain:
@@ -427,15 +428,15 @@ class FlashAttention(Section):
         every, lines = self.every.where(implementation=self.subject), []
         if not every:
             return self.table_rows(lines)
-        found = {peer: every.pairs(peer) for peer in self.peers}
-        found[FASTEST] = over_the_fastest([found[name] for name in BACKENDS])
+        by_peer = {peer: every.pairs(peer) for peer in self.peers}
+        by_peer[FASTEST] = over_the_fastest([by_peer[name] for name in BACKENDS])
         for dtype, of_dtype in every.by("dtype"):
             for (work, part), phase in product(works(of_dtype.frame), PHASES):
                 rows = having(part, phase=phase)
                 line = {"dtype": dtype, "work": work, "phase": phase}
-                for peer, of in found.items():
+                for peer, speedups in by_peer.items():
                     with suppress(NotMeasured):
-                        gain = Gain(of[of.index.isin(rows.index)])
+                        gain = Gain(speedups[speedups.index.isin(rows.index)])
                         lines.append({**line, "implementation": peer, "gain": gain})
         return self.table_rows(lines)
 
@@ -450,12 +451,12 @@ class FlashAttention(Section):
         worst = worst.reset_index("implementation")
         theirs = pd.concat([having(worst, implementation=name) for name in REFERENCES])
         theirs = theirs[~theirs.index.duplicated()].add_suffix("_theirs")
-        found = having(worst, implementation=self.subject).join(theirs).reset_index()
-        found["compared_with"] = found["implementation_theirs"].map(REFERENCES)
-        found["gate"] = np.where(found["failed"].eq(True), "failed", "passed")
-        found["grid"] = found["heads"] > 1
+        errors = having(worst, implementation=self.subject).join(theirs).reset_index()
+        errors["compared_with"] = errors["implementation_theirs"].map(REFERENCES)
+        errors["gate"] = np.where(errors["failed"].eq(True), "failed", "passed")
+        errors["grid"] = errors["heads"] > 1
         order = ("grid", "cuda_graph", "seq_len", "d_head", "mask")
-        return self.every.kept(sorted_for_reading(found, order))
+        return self.every.kept(sorted_for_reading(errors, order))
 
     def error_columns(self, *tensors: str) -> list[Quantity]:
         """The error of each tensor, beside PyTorch's if known, and the worst one with its bound."""

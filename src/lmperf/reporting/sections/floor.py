@@ -9,8 +9,8 @@ import pandas as pd
 from lmperf.names import size_words
 from lmperf.reporting.calculations.kernels import ATTENTION, MATMUL, OPTIMIZER
 from lmperf.reporting.calculations.steps import AUTOCAST, GRAPH, NARROW, STEM, STEP, usual
-from lmperf.reporting.evidence import having, required, sorted_for_reading
-from lmperf.reporting.numbers import known
+from lmperf.reporting.frames import having, required, sorted_for_reading
+from lmperf.reporting.numbers import with_keys
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.words import absent
@@ -61,8 +61,8 @@ class Floor(Section):
         row = self.profiled
         more = {words: row[f"{part}_profiled"] - row[part] for part, words in PARTS.items()}
         return [
-            (words, known(abs(ms), [row["key"]]), "more" if ms > 0 else "less")
-            for words, ms in sorted(more.items(), key=lambda one: -one[1])
+            (words, with_keys(abs(ms), [row["key"]]), "more" if ms > 0 else "less")
+            for words, ms in sorted(more.items(), key=lambda part: -part[1])
         ]
 
     @property
@@ -108,5 +108,5 @@ class Floor(Section):
         cases = cases.set_index(axes)
         cases = cases.assign(rest=cases["busy"] - cases[[MATMUL, ATTENTION, OPTIMIZER]].sum(axis=1))
         places = pd.MultiIndex.from_frame(rows[axes])
-        found = cases.reindex(places)[[*PARTS, "busy"]].set_axis(rows.index)
-        return found.rename(columns={"busy": "sum"}).add_suffix("_profiled")
+        times = cases.reindex(places)[[*PARTS, "busy"]].set_axis(rows.index)
+        return times.rename(columns={"busy": "sum"}).add_suffix("_profiled")

@@ -7,7 +7,7 @@ from functools import cached_property
 import pandas as pd
 
 from lmperf.reporting.calculations.steps import SDPA
-from lmperf.reporting.evidence import having, required, sorted_for_reading
+from lmperf.reporting.frames import having, required, sorted_for_reading
 from lmperf.reporting.sections import Section, predicate
 from lmperf.reporting.sections.what_to_run import WhatToRun
 from lmperf.reporting.words import NotMeasured
@@ -51,8 +51,8 @@ class Host(Section):
     def again(self) -> pd.DataFrame:
         """Those that were measured again by another process, which took `ms_again`."""
         why = "no compiled step was measured again"
-        found = having(required(self.evidence.twice, why), key=[*self.busy["key"]])
-        return sorted_for_reading(required(found, why), ["size"])
+        steps = having(required(self.evidence.twice, why), key=[*self.busy["key"]])
+        return sorted_for_reading(required(steps, why), ["size"])
 
     @property
     def launching(self) -> pd.DataFrame:

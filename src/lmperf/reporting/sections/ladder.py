@@ -24,12 +24,12 @@ from lmperf.reporting.calculations.steps import (
     usual,
 )
 from lmperf.reporting.cells import EMPTY
-from lmperf.reporting.evidence import having, parts, required, sorted_for_reading
+from lmperf.reporting.frames import having, parts, required, sorted_for_reading
 from lmperf.reporting.gains import Gain, rows_over
 from lmperf.reporting.numbers import of_rows
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
-from lmperf.reporting.sentences import said
+from lmperf.reporting.sentences import paragraph
 from lmperf.reporting.words import NotMeasured, Range, absent, sig
 from lmperf.statistics import FASTER, SAME, SLOWER
 from lmperf.transformer.rungs import IN_FLOAT8, NEEDED, RUNGS, STEPS_ALONE, Rung, rung_below
@@ -70,8 +70,8 @@ class Ladder(Section):
 
     def over(self, rung: str, base: str) -> Gain:
         """The speed-ups of a rung over another one, of these cells."""
-        found = rows_over(self.evidence, STEM, WAYS[rung]._asdict(), WAYS[base]._asdict())
-        return Gain(found[found.index.isin(self.every.frame.index)])
+        pairs = rows_over(self.evidence, STEM, WAYS[rung]._asdict(), WAYS[base]._asdict())
+        return Gain(pairs[pairs.index.isin(self.every.frame.index)])
 
     def float8(self, rung: str) -> Gain:
         """The speed-ups of a rung with float8 matmuls over the highest one without."""
@@ -113,8 +113,8 @@ class Ladder(Section):
     @cached_property
     def rungs(self) -> list[Rung]:
         """The rungs with a result, the lowest first."""
-        known = {*self.frame.loc[self.frame["state"].isna(), "rung"]}
-        return [rung for rung in RUNGS if rung.name in known]
+        names = {*self.frame.loc[self.frame["state"].isna(), "rung"]}
+        return [rung for rung in RUNGS if rung.name in names]
 
     @property
     def words(self) -> dict[str, str]:
@@ -132,7 +132,7 @@ class Ladder(Section):
         busy_ms: the GPU's time of a step that waits for the CPU.
         """
         rows = self.frame[self.frame["rung"].isin([rung.name for rung in self.rungs])]
-        words = {rung.name: said(because(rung)) or EMPTY for rung in self.rungs}
+        words = {rung.name: paragraph(because(rung)) or EMPTY for rung in self.rungs}
         busy = rows["device_ms"].where(rows["waits"].astype(bool))
         return self.rows("", rows.assign(because=rows["rung"].map(words), busy_ms=busy))
 
@@ -162,8 +162,8 @@ class Ladder(Section):
     @predicate
     def is_over_peer(self) -> bool:
         """Whether the last rung, bf16 weights in a graph, was measured beside SDPA."""
-        found = self.of("bf16_weights").over_peer
-        return self.rungs[-1] == RUNGS[-1] and found["ratio"].notna().any()
+        pairs = self.of("bf16_weights").over_peer
+        return self.rungs[-1] == RUNGS[-1] and pairs["ratio"].notna().any()
 
     @predicate
     def replaces_tf32(self) -> bool:
@@ -179,7 +179,7 @@ class Ladder(Section):
 
     def over_below(self, rung: Rung) -> pd.DataFrame:
         """The steps of a rung beside those of the measured rung below it, in the table's cells."""
-        below = rung_below(rung, [one.name for one in self.rungs])
+        below = rung_below(rung, [other.name for other in self.rungs])
         if below is None:
             raise NotMeasured(f"no rung below {rung.name}")
         return beside(self.evidence, WAYS[rung.name], WAYS[below.name])
@@ -189,14 +189,14 @@ class Ladder(Section):
 
         Without a GPU that of the step's time. Raises NotMeasured without a comparison.
         """
-        found = self.over_below(rung)
-        found = required(found, f"{rung.name} was not measured beside the rung below it")
-        if self.evidence.is_cuda and found["device_ms"].notna().any():
+        pairs = self.over_below(rung)
+        pairs = required(pairs, f"{rung.name} was not measured beside the rung below it")
+        if self.evidence.is_cuda and pairs["device_ms"].notna().any():
             low, _, high = self.busy_over_below(rung)
             if low > CHANGED or high < -CHANGED:
                 return SLOWER if low > 0 else FASTER
             return SAME if max(-low, high) < UNCHANGED else MIXED
-        return Gain(found).verdict
+        return Gain(pairs).verdict
 
     def busy_over_below(self, rung: Rung) -> Range:
         """The change of the GPU's busy time from the rung below, as a fraction."""
@@ -205,24 +205,24 @@ class Ladder(Section):
     @property
     def with_sdpa(self) -> Range:
         """The change of the GPU's busy time by PyTorch's attention in place of plain attention."""
-        found = beside(self.evidence, SDPA, BELOW_SDPA[SDPA])
-        return _change(found)
+        pairs = beside(self.evidence, SDPA, BELOW_SDPA[SDPA])
+        return _change(pairs)
 
     def is_lost_in_waiting(self, rung: Rung) -> bool:
         """Whether steps of the rung wait for the CPU, none of which is faster than the rung below.
 
         Faster is beyond the noise floor.
         """
-        found = self.over_below(rung)
-        found = found[steps(self.evidence)["waits"][found.index].astype(bool)]
-        return len(found) > 0 and bool((found["ratio"] <= 1 + found["floor"]).all())
+        pairs = self.over_below(rung)
+        pairs = pairs[steps(self.evidence)["waits"][pairs.index].astype(bool)]
+        return len(pairs) > 0 and bool((pairs["ratio"] <= 1 + pairs["floor"]).all())
 
     def ends_waiting(self, rung: Rung) -> list[str]:
         """The sizes at which the rung below a graph waits; none if the graph waits somewhere."""
-        found = self.over_below(rung)
-        if steps(self.evidence)["waits"][found.index].any():
+        pairs = self.over_below(rung)
+        if steps(self.evidence)["waits"][pairs.index].any():
             return []
-        return in_order("size", found.loc[found["waits"], "size"])
+        return in_order("size", pairs.loc[pairs["waits"], "size"])
 
     def is_one_launch(self, rung: Rung) -> bool:
         """Whether a rung gains by being a graph: the first one, and those that end waiting."""
@@ -265,15 +265,15 @@ class Ladder(Section):
         return [bar for row in rows.to_dict("records") for bar in _bar(row, words[row["rung"]])]
 
 
-def _change(found: pd.DataFrame) -> Range:
+def _change(pairs: pd.DataFrame) -> Range:
     """The change of the GPU's busy time in pairs of steps, as a fraction."""
-    return of_rows(Range.of(found["device_ms"] / found["device_ms_base"] - 1), found)
+    return of_rows(Range.of(pairs["device_ms"] / pairs["device_ms_base"] - 1), pairs)
 
 
 def _bases(cell: tuple[tuple, pd.DataFrame]) -> pd.Series:
     """Of each step of a cell the axes of the step that it is compared with, or None."""
     _, rows = cell
-    below = {one.name: rung_below(one, {*rows["rung"]}) for one in (*RUNGS, *IN_FLOAT8, *NEEDED)}
+    below = {rung.name: rung_below(rung, {*rows["rung"]}) for rung in (*RUNGS, *IN_FLOAT8, *NEEDED)}
     bases = {name: WAYS[rung.name]._asdict() for name, rung in below.items() if rung}
     bases |= {_SDPA_NAMES[way]: base._asdict() for way, base in BELOW_SDPA.items()}
     return rows["rung"].map(lambda name: bases.get(name))

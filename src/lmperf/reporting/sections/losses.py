@@ -11,11 +11,11 @@ import pandas as pd
 
 from lmperf.benchmarks import load
 from lmperf.reporting.calculations.steps import CELL, FLOAT32, NARROW, WAYS
-from lmperf.reporting.evidence import having, required
+from lmperf.reporting.columns import Quantity, number, of_others
+from lmperf.reporting.frames import having, required
 from lmperf.reporting.numbers import of_rows
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
-from lmperf.reporting.tables import Quantity, number, of_others
 from lmperf.reporting.words import NotMeasured, Range, signed_percent
 from lmperf.transformer.rungs import IN_FLOAT8, RUNGS
 
@@ -23,8 +23,8 @@ STEM = "ladder_loss"
 NEAR = 0.01  # a loss within this fraction of the range with float32 weights is near it
 SHOWN = 0.0005  # less of it reads as 0.0 %
 # Of the runs with float32 weights the first and the usual one; the range has all of them.
-_IN_FLOAT8 = [one.name for one in IN_FLOAT8]
-_NARROW_RUNGS = (*(one.name for one in RUNGS if one.dtype == NARROW), *_IN_FLOAT8)
+_IN_FLOAT8 = [rung.name for rung in IN_FLOAT8]
+_NARROW_RUNGS = (*(rung.name for rung in RUNGS if rung.dtype == NARROW), *_IN_FLOAT8)
 SHOWN_RUNGS = (FLOAT32, "autocast", "graph", *_NARROW_RUNGS)
 
 
@@ -145,8 +145,7 @@ class Losses(Section):
     @property
     def outside_column(self) -> list[Quantity]:
         """How far the loss with bf16 weights ends outside of the range."""
-        words = lambda value: "no" if abs(value) < SHOWN else signed_percent(value)  # noqa: E731
-        return [number("outside", "outside", words, of=FLOAT32)]
+        return [number("outside", "outside", _outside_words, owner=FLOAT32)]
 
 
 class Outside:
@@ -170,8 +169,8 @@ class Outside:
     @property
     def harmless(self) -> list[str]:
         """The sizes whose losses are below, in or near the range."""
-        found = self.by_size[self.by_size <= NEAR]
-        return [*required(found, "each of these losses is above those with float32").index]
+        sizes = self.by_size[self.by_size <= NEAR]
+        return [*required(sizes, "each of these losses is above those with float32").index]
 
     @property
     def bound(self) -> float:
@@ -184,6 +183,10 @@ class Outside:
         """Size -> how far losses are above the range, of those that are not near it."""
         above = self.by_size[self.by_size > NEAR]
         return {size: of_rows(far, having(self._rows, size=size)) for size, far in above.items()}
+
+
+def _outside_words(value: float) -> str:
+    return "no" if abs(value) < SHOWN else signed_percent(value)
 
 
 def _farthest(values: pd.Series) -> float:

@@ -9,19 +9,13 @@ import numpy as np
 import pandas as pd
 
 from lmperf.names import in_order, value_words
-from lmperf.reporting.evidence import (
-    LAUNCH_BOUND,
-    WITHHELD,
-    having,
-    matching,
-    parts,
-    required,
-    sorted_for_reading,
-)
+from lmperf.reporting.calculations.bounds import LAUNCH_BOUND
+from lmperf.reporting.columns import Quantity, number, over, text, time
+from lmperf.reporting.frames import having, matching, parts, required, sorted_for_reading
 from lmperf.reporting.gains import Gain
+from lmperf.reporting.judging import WITHHELD
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
-from lmperf.reporting.tables import Quantity, number, over, text, time
 from lmperf.reporting.words import (
     Count,
     NotMeasured,
@@ -141,8 +135,8 @@ class Lrpe(Section):
     def largest(self) -> Rows:
         """The rows of the first page: most positions, then fewest axes and extra tokens."""
         rows = self.shown.frame
-        for axis, of in (("positions", max), ("axes", min), ("extra_tokens", min)):
-            rows = rows[rows[axis] == of(rows[axis], default=None)]
+        for axis, choose in (("positions", max), ("axes", min), ("extra_tokens", min)):
+            rows = rows[rows[axis] == choose(rows[axis], default=None)]
         return self.shown.kept(rows)
 
     def of_copy(self, rows: Rows, name: str) -> Range:
@@ -208,8 +202,8 @@ class Lrpe(Section):
         """Phase and the positions up to which each launch of the lead takes longer than the run."""
         rows = self.shown.where(implementation=self.lead)
         until = [(phase, part.until(LAUNCH_BOUND, "positions")) for phase, part in rows.by("phase")]
-        found = [(phase, int(positions)) for phase, positions in until if positions]
-        return required(found, "no launch takes longer than the run")
+        lengths = [(phase, int(positions)) for phase, positions in until if positions]
+        return required(lengths, "no launch takes longer than the run")
 
     @cached_property
     def curves(self) -> pd.DataFrame:
@@ -242,14 +236,16 @@ class Lrpe(Section):
         """
         rows = self._alike(axis).where(implementation=self.lead)
         shares = _by_phase(axis, rows.frame["copy_percent"] / 100, rows.frame)
-        said = [(phase, listed(map(percent, of))) for phase, of in shares.items()]
-        found = _by_phase(axis, rows.over(self.peer).rows["ratio"], rows.frame)
-        varies = found.max() / found.min() > 1 + VARIES
+        words = [(phase, listed(map(percent, values))) for phase, values in shares.items()]
+        gains = _by_phase(axis, rows.over(self.peer).rows["ratio"], rows.frame)
+        varies = gains.max() / gains.min() > 1 + VARIES
         return {
             "values": [*shares.index],
-            "shares": said,
+            "shares": words,
             "change": (shares.max() / shares.min()).max(),
-            "varying": [(n, listed(map(ratio, of))) for n, of in found.items() if varies[n]],
+            "varying": [
+                (n, listed(map(ratio, values))) for n, values in gains.items() if varies[n]
+            ],
             "positions": rows.only("positions"),
         }
 
@@ -265,25 +261,25 @@ class Lrpe(Section):
     @property
     def speed_columns(self) -> list[Quantity]:
         """The time of each implementation, and the rates of the copy and the lead (L1)."""
-        made = []
+        columns = []
         for name in (COPY, *self.order):
-            made.append(time(name))
+            columns.append(time(name))
             if name in (COPY, self.lead):
                 words = value_words("implementation", name)
-                made.append(number("gbps", words, unit="GB/s", of=name))
-        return made
+                columns.append(number("gbps", words, unit="GB/s", owner=name))
+        return columns
 
     @property
     def share_columns(self) -> list[Quantity]:
         """Each implementation beside the copy, and the lead beside its peers (L1)."""
         words = {name: value_words("implementation", name) for name in self.order}
         shares = [
-            number("copy_percent", said, "fixed", "% of copy", of=name)
-            for name, said in words.items()
+            number("copy_percent", header, "fixed", "% of copy", owner=name)
+            for name, header in words.items()
         ]
         lead = words[self.lead]
         peers = [over(self.lead, peer, f"{lead} over {words[peer]}") for peer in self.leads[1:]]
-        copy = number("copy_gbps", "fastest copy", unit="GB/s", of=self.lead)
+        copy = number("copy_gbps", "fastest copy", unit="GB/s", owner=self.lead)
         return [copy, *shares, *peers]
 
     def errors(self, rows: Rows) -> Rows:
@@ -310,10 +306,10 @@ class Lrpe(Section):
         ]
 
 
-def _by_phase(axis: str, found: pd.Series, rows: pd.DataFrame) -> pd.DataFrame:
+def _by_phase(axis: str, values: pd.Series, rows: pd.DataFrame) -> pd.DataFrame:
     """A line for each value of an axis, a column for each phase; NotMeasured of a single value."""
-    found = rows.loc[found.index, [axis, "phase"]].assign(found=found)
-    found = found.pivot_table("found", axis, "phase").reindex(columns=[*PHASES]).dropna()
-    if len(found) < 2:
+    values = rows.loc[values.index, [axis, "phase"]].assign(found=values)
+    values = values.pivot_table("found", axis, "phase").reindex(columns=[*PHASES]).dropna()
+    if len(values) < 2:
         raise NotMeasured(f"only one value of {axis}")
-    return found
+    return values

@@ -12,7 +12,8 @@ import pandas as pd
 from lmperf.benchmark import Timed
 from lmperf.benchmarks import load, stems
 from lmperf.reporting.calculations.bounds import MEMORY, NEITHER, bounds
-from lmperf.reporting.evidence import Evidence, having
+from lmperf.reporting.evidence import Evidence
+from lmperf.reporting.frames import having
 from lmperf.reporting.pairs import pairs
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section

@@ -11,11 +11,12 @@ from typing import NamedTuple
 import pandas as pd
 
 from lmperf.names import in_order
-from lmperf.reporting.evidence import Evidence, having, matching, required
+from lmperf.reporting.columns import Quantity, known_size
+from lmperf.reporting.evidence import Evidence
+from lmperf.reporting.frames import having, matching, required
 from lmperf.reporting.numbers import of_rows
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
-from lmperf.reporting.tables import Quantity, known
 from lmperf.reporting.words import MIB_IN_GIB, NotMeasured, Range
 
 STEM, EAGER = "memory", "eager"
@@ -101,8 +102,8 @@ class Memory(Section):
     @property
     def instruments(self) -> str:
         """What measured the peaks."""
-        found = self.every.frame["instrument"].dropna()
-        return ", ".join(sorted(required(found, "no instrument is recorded").unique()))
+        names = self.every.frame["instrument"].dropna()
+        return ", ".join(sorted(required(names, "no instrument is recorded").unique()))
 
     @cached_property
     def of_subject(self) -> Rows:
@@ -111,7 +112,7 @@ class Memory(Section):
     @property
     def of_others(self) -> Rows:
         rows = self.every.frame
-        subjects = [one.subject for one in self.each]
+        subjects = [section.subject for section in self.each]
         return self.every.kept(rows[~rows["implementation"].isin(subjects)])
 
     @cached_property
@@ -143,7 +144,7 @@ class Memory(Section):
         """The components that any predicted train step has."""
         rows = self.steps.frame
         names = [name for name in COMPONENTS if (rows[f"{name}_mib"] > 0).any()]
-        return [known(f"{name}_mib", name.replace("_", " ")) for name in names]
+        return [known_size(f"{name}_mib", name.replace("_", " ")) for name in names]
 
     def autocast(self, context: int) -> Autocast:
         """What bf16 autocast changes at a context."""

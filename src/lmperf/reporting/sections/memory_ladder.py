@@ -9,10 +9,10 @@ import pandas as pd
 from lmperf.dtypes import dtype_of
 from lmperf.names import SHORT, TECHNIQUES, implementation_words, in_order
 from lmperf.reporting.calculations.steps import EAGER, STEM, steps
-from lmperf.reporting.evidence import having, required, sorted_for_reading
+from lmperf.reporting.columns import Quantity, memory
+from lmperf.reporting.frames import having, required, sorted_for_reading
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
-from lmperf.reporting.tables import Quantity, memory
 from lmperf.reporting.words import GIB, sig
 
 # AdamW keeps two moments of each weight, in the dtype of the weight. bf16 copies of weights count
@@ -63,7 +63,7 @@ class MemoryLadder(Section):
         """A column of peaks for each rung of the table that has a row."""
         there = {*self.every.frame["implementation"]}
         words = SHORT | {"autocast": f"{SHORT['autocast']}, {EAGER}"}
-        return [memory("peak_gib", words[rung], "", of=rung) for rung in SHOWN if rung in there]
+        return [memory("peak_gib", words[rung], "", owner=rung) for rung in SHOWN if rung in there]
 
     @cached_property
     def peaks(self) -> pd.DataFrame:
@@ -80,7 +80,9 @@ class MemoryLadder(Section):
     def savers(self) -> list[str]:
         """The techniques that save more than a tenth of the peak at every size, in words."""
         changes = {rung: self.changes(rung) for rung, base in SHOWN.items() if base}
-        saving = [rung for rung, of in changes.items() if len(of) and (of < -SAVES).all()]
+        saving = [
+            rung for rung, change in changes.items() if len(change) and (change < -SAVES).all()
+        ]
         return [TECHNIQUES[rung] for rung in saving]
 
     @predicate
@@ -104,13 +106,13 @@ class MemoryLadder(Section):
         rows = required(rows, "no peak is known")
         single = having(rows, implementation="float32")
         size = in_order("size", (single if len(single) else rows)["size"])[-1]
-        rows, made = sorted_for_reading(having(rows, size=size), ["implementation"]), []
+        rows, bars = sorted_for_reading(having(rows, size=size), ["implementation"]), []
         for row in rows.to_dict("records"):
             parts = {KEPT: row["kept_gib"], ADDED: row["peak_gib"] - row["kept_gib"]}
             bar = {"panel": "", "line": implementation_words(row["implementation"])}
-            made += [
+            bars += [
                 {**bar, "name": name, "y": size, "value": f"{sig(size)} GiB"}
                 for name, size in parts.items()
             ]
-            made[-1]["end"] = sig(row["peak_gib"])
-        return made
+            bars[-1]["end"] = sig(row["peak_gib"])
+        return bars

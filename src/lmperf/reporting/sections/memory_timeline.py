@@ -10,10 +10,10 @@ import pandas as pd
 
 from lmperf.dtypes import dtype_of
 from lmperf.names import dtype_words, in_order
-from lmperf.reporting.evidence import having, required, sorted_for_reading
+from lmperf.reporting.columns import Quantity, memory
+from lmperf.reporting.frames import having, required, sorted_for_reading
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
-from lmperf.reporting.tables import Quantity, memory
 from lmperf.reporting.words import EMPTY, MIB_IN_GIB, NotMeasured, percent
 
 STEM, STEP = "memory_timeline", "train_step"
@@ -104,9 +104,11 @@ class MemoryTimeline(Section):
         """A row for each call, with `peak_in`; that of a failed call has its state (Y2)."""
         rows = self._rows
         tops = self._tops
-        found = [self._peak(top) for _, top in tops.iterrows()]
-        said = [f"{one.phase}, {percent(one.through)} through" if one else EMPTY for one in found]
-        tops = tops.assign(peak_in=pd.Series(said, tops.index, dtype=object))
+        peaks = [self._peak(top) for _, top in tops.iterrows()]
+        words = [
+            f"{peak.phase}, {percent(peak.through)} through" if peak else EMPTY for peak in peaks
+        ]
+        tops = tops.assign(peak_in=pd.Series(words, tops.index, dtype=object))
         return self.rows(STEM, pd.concat([tops, rows[rows["state"].notna()].assign(peak_in=EMPTY)]))
 
     @cached_property
@@ -137,9 +139,9 @@ class MemoryTimeline(Section):
         """That of the train step of the largest size, in the first dtype."""
         steps = required(having(self._tops, phase=STEP), "no train step was recorded")
         last = having(steps, size=in_order("size", steps["size"])[-1])
-        if (found := self._peak(last.iloc[0])) is None:
+        if (peak := self._peak(last.iloc[0])) is None:
             raise NotMeasured("the phases of the step were not recorded")
-        return found
+        return peak
 
     @cached_property
     def blocks(self) -> Rows:
@@ -193,7 +195,7 @@ class MemoryTimeline(Section):
         steps = required(having(self.kind("curve"), phase=STEP), "no train step was recorded")
         steps = having(steps, size=in_order("size", steps["size"])[-1])
         dtypes = in_order("dtype", steps["dtype"])
-        named = {"activations": CAST} if any(dtype_of(one).autocast for one in dtypes) else {}
+        named = {"activations": CAST} if any(dtype_of(dtype).autocast for dtype in dtypes) else {}
         colours = {named.get(name, name): colour for name, colour in OWNERS.items()}
         least = LEAST_SHARE * levels(steps).sum(axis=1).max()
         records, rules = [], []

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from lmperf.benchmarks import in_order
-from lmperf.reporting.evidence import having
+from lmperf.reporting.columns import Quantity, number
+from lmperf.reporting.frames import having
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
-from lmperf.reporting.tables import Quantity, number
 from lmperf.reporting.words import absent
 from lmperf.statistics import LEAST_FLOOR
 from lmperf.transformer.sizes import COURSES, SIZES
@@ -19,7 +19,7 @@ DIRTY = "-dirty"
 NO_COMMIT = "unknown"  # where Git failed
 # Faults and signs of rows, and their words.
 FAULTS = {"failed": "withheld", "oom": "out of memory", "unsupported": "unsupported"}
-FAULTS |= {one: one for one in ("other", "capped", "loaded", "process", "stale")}
+FAULTS |= {sign: sign for sign in ("other", "capped", "loaded", "process", "stale")}
 # Fact of an environment -> its words, in the order of the table; further facts follow.
 FACTS = {
     "device": "device",
@@ -60,12 +60,14 @@ class Method(Section):
         return self.table_rows(self._facts())
 
     def _facts(self) -> Iterator[dict]:
-        found = self.evidence.environments
-        rest = sorted({key for facts in found.values() for key in facts} - {*FACTS, *LEFT_OUT})
+        environments = self.evidence.environments
+        rest = sorted(
+            {key for facts in environments.values() for key in facts} - {*FACTS, *LEFT_OUT}
+        )
         for key, words in {**FACTS, **{key: key.replace("_", " ") for key in rest}}.items():
-            for name, facts in found.items():
-                if said := _fact(facts.get(key), key):
-                    yield {"fact": words, "environment": name, "value": said}
+            for name, facts in environments.items():
+                if text := _fact(facts.get(key), key):
+                    yield {"fact": words, "environment": name, "value": text}
 
     @cached_property
     def sheet(self) -> Rows:
@@ -79,7 +81,7 @@ class Method(Section):
     def sizes(self) -> Rows:
         """The sizes that were measured, with their names in each course."""
         frames = [self.evidence.rows(stem) for stem in self.evidence.stems]
-        measured = {of for rows in frames if "size" in rows for of in rows["size"].dropna()}
+        measured = {size for rows in frames if "size" in rows for size in rows["size"].dropna()}
         return self.table_rows(
             {
                 "size": size.short,
@@ -123,7 +125,9 @@ class Method(Section):
         """A column for each fault or sign that some row has."""
         counts = self.benchmarks.frame
         return [
-            number(of, words, "whole") for of, words in FAULTS.items() if any(counts.get(of, ()))
+            number(name, words, "whole")
+            for name, words in FAULTS.items()
+            if any(counts.get(name, ()))
         ]
 
     def _counted(self, stem: str) -> dict:

@@ -8,7 +8,7 @@ import pandas as pd
 
 from lmperf.benchmarks import load
 from lmperf.reporting.calculations.accumulation import Accumulation
-from lmperf.reporting.evidence import having, required
+from lmperf.reporting.frames import having, required
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 
@@ -42,7 +42,7 @@ class MixedPrecision(Section):
                 sum=pd.Categorical(words, categories),
                 error=rows["value"] / rows["exact"] - 1,
                 simulation=simulations,
-                explained=rows["value"] == [one.result for one in simulations],
+                explained=rows["value"] == [simulation.result for simulation in simulations],
             )
         )
 
@@ -99,5 +99,5 @@ class MixedPrecision(Section):
 
     def kept_in(self, dtype: str) -> list[str]:
         """The tensors of a block that have a dtype in every run."""
-        found = [words for words, seen in self.block.items() if seen == {dtype}]
-        return required(found, f"no tensors of a block are {dtype} in every run")
+        parts = [words for words, seen in self.block.items() if seen == {dtype}]
+        return required(parts, f"no tensors of a block are {dtype} in every run")

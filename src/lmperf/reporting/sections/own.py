@@ -10,7 +10,7 @@ import pandas as pd
 
 from lmperf.names import SHORT, dtype_words, implementation_words, in_order, size_in_full
 from lmperf.reporting.calculations.steps import CELL, NARROW, STEM, Way, all_steps, steps
-from lmperf.reporting.evidence import having, required, sorted_for_reading
+from lmperf.reporting.frames import having, required, sorted_for_reading
 from lmperf.reporting.gains import rows_over
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
@@ -47,10 +47,10 @@ class Own(Section):
     @cached_property
     def names(self) -> list[str]:
         """What the subjects are called, each once."""
-        found = [
+        names = [
             implementation_words(name) for stem in STEMS for name in self.evidence.subjects(stem)
         ]
-        return [*dict.fromkeys(found)]
+        return [*dict.fromkeys(names)]
 
     @property
     def title(self) -> str:
@@ -168,8 +168,8 @@ class Own(Section):
         kinds = {"fastest": self.fastest, "reference": self.reference, "sdpa": self.sdpa}
         ways = self.fastest.set_index("size")["line"].astype(str)
         of_lmperf = self.reference.set_index("size")["way"].map(lambda way: way.words)
-        found = [of.assign(implementation=kind) for kind, of in kinds.items() if len(of)]
-        rows = pd.concat(found)
+        parts = [steps.assign(implementation=kind) for kind, steps in kinds.items() if len(steps)]
+        rows = pd.concat(parts)
         rows = rows.assign(
             shown=rows["size"].map(ways),
             of_lmperf=rows["size"].map(of_lmperf),
@@ -183,16 +183,16 @@ class Own(Section):
         With the columns of `gains.rows_over`, of those that hold and are resolved: `ratio` says how
         many times as fast the other step is.
         """
-        found = []
+        pairs = []
         for _, fastest in self.fastest.iterrows():
             rows = having(others, size=fastest["size"])
             for way in rows["way"].unique():
                 both = rows_over(self.evidence, STEM, way._asdict(), fastest["way"]._asdict())
                 both = both[both.index.isin(rows.index) & both["holds"]]
                 both = both[both["verdict"].notna() & (both["verdict"] != UNRESOLVED)]
-                found.append(both)
+                pairs.append(both)
         return required(
-            pd.concat(found), "no step was compared with the fastest one of the subjects"
+            pd.concat(pairs), "no step was compared with the fastest one of the subjects"
         )
 
     @property
@@ -231,22 +231,22 @@ class Own(Section):
 
         They are of the largest cell of the subjects.
         """
-        of = self.of("distributed")
+        section = self.of("distributed")
         names = self.evidence.subjects(STRATEGIES)
-        mine = having(of.steps.frame, implementation=names)
+        mine = having(section.steps.frame, implementation=names)
         mine = required(mine[mine["ranks"] > 1], "no strategy was brought")
         cell = {}
         for axis in ("size", "context_length", "dtype", "ranks", "batch"):
             cell[axis] = in_order(axis, mine[axis])[-1]
             mine = having(mine, **{axis: cell[axis]})
-        rows = having(of.steps.frame, **cell | {"ranks": [1, cell["ranks"]]})
+        rows = having(section.steps.frame, **cell | {"ranks": [1, cell["ranks"]]})
         order = [ALONE, *names, *PYTORCH, *OF_LMPERF]
         rows = having(rows, implementation=order)
         words = SHORT | {ALONE: "one GPU" if self.evidence.is_cuda else "one process"}
         words |= {name: implementation_words(name) for name in names}
         shown = [*dict.fromkeys(words[name] for name in order)]
         lines = pd.Categorical(rows["implementation"].map(words), shown)
-        return of.steps.kept(rows.assign(line=lines))
+        return section.steps.kept(rows.assign(line=lines))
 
     @property
     def strategy_names(self) -> list[str]:
@@ -257,11 +257,11 @@ class Own(Section):
     def over_peers(self, name: str) -> list[tuple[str, str]]:
         """The speed-ups of a strategy over each of PyTorch's that was measured beside it."""
         rows = self.strategies.where(implementation=name)
-        found = []
+        gains = []
         for peer in PYTORCH:
             with suppress(NotMeasured):
-                found.append((implementation_words(peer), str(rows.over(peer))))
-        return required(found, f"{name} is not compared with one of PyTorch's")
+                gains.append((implementation_words(peer), str(rows.over(peer))))
+        return required(gains, f"{name} is not compared with one of PyTorch's")
 
 
 def way_words(way: Way) -> str:

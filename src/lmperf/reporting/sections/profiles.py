@@ -19,10 +19,11 @@ from lmperf.reporting.calculations.kernels import (
     shortened,
 )
 from lmperf.reporting.calculations.steps import NARROW, TF32, named
-from lmperf.reporting.evidence import NEUTRAL, having, matching, required, sorted_for_reading
+from lmperf.reporting.columns import Quantity, number, of_others
+from lmperf.reporting.frames import having, matching, required, sorted_for_reading
+from lmperf.reporting.judging import NEUTRAL
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
-from lmperf.reporting.tables import Quantity, number, of_others
 from lmperf.reporting.untrusted import neutral, plain
 from lmperf.reporting.words import NotMeasured, Range, count, percent, sig
 from lmperf.transformer.sizes import SHORT
@@ -50,7 +51,7 @@ ADAMW_VALUES = 7
 class Profiles(Section):
     """Time of a phase by class of kernels. `busy` is the time in which kernels run, `wall` all."""
 
-    colours = {one.words: one.colour for one in CLASSES.values()}
+    colours = {kernel_class.words: kernel_class.colour for kernel_class in CLASSES.values()}
 
     @property
     def kind(self) -> str:
@@ -80,7 +81,9 @@ class Profiles(Section):
                     {name: neutral(short[text]) for name, text in full.items()}
                 ),
                 kernel_class=classes,
-                class_words=classes.map({name: of.words for name, of in CLASSES.items()}),
+                class_words=classes.map(
+                    {name: kernel_class.words for name, kernel_class in CLASSES.items()}
+                ),
                 share=rows["total_ms"] / rows.groupby(CASE)["total_ms"].transform("sum"),
             )
         )
@@ -100,9 +103,9 @@ class Profiles(Section):
         rest = rest.agg(**SUMS, number=("total_ms", "size"))
         kernels = [count(number, "other") for number in rest["number"]]
         rest = rest.assign(**NEUTRAL, kernel=kernels)
-        found = pd.concat([rows[~is_rest].assign(rank=rank), rest], ignore_index=True)
-        found = found.assign(mean_us=1e3 * found["total_ms"] / found["instances"])
-        return self.kernels.kept(sorted_for_reading(found, CASE))
+        lines = pd.concat([rows[~is_rest].assign(rank=rank), rest], ignore_index=True)
+        lines = lines.assign(mean_us=1e3 * lines["total_ms"] / lines["instances"])
+        return self.kernels.kept(sorted_for_reading(lines, CASE))
 
     @cached_property
     def cases(self) -> Rows:
@@ -113,8 +116,8 @@ class Profiles(Section):
         cases = by_class(self.rows(STEM).frame, self.kernels.frame)
         timed = matching(cases, self.rows(TIMED).valid.frame, CASE)
         ways = cases["dtype"].map(dtype_words) + ", " + cases["implementation"].map(short_words)
-        known = {"is_compared": timed["holds"].eq(True), "timer_waits": timed["waits"].eq(True)}
-        return self.rows(STEM).kept(cases.assign(timer=timed["ms"], way=ways, **known))
+        flags = {"is_compared": timed["holds"].eq(True), "timer_waits": timed["waits"].eq(True)}
+        return self.rows(STEM).kept(cases.assign(timer=timed["ms"], way=ways, **flags))
 
     @property
     def in_e1(self) -> Quantity:
@@ -123,7 +126,9 @@ class Profiles(Section):
 
     @property
     def class_columns(self) -> list[Quantity]:
-        return [number(name, one.words, unit="ms") for name, one in CLASSES.items()]
+        return [
+            number(name, kernel_class.words, unit="ms") for name, kernel_class in CLASSES.items()
+        ]
 
     @cached_property
     def usual(self) -> Rows:
@@ -309,12 +314,12 @@ def short_words(implementation: str) -> str:
 def bar(line: pd.Series) -> list[dict]:
     """The parts of the bar of a step; behind the last one their sum, of the time of the step."""
     least = LEAST_DRAWN * line["busy"]
-    known = {CLASSES[name].words: line[name] for name in CLASSES if line[name] > least}
+    lengths = {CLASSES[name].words: line[name] for name in CLASSES if line[name] > least}
     end = f"{sig(line['busy'])} ms"
     end += f" of {sig(line['timer'])}" if line["timer"] > line["busy"] else ""
     shared = {"panel": "", "line": line["step"]}
-    made = [
+    parts = [
         shared | {"name": name, "y": ms, "value": f"{sig(ms)} ms, {percent(ms / line['busy'])}"}
-        for name, ms in known.items()
+        for name, ms in lengths.items()
     ]
-    return [*made[:-1], made[-1] | {"end": end}] if made else []
+    return [*parts[:-1], parts[-1] | {"end": end}] if parts else []

@@ -9,12 +9,12 @@ import pandas as pd
 
 from lmperf.benchmarks import load
 from lmperf.names import axis_words, in_order, value_words
-from lmperf.reporting.evidence import having
+from lmperf.reporting.columns import of_memory
+from lmperf.reporting.frames import having
 from lmperf.reporting.pairs import pairs
 from lmperf.reporting.published import STEMS, cell_of, figures_of, sources
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
-from lmperf.reporting.tables import of_memory
 from lmperf.reporting.words import sig
 
 # Quantity of a published figure -> our column, its unit and form.

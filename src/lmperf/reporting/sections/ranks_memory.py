@@ -9,10 +9,11 @@ import numpy as np
 import pandas as pd
 
 from lmperf.distributed.rank_footprint import COMPONENTS, predicted_bytes
-from lmperf.reporting.evidence import Evidence, having, matching, required, shared_value
+from lmperf.reporting.columns import Quantity, number
+from lmperf.reporting.evidence import Evidence
+from lmperf.reporting.frames import having, matching, required, shared_value
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
-from lmperf.reporting.tables import Quantity, number
 from lmperf.reporting.words import GIB, MIB, MIB_IN_GIB, Count, NotMeasured
 from lmperf.transformer.sizes import SHORT, ModelSize
 
@@ -47,9 +48,11 @@ class RanksMemory(Section):
         the measured sum exceeds the predicted one. NaN for a user's strategy."""
         rows = self.evidence.rows(MEMORY)
         device = self.evidence.environment.get("kind") or "cpu"
-        found = [_predicted(row, device) for row in rows.to_dict("records")]
+        predictions = [_predicted(row, device) for row in rows.to_dict("records")]
         parts = {
-            f"predicted_{part}_mib": [one.get(part, np.nan) / MIB for one in found]
+            f"predicted_{part}_mib": [
+                prediction.get(part, np.nan) / MIB for prediction in predictions
+            ]
             for part in PARTS
         }
         off = rows["total_mib"] / parts["predicted_total_mib"] - 1
@@ -76,15 +79,17 @@ class RanksMemory(Section):
         """GiB that a rank of DistributedDataParallel needs more than one of hooks: in the third
         step of the eager one, and at most in the second step of the first table, at which batch.
         buckets: GiB of its buckets of gradients."""
-        of = self.several
-        ddp, hooks = (self.moment(name, "peak")["total_mib"] for name in (of.ddp, of.hooks))
+        several = self.several
+        ddp, hooks = (
+            self.moment(name, "peak")["total_mib"] for name in (several.ddp, several.hooks)
+        )
         second = [
-            having(of.strategies(name + of.suffix).valid.frame, ranks=of.ranks)
-            for name in (of.ddp, of.hooks)
+            having(several.strategies(name + several.suffix).valid.frame, ranks=several.ranks)
+            for name in (several.ddp, several.hooks)
         ]
         more = second[0].set_index("batch")["peak_gib"] - second[1].set_index("batch")["peak_gib"]
         more = required(more.dropna(), "no peak of a second step")
-        buckets = self.moment(of.ddp, "before_step")["gradients_mib"] / MIB_IN_GIB
+        buckets = self.moment(several.ddp, "before_step")["gradients_mib"] / MIB_IN_GIB
         return MoreOfDdp((ddp - hooks) / MIB_IN_GIB, more.max(), int(more.idxmax()), buckets)
 
     def moment(self, name: str, moment: str) -> pd.Series:

@@ -9,14 +9,9 @@ from contextlib import suppress
 
 import pandas as pd
 
-from lmperf.reporting.evidence import (
-    ASSUMED_FLOORS,
-    KERNEL,
-    STEP,
-    WAITING,
-    having,
-    required,
-)
+from lmperf.reporting.evidence import ASSUMED_FLOORS
+from lmperf.reporting.frames import having, required
+from lmperf.reporting.judging import KERNEL, STEP, WAITING
 from lmperf.reporting.numbers import of_rows
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
@@ -74,13 +69,13 @@ class Repeatability(Section):
     def between_gpus(self) -> list[tuple[str, float, float]]:
         """(kernel or step, median, greatest): how far two GPUs time one apart; neither waited."""
         rows = self.moved[~self.moved["waits_again"].astype(bool)]
-        found = []
+        distances = []
         for kind, words in ((KERNEL, "kernel"), (STEP, "step")):
             with suppress(NotMeasured):
-                of = _enough(having(rows, noise_kind=kind))
-                far = of["apart"].astype(float)
-                found.append((words, of_rows(far.median(), of), of_rows(far.max(), of)))
-        return required(found, "too few rows were measured on two GPUs")
+                pairs = _enough(having(rows, noise_kind=kind))
+                far = pairs["apart"].astype(float)
+                distances.append((words, of_rows(far.median(), pairs), of_rows(far.max(), pairs)))
+        return required(distances, "too few rows were measured on two GPUs")
 
 
 def _enough(rows: pd.DataFrame) -> pd.DataFrame:

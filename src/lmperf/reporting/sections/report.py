@@ -10,7 +10,8 @@ import pandas as pd
 
 from lmperf.benchmarks import load, stems
 from lmperf.reporting.calculations.steps import all_steps
-from lmperf.reporting.evidence import WITHHELD, required
+from lmperf.reporting.frames import required
+from lmperf.reporting.judging import WITHHELD
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.words import Count, NotMeasured, listed, name
@@ -41,15 +42,17 @@ class Report(Section):
     def versions(self, fact: str) -> str | None:
         """A fact of all environments, cut at a plus: ``2.10.0 and 2.11.0``; or None."""
         values = [facts.get(fact) for facts in self.evidence.environments.values()]
-        known = dict.fromkeys(str(value).split("+")[0] for value in values if value)
-        return listed(known) if known else None
+        distinct = dict.fromkeys(str(value).split("+")[0] for value in values if value)
+        return listed(distinct) if distinct else None
 
     @property
     def cudnn(self) -> str | None:
         """``9.19`` for 91900."""
         values = [facts.get("cudnn") for facts in self.evidence.environments.values()]
-        known = dict.fromkeys(f"{of // 10_000}.{of % 10_000 // 100}" for of in values if of)
-        return listed(known) if known else None
+        distinct = dict.fromkeys(
+            f"{value // 10_000}.{value % 10_000 // 100}" for value in values if value
+        )
+        return listed(distinct) if distinct else None
 
     @property
     def nccl(self) -> str:
@@ -60,8 +63,8 @@ class Report(Section):
     @property
     def nvlinks(self) -> int:
         """The number of NVLinks between each two GPUs."""
-        links = {str(one) for one in (self.evidence.environment.get("links") or {}).values()}
-        numbers = {one.removeprefix("NV") for one in links}
+        links = {str(link) for link in (self.evidence.environment.get("links") or {}).values()}
+        numbers = {link.removeprefix("NV") for link in links}
         if len(numbers) != 1 or not (number := numbers.pop()).isdecimal():
             raise NotMeasured("no NVLinks, or different ones")
         return int(number)
@@ -69,10 +72,10 @@ class Report(Section):
     @property
     def dates(self) -> str | None:
         """``24 to 26 November 2026``: when the rows were measured; or None."""
-        known = self._rows["measured_at"].dropna()
-        if known.empty:
+        times = self._rows["measured_at"].dropna()
+        if times.empty:
             return None
-        first, last = (date.fromisoformat(of[:10]) for of in (known.min(), known.max()))
+        first, last = (date.fromisoformat(time[:10]) for time in (times.min(), times.max()))
         ends = [str(last.day), month_name[last.month], str(last.year)]
         begins = [str(first.day), month_name[first.month], str(first.year)]
         while len(begins) > 1 and begins[-1] == ends[len(begins) - 1]:
@@ -84,14 +87,14 @@ class Report(Section):
         """What all rows have in common."""
         names = ["state", "reason", "gpus", "measured_at", "implementation"]
         names += ["max_error", "error_bound"]
-        found = [
+        frames = [
             self.evidence.rows(stem)[names].assign(stem=stem)
             for stem in stems()
             if stem in self.evidence.stems
         ]
-        if not found:
+        if not frames:
             return pd.DataFrame(columns=[*names, "stem"])
-        return pd.concat(found, ignore_index=True)
+        return pd.concat(frames, ignore_index=True)
 
     # Checks.
 
@@ -134,15 +137,19 @@ class Report(Section):
         """(device, link) of the GPUs with train steps, for a machine without one."""
         if self.evidence.is_cuda:
             return []
-        found = [one for one in self.evidence.others if one.is_cuda and "end_to_end" in one.stems]
-        return [(one.device, one.link) for one in found]
+        machines = [
+            machine
+            for machine in self.evidence.others
+            if machine.is_cuda and "end_to_end" in machine.stems
+        ]
+        return [(machine.device, machine.link) for machine in machines]
 
     @property
     def gpus(self) -> int:
         """How many GPUs are known to have measured rows."""
-        known = pd.concat([self._rows["gpus"], self.evidence.twice["gpus_again"]])
-        known = known.dropna().astype(str)
-        return known[known.str.startswith("GPU-")].str.split(";").explode().nunique()
+        gpus = pd.concat([self._rows["gpus"], self.evidence.twice["gpus_again"]])
+        gpus = gpus.dropna().astype(str)
+        return gpus[gpus.str.startswith("GPU-")].str.split(";").explode().nunique()
 
     @property
     def at_once(self) -> int:

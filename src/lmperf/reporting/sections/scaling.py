@@ -7,7 +7,7 @@ from functools import cached_property
 import pandas as pd
 
 from lmperf.names import in_order
-from lmperf.reporting.evidence import having, required
+from lmperf.reporting.frames import having, required
 from lmperf.reporting.gains import Gain
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate

@@ -6,7 +6,7 @@ from functools import cached_property
 
 import pandas as pd
 
-from lmperf.reporting.evidence import having, required
+from lmperf.reporting.frames import having, required
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
 from lmperf.reporting.words import sig
@@ -64,10 +64,10 @@ class TimeLine(Section):
     @property
     def bars(self) -> list[dict]:
         """The intervals of the figure, a panel for each pass."""
-        made = []
+        bars = []
         for row in self._intervals.to_dict("records"):
             name = row["kind"].replace("_", "-")
-            made.append(
+            bars.append(
                 {
                     "panel": f"{row['part']}, two blocks",
                     "line": name if name == COMPUTATION else "communication",
@@ -77,4 +77,4 @@ class TimeLine(Section):
                     "value": f"{sig(row['end_ms'] - row['start_ms'])} ms",
                 }
             )
-        return made
+        return bars

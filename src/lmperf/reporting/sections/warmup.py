@@ -7,10 +7,10 @@ from functools import cached_property
 import pandas as pd
 
 from lmperf.names import phase_words
-from lmperf.reporting.evidence import having, matching, required
+from lmperf.reporting.columns import Quantity, memory, number
+from lmperf.reporting.frames import having, matching, required
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
-from lmperf.reporting.tables import Quantity, memory, number
 from lmperf.reporting.words import Range
 from lmperf.transformer.sizes import SHORT
 
@@ -113,7 +113,9 @@ class Warmup(Section):
     @property
     def growth(self) -> float:
         """How many times as many parameters the largest model has as the smallest."""
-        counts = [SHORT[of].parameters() for of in self.of_subjects.sound["size"] if of in SHORT]
+        counts = [
+            SHORT[size].parameters() for size in self.of_subjects.sound["size"] if size in SHORT
+        ]
         counts = required(counts, "no size is known")
         return max(counts) / min(counts)
 
@@ -136,15 +138,15 @@ class Warmup(Section):
 def _columns(series: pd.DataFrame) -> dict[str, pd.Series]:
     """What the lines of the tables show of the steps of each process."""
     steps = series["step_ms"]
-    made = {f"step_{n}": steps[n] for n in (1, 2)}
+    columns = {f"step_{n}": steps[n] for n in (1, 2)}
     for n in WARM_UPS:
         timed = steps[[step for step in steps if n < step <= n + TIMED]]
-        made |= {f"after_{n}": timed.mean(axis=1), f"after_{n}_std": timed.std(axis=1, ddof=1)}
+        columns |= {f"after_{n}": timed.mean(axis=1), f"after_{n}_std": timed.std(axis=1, ddof=1)}
     for part in PARTS:
         times = series[f"{part}_ms"]
         later = times.drop(columns=1).median(axis=1)
-        made |= {f"{part}_1": times[1], f"{part}_later": later, f"{part}_cost": times[1] - later}
-    made["parts_cost"] = sum(made[f"{part}_cost"] for part in PARTS)
-    made["cost"] = steps[1] - steps.drop(columns=1).median(axis=1)
+        columns |= {f"{part}_1": times[1], f"{part}_later": later, f"{part}_cost": times[1] - later}
+    columns["parts_cost"] = sum(columns[f"{part}_cost"] for part in PARTS)
+    columns["cost"] = steps[1] - steps.drop(columns=1).median(axis=1)
     reserved = series["reserved_mib"]
-    return made | {f"reserved_{n}": reserved[n] for n in reserved}
+    return columns | {f"reserved_{n}": reserved[n] for n in reserved}

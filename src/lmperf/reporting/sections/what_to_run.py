@@ -34,7 +34,7 @@ from lmperf.reporting.calculations.steps import (
     steps,
     usual,
 )
-from lmperf.reporting.evidence import having, matching, required, sorted_for_reading
+from lmperf.reporting.frames import having, matching, required, sorted_for_reading
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
 from lmperf.reporting.words import NotMeasured
@@ -109,8 +109,8 @@ class WhatToRun(Section):
         """TFLOP/s of which MFU is a share: of the data sheet, else of the fastest matmul here."""
         if not self.evidence.is_cuda:
             return None
-        known = (self.evidence.sheet_tflops("bfloat16"), self.evidence.peak("bfloat16"))
-        return next((rate for rate in known if rate > 0), None)
+        rates = (self.evidence.sheet_tflops("bfloat16"), self.evidence.peak("bfloat16"))
+        return next((rate for rate in rates if rate > 0), None)
 
     # The recipe.
 
@@ -122,9 +122,11 @@ class WhatToRun(Section):
         """
         rows = self.valid[(self.valid["dtype"] != NARROW) | (self.valid["way"] == GRAPH_NARROW)]
         rows = rows.assign(way=rows["way"].map(lambda way: GRAPH if way == GRAPH_NARROW else way))
-        by_size = {size: of for size in self.sizes if len(of := having(rows, size=size))}
-        chosen = {size: of for size, of in by_size.items() if of["way"].nunique() > 1} or by_size
-        return {size: of[self._are_as_good(of)] for size, of in chosen.items()}
+        by_size = {size: part for size in self.sizes if len(part := having(rows, size=size))}
+        chosen = {
+            size: part for size, part in by_size.items() if part["way"].nunique() > 1
+        } or by_size
+        return {size: part[self._are_as_good(part)] for size, part in chosen.items()}
 
     def _are_as_good(self, rows: pd.DataFrame) -> pd.Series:
         """Which steps are nearly as fast as the fastest; on a CPU also those within the noise."""
@@ -133,7 +135,7 @@ class WhatToRun(Section):
         if self.evidence.is_cuda:
             return near
         beside = rows["way"].map(lambda way: compared(self.evidence, best["way"], way)["verdict"])
-        verdicts = beside.map(lambda of: of.get(best.name))
+        verdicts = beside.map(lambda by_step: by_step.get(best.name))
         # Stale and loaded rows are not compared: their times alone decide.
         return near | (rows["holds"] & best["holds"] & (verdicts != FASTER))
 
@@ -143,7 +145,7 @@ class WhatToRun(Section):
 
         Of several, the simplest.
         """
-        near = [way for of in self._near.values() for way in of["way"].unique()]
+        near = [way for part in self._near.values() for way in part["way"].unique()]
         near = required(near, "no step was measured with float32 weights")
         if near.count(GRAPH) == len(self._near):
             return GRAPH
@@ -152,7 +154,7 @@ class WhatToRun(Section):
     @predicate
     def is_in_doubt(self) -> bool:
         """Whether a step that the recipe follows from is stale or was timed beside other load."""
-        return self.recipe and not all(of["holds"].all() for of in self._near.values())
+        return self.recipe and not all(part["holds"].all() for part in self._near.values())
 
     @property
     def is_graph(self) -> bool:
@@ -166,8 +168,8 @@ class WhatToRun(Section):
     @property
     def exceptions(self) -> list[tuple[str, Way]]:
         """(size, its fastest recipe) for the sizes at which `recipe` is slower."""
-        apart = {s: of for s, of in self._near.items() if self.recipe not in [*of["way"]]}
-        return [(size, of.loc[of["ms"].idxmin(), "way"]) for size, of in apart.items()]
+        apart = {s: part for s, part in self._near.items() if self.recipe not in [*part["way"]]}
+        return [(size, part.loc[part["ms"].idxmin(), "way"]) for size, part in apart.items()]
 
     @property
     def maker(self) -> str:
@@ -287,8 +289,8 @@ class WhatToRun(Section):
         """The step of each line whose peak is shown; on a CPU the fastest with a known one."""
         if self.evidence.is_cuda:
             return self.fastest
-        known = self.wide[self.wide["peak_gib"].notna()]
-        return known.sort_values("ms", kind="stable").drop_duplicates("size")
+        with_peak = self.wide[self.wide["peak_gib"].notna()]
+        return with_peak.sort_values("ms", kind="stable").drop_duplicates("size")
 
     def over(self, base: str, ours: str = "graph", larger: bool = False) -> pd.DataFrame:
         """The steps of an implementation beside those of another one, if neither waits for the CPU.
@@ -296,10 +298,10 @@ class WhatToRun(Section):
         Both have float32 weights under autocast. larger: of larger batches than the table's.
         """
         rows = self.larger if larger else self.valid
-        found = compared(self.evidence, Way(ours, AUTOCAST), Way(base, AUTOCAST))
-        found = found[found.index.isin(rows.index) & ~found["waits"]]
-        found = required(found, f"{ours} was not measured beside {base}, or one of them waits")
-        return sorted_for_reading(found, ["size", "batch"])
+        pairs = compared(self.evidence, Way(ours, AUTOCAST), Way(base, AUTOCAST))
+        pairs = pairs[pairs.index.isin(rows.index) & ~pairs["waits"]]
+        pairs = required(pairs, f"{ours} was not measured beside {base}, or one of them waits")
+        return sorted_for_reading(pairs, ["size", "batch"])
 
     @property
     def clipped(self) -> pd.DataFrame:
@@ -309,8 +311,8 @@ class WhatToRun(Section):
     @property
     def accumulated(self) -> pd.DataFrame:
         """The graph of micro-batches beside that of the whole batch; see `steps.costs`."""
-        found = costs(self.evidence, WAYS["accumulated_graph"])
-        return required(found, "micro-batches were not measured")
+        pairs = costs(self.evidence, WAYS["accumulated_graph"])
+        return required(pairs, "micro-batches were not measured")
 
     @property
     def chunks(self) -> pd.DataFrame:
@@ -318,9 +320,9 @@ class WhatToRun(Section):
 
         saved_gib: how much lower its peak is. With a vocabulary larger than that of the tables.
         """
-        found = costs(self.evidence, GRAPH, STORED_LOGITS, "vocabulary")
-        found = required(found, "no larger vocabulary was measured with both losses")
-        return found.assign(saved_gib=found["peak_gib_base"] - found["peak_gib"])
+        pairs = costs(self.evidence, GRAPH, STORED_LOGITS, "vocabulary")
+        pairs = required(pairs, "no larger vocabulary was measured with both losses")
+        return pairs.assign(saved_gib=pairs["peak_gib_base"] - pairs["peak_gib"])
 
     @property
     def without_graph(self) -> Rows:
@@ -357,7 +359,7 @@ class WhatToRun(Section):
 
 
 def in_reading_order(parts: list[pd.DataFrame]) -> pd.DataFrame:
-    rows = pd.concat([of for of in parts if len(of)] or parts)
+    rows = pd.concat([part for part in parts if len(part)] or parts)
     return sorted_for_reading(rows, ["size"]).reset_index(drop=True)
 
 

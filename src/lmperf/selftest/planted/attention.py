@@ -158,25 +158,25 @@ idle_at_the_start, busy_at_the_start = _Idle(cheats=True), _Idle(cheats=False)
 
 def finds_the_reference(q, k, v, causal=False):
     """Returns the output and gradients of the gate's reference, which it finds in memory."""
-    found = _reference(q)
-    if found is None:
+    reference = _reference(q)
+    if reference is None:
         return attention(q, k, v, causal)
 
     def gradients(*_):
-        return tuple(found[name].to(q.dtype) for name in ("dq", "dk", "dv"))
+        return tuple(reference[name].to(q.dtype) for name in ("dq", "dk", "dv"))
 
-    return _Attention.apply(q, k, v, causal, lambda *_: found["out"].to(q.dtype), gradients)
+    return _Attention.apply(q, k, v, causal, lambda *_: reference["out"].to(q.dtype), gradients)
 
 
 def _reference(like: Tensor) -> dict[str, Tensor] | None:
-    found = (
-        one
-        for one in gc.get_objects()
-        if type(one) is dict
-        and one.keys() >= {"out", "dq", "dk", "dv"}
-        and one["out"].shape == like.shape
+    reference = (
+        tensor
+        for tensor in gc.get_objects()
+        if type(tensor) is dict
+        and tensor.keys() >= {"out", "dq", "dk", "dv"}
+        and tensor["out"].shape == like.shape
     )
-    return next(found, None)
+    return next(reference, None)
 
 
 _BUFFERS: dict[torch.Size, Tensor] = {}

@@ -17,7 +17,7 @@ class _Averaging(nn.Module):
         return self.module(*inputs)
 
     def finish_gradient_synchronization(self) -> None:
-        gradients = [one.grad for one in self.parameters() if one.grad is not None]
+        gradients = [weight.grad for weight in self.parameters() if weight.grad is not None]
         for gradient in gradients[1:]:
             dist.all_reduce(gradient)
             gradient.div_(dist.get_world_size())
