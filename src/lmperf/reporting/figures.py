@@ -188,6 +188,15 @@ def bar_chart(
     return _in_panels(title, parts, {"layer": [bars, ends]}, columns, size, shared, "x")
 
 
+def stacked(panel: str, line: str, lengths: Mapping[str, float], unit: str, end: str) -> list[dict]:
+    """The parts of a bar of `bar_chart`, name -> length, with a text behind the last one."""
+    parts = [
+        {"panel": panel, "line": line, "name": name, "y": y, "value": f"{sig(y)} {unit}"}
+        for name, y in lengths.items()
+    ]
+    return [*parts[:-1], parts[-1] | {"end": end}] if parts else []
+
+
 def time_line(
     title: str,
     records: Sequence[Mapping[str, Any]],

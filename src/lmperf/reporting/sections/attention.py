@@ -20,10 +20,10 @@ from lmperf.reporting.sections import Section
 from lmperf.reporting.words import MIB, MIB_IN_GIB, NotMeasured, Range
 
 STEM, LIMIT = "attention", "attention_limit"
-PLAIN, COMPILED, SINGLE = "eager", "compiled", "float32"
+PLAIN, COMPILED, FLOAT32 = "eager", "compiled", "float32"
 PHASES = ("forward", "backward")
 USUAL_WIDTH = 64
-STEP, MOST_LENGTHS = 4, 3  # the first page shows lengths that are STEP times as long as one another
+FURTHER, MOST_LENGTHS = 4, 3  # the first page shows lengths FURTHER times as long as another
 # Passes over matrices of the size of the scores. Forward: q k^T writes it, scaling and softmax read
 # and write it, the product with v reads it. A mask reads and writes it once more.
 PASSES, PASSES_OF_MASK = 6, 2
@@ -95,12 +95,12 @@ class Attention(Section):
 
     @cached_property
     def lengths(self) -> list[int]:
-        """The longest lengths that ran, each STEP times as long as the one before."""
+        """The longest lengths that ran, each FURTHER times as long as the one before."""
         rows = self.usual.where(implementation=self.subject, phase="backward").valid
         ran = required(set(rows.frame["seq_len"]), f"no backward of {self.subject} ran")
         chain = [int(max(ran))]
-        while chain[0] / STEP in ran and len(chain) < MOST_LENGTHS:
-            chain.insert(0, chain[0] // STEP)
+        while chain[0] / FURTHER in ran and len(chain) < MOST_LENGTHS:
+            chain.insert(0, chain[0] // FURTHER)
         return chain
 
     @property
@@ -112,7 +112,7 @@ class Attention(Section):
     @cached_property
     def compiled(self) -> Gain:
         """The speed-ups of `beside_plain` over plain attention in float32."""
-        return self.every.where(implementation=self.beside_plain, dtype=SINGLE).over(PLAIN)
+        return self.every.where(implementation=self.beside_plain, dtype=FLOAT32).over(PLAIN)
 
     @property
     def tallies(self) -> list[tuple[str, Tally]]:
@@ -147,9 +147,9 @@ class Attention(Section):
         """The speed-ups of the other dtypes at the longest length."""
         rows = self.eager.where(seq_len=self.longest, phase=phase)
         return [
-            (dtype, group.over(dtype=SINGLE))
+            (dtype, group.over(dtype=FLOAT32))
             for dtype, group in rows.by("dtype")
-            if dtype != SINGLE
+            if dtype != FLOAT32
         ]
 
     # Memory, and the first length without room.
@@ -185,25 +185,25 @@ class Attention(Section):
 
     def _longest(self, phase: str) -> pd.DataFrame:
         """The float32 rows of the two longest lengths."""
-        rows = self.eager.where(dtype=SINGLE, phase=phase).valid.frame
+        rows = self.eager.where(dtype=FLOAT32, phase=phase).valid.frame
         rows = rows.dropna(subset=["peak_mib", "resident_mib"])
         return having(rows, seq_len=sorted(rows["seq_len"].unique())[-2:])
 
     @property
     def grows(self) -> float:
-        """By what factor the backward's peak grows for STEP times the length, at the longest."""
+        """By what factor the backward's peak grows for FURTHER times the length, at the longest."""
         if len(self.lengths) < 2:
             raise NotMeasured("no length that is four times another")
         rows = self.usual.where(implementation=self.subject, phase="backward")
         longest = self.lengths[-1]
-        both = having(rows.valid.frame, seq_len=[longest, longest // STEP])
+        both = having(rows.valid.frame, seq_len=[longest, longest // FURTHER])
         peaks = both.set_index("seq_len")["peak_mib"]
-        return of_rows(peaks[longest] / peaks[longest // STEP], both)
+        return of_rows(peaks[longest] / peaks[longest // FURTHER], both)
 
     @property
     def compiled_peak(self) -> Range:
         """The backward's peak, `beside_plain` over plain, in float32 at the longest length."""
-        rows = self.every_backward(SINGLE)
+        rows = self.every_backward(FLOAT32)
         rows = having(rows, seq_len=rows["seq_len"].max())
         return of_rows(Range.of(rows["compiled_peak_mib"] / rows["peak_mib"]), rows)
 
@@ -281,7 +281,7 @@ def moved_bytes(rows: pd.DataFrame) -> pd.Series:
     The column `bytes` has a logsumexp in float32 as well, which plain attention does not write.
     """
     scores = rows["batch"] * rows["seq_len"] ** 2 * rows["dtype"].map(lambda d: dtype_of(d).bytes)
-    logsumexp = rows["batch"] * rows["seq_len"] * dtype_of(SINGLE).bytes
+    logsumexp = rows["batch"] * rows["seq_len"] * dtype_of(FLOAT32).bytes
     passes = PASSES + rows["causal"].astype(int) * PASSES_OF_MASK
     return rows["bytes"] - logsumexp + passes * scores
 
@@ -293,9 +293,9 @@ def _number(matrices: pd.Series) -> float:
 
 def _matrix_mib(rows: pd.DataFrame) -> pd.Series:
     """MiB of one float32 matrix of batch x length x length."""
-    return rows["batch"] * rows["seq_len"] ** 2 * dtype_of(SINGLE).bytes / MIB
+    return rows["batch"] * rows["seq_len"] ** 2 * dtype_of(FLOAT32).bytes / MIB
 
 
 def _output_mib(rows: pd.DataFrame) -> pd.Series:
     """MiB of the output in float32, which is as large as each input."""
-    return rows["batch"] * rows["seq_len"] * rows["d_head"] * dtype_of(SINGLE).bytes / MIB
+    return rows["batch"] * rows["seq_len"] * rows["d_head"] * dtype_of(FLOAT32).bytes / MIB

@@ -12,6 +12,7 @@ import pandas as pd
 
 from lmperf.benchmarks import load
 from lmperf.names import in_order
+from lmperf.reporting.calculations.steps import STEP
 from lmperf.reporting.frames import having, required
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
@@ -19,7 +20,7 @@ from lmperf.reporting.words import MIB, MIB_IN_GIB, NotMeasured
 from lmperf.transformer.footprint import predicted_memory
 from lmperf.transformer.sizes import SHORT
 
-STEM, NONE, STEP = "checkpointing", "eager", "train_step"
+STEM, NONE = "checkpointing", "eager"
 
 
 class Cost(NamedTuple):

@@ -29,9 +29,8 @@ from lmperf.reporting.html import anchor
 from lmperf.reporting.numbers import of_rows
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
+from lmperf.reporting.sections.attention import FURTHER, USUAL_WIDTH
 from lmperf.reporting.sections.attention import PHASES as PASSES
-from lmperf.reporting.sections.attention import STEP as FURTHER
-from lmperf.reporting.sections.attention import USUAL_WIDTH
 from lmperf.reporting.sections.profiles import CASE, usual_size
 from lmperf.reporting.sections.ranks_memory import matched
 from lmperf.reporting.words import MIB, Count, NotMeasured, Range

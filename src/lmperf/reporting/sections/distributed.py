@@ -9,6 +9,7 @@ import pandas as pd
 
 from lmperf.names import SHORT, implementation_words, in_order
 from lmperf.reporting.columns import Quantity, across, memory, number
+from lmperf.reporting.figures import stacked
 from lmperf.reporting.frames import having, required
 from lmperf.reporting.gains import Gain, rows_over
 from lmperf.reporting.judging import WIDE
@@ -281,11 +282,9 @@ class Distributed(Section):
                 "communication alone": row["exposed_ms"],
                 WAITS: row["idle"] * row["step_ms"],
             }
-            line = self.words[row["implementation"]]
-            for name, ms in parts.items():
-                end = f"{sig(row['step_ms'])} ms" if name == WAITS else ""
-                bar = {"panel": f"batch {row['batch']:g}", "line": line, "end": end}
-                bars.append({**bar, "name": name, "y": max(0.0, ms), "value": f"{sig(ms)} ms"})
+            lengths = {name: max(0.0, ms) for name, ms in parts.items()}
+            panel, line = f"batch {row['batch']:g}", self.words[row["implementation"]]
+            bars += stacked(panel, line, lengths, "ms", f"{sig(row['step_ms'])} ms")
         return bars
 
     # What is fastest.

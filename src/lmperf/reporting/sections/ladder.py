@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cached_property
 
 import pandas as pd
@@ -24,6 +24,7 @@ from lmperf.reporting.calculations.steps import (
     usual,
 )
 from lmperf.reporting.cells import EMPTY
+from lmperf.reporting.figures import stacked
 from lmperf.reporting.frames import having, parts, required, sorted_for_reading
 from lmperf.reporting.gains import Gain, rows_over
 from lmperf.reporting.numbers import of_rows
@@ -279,17 +280,13 @@ def _bases(cell: tuple[tuple, pd.DataFrame]) -> pd.Series:
     return rows["rung"].map(lambda name: bases.get(name))
 
 
-def _bar(row: dict, line: str) -> Iterator[dict]:
+def _bar(row: dict, line: str) -> list[dict]:
     """The parts of a bar.
 
     A step that does not wait is longer than its busy time only because its clock is lower, at the
     power limit, than while it is profiled.
     """
     share = row["device_ms"] / row["ms"] if row["waits"] else 1.0
-    lengths = {WORKING: min(share, 1.0), WAITING: max(1 - share, 0.0)}
-    drawn = [name for name, length in lengths.items() if length > 0]
-    for name in drawn:
-        length = lengths[name] * row["ms"]
-        end = f"{sig(row['ms'])} ms" if name == drawn[-1] else ""
-        bar = {"panel": row["size"], "line": line, "name": name}
-        yield {**bar, "y": length, "value": f"{sig(length)} ms", "end": end}
+    shares = {WORKING: min(share, 1.0), WAITING: max(1 - share, 0.0)}
+    lengths = {name: part * row["ms"] for name, part in shares.items() if part > 0}
+    return stacked(row["size"], line, lengths, "ms", f"{sig(row['ms'])} ms")

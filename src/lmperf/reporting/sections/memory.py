@@ -11,6 +11,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from lmperf.names import in_order
+from lmperf.reporting.calculations.steps import AUTOCAST, CELL, EAGER, FLOAT32, STEP
 from lmperf.reporting.columns import Quantity, known_size
 from lmperf.reporting.evidence import Evidence
 from lmperf.reporting.frames import having, matching, required
@@ -19,10 +20,7 @@ from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
 from lmperf.reporting.words import MIB_IN_GIB, NotMeasured, Range
 
-STEM, EAGER = "memory", "eager"
-CELL = ["size", "context_length", "batch"]
-SINGLE, HALF = "float32", "autocast_bfloat16"
-STEP = "train_step"
+STEM = "memory"
 UNITS = {"GiB": MIB_IN_GIB, "MiB": 1}  # in MiB
 USUAL_CONTEXT = 512
 STATE = ("parameters", "gradients", "optimizer")
@@ -153,16 +151,16 @@ class Memory(Section):
         # At the end of a backward, where some steps peak, no copies are left.
         half = steps[steps["over_float32"].notna()]
         sizes = half["size"][half["weight_copies_mib"] > LEAST_COPIES * half["predicted_mib"]]
-        needed = [("activations_mib", SINGLE), ("activations_mib", HALF)]
-        needed.append(("weight_copies_mib", HALF))
+        needed = [("activations_mib", FLOAT32), ("activations_mib", AUTOCAST)]
+        needed.append(("weight_copies_mib", AUTOCAST))
         of_parts = ["activations_mib", "weight_copies_mib"]
         rows = having(steps, size=[*sizes])
         wide = rows.pivot_table(of_parts, "size", "dtype", sort=False)
         wide = wide.reindex(columns=pd.MultiIndex.from_tuples(needed)).dropna()
         size = in_order("size", required(wide, "no size has components in both dtypes").index)[-1]
         parts = wide.loc[size] / MIB_IN_GIB
-        copies = parts["weight_copies_mib", HALF]
-        saved = parts["activations_mib", SINGLE] - parts["activations_mib", HALF]
+        copies = parts["weight_copies_mib", AUTOCAST]
+        saved = parts["activations_mib", FLOAT32] - parts["activations_mib", AUTOCAST]
         of_size = having(rows, size=size)
         return Autocast(
             of_rows(change, steps), size, of_rows(copies, of_size), of_rows(saved, of_size)
@@ -174,7 +172,7 @@ class Memory(Section):
     def _shares(self) -> pd.DataFrame:
         """Shares of the peak of each size and batch, a column for each part and context."""
         parts = ["state_share", "activations_share"]
-        rows = self.steps.where(dtype=SINGLE).sound.dropna(subset=parts)
+        rows = self.steps.where(dtype=FLOAT32).sound.dropna(subset=parts)
         wide = rows.pivot_table(parts, ["size", "batch"], "context_length")
         if wide.empty or wide["state_share"].shape[1] < 2:
             raise NotMeasured("train steps of fewer than two contexts")
@@ -192,7 +190,7 @@ class Memory(Section):
 
     def share(self, part: str, context: int) -> Range:
         """The share of a part of the peak: `state` (model and optimizer) or `activations`."""
-        rows = self.steps.where(dtype=SINGLE, context_length=context, size=self.sizes_at_both)
+        rows = self.steps.where(dtype=FLOAT32, context_length=context, size=self.sizes_at_both)
         return of_rows(Range.of(self._shares[f"{part}_share", context]), rows.sound)
 
     @predicate
@@ -225,7 +223,7 @@ class Memory(Section):
 def with_changes(rows: pd.DataFrame) -> pd.DataFrame:
     """The rows with the columns that `Memory` describes."""
     valid = rows[rows["state"].isna()]
-    single = having(valid, dtype=SINGLE)
+    single = having(valid, dtype=FLOAT32)
     single = matching(rows, single, [*CELL, "phase", "implementation"])["peak_mib"]
     eager = having(valid, implementation=EAGER)
     eager = matching(rows, eager, [*CELL, "dtype", "phase"])["peak_mib"]
@@ -234,7 +232,7 @@ def with_changes(rows: pd.DataFrame) -> pd.DataFrame:
         # Load does not change a size.
         holds=rows["state"].isna() & ~rows["signs"].map(lambda signs: "stale" in signs),
         difference=rows["peak_mib"] / rows["predicted_mib"] - 1,
-        over_float32=(rows["peak_mib"] / single - 1).where(rows["dtype"] == HALF),
+        over_float32=(rows["peak_mib"] / single - 1).where(rows["dtype"] == AUTOCAST),
         over_eager=(rows["peak_mib"] / eager - 1).where(rows["implementation"] != EAGER),
         state_share=state / rows["predicted_mib"],
         activations_share=rows["activations_mib"] / rows["predicted_mib"],

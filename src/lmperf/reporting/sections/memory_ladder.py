@@ -10,6 +10,7 @@ from lmperf.dtypes import dtype_of
 from lmperf.names import SHORT, TECHNIQUES, implementation_words, in_order
 from lmperf.reporting.calculations.steps import EAGER, STEM, steps
 from lmperf.reporting.columns import Quantity, memory
+from lmperf.reporting.figures import stacked
 from lmperf.reporting.frames import having, required, sorted_for_reading
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
@@ -109,10 +110,6 @@ class MemoryLadder(Section):
         rows, bars = sorted_for_reading(having(rows, size=size), ["implementation"]), []
         for row in rows.to_dict("records"):
             parts = {KEPT: row["kept_gib"], ADDED: row["peak_gib"] - row["kept_gib"]}
-            bar = {"panel": "", "line": implementation_words(row["implementation"])}
-            bars += [
-                {**bar, "name": name, "y": size, "value": f"{sig(size)} GiB"}
-                for name, size in parts.items()
-            ]
-            bars[-1]["end"] = sig(row["peak_gib"])
+            line = implementation_words(row["implementation"])
+            bars += stacked("", line, parts, "GiB", sig(row["peak_gib"]))
         return bars

@@ -10,13 +10,14 @@ import pandas as pd
 
 from lmperf.dtypes import dtype_of
 from lmperf.names import dtype_words, in_order
+from lmperf.reporting.calculations.steps import STEP
 from lmperf.reporting.columns import Quantity, memory
 from lmperf.reporting.frames import having, required, sorted_for_reading
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
 from lmperf.reporting.words import EMPTY, MIB_IN_GIB, NotMeasured, percent
 
-STEM, STEP = "memory_timeline", "train_step"
+STEM = "memory_timeline"
 CELL = ["size", "context_length", "batch", "dtype", "phase"]
 # Owner of a tensor -> its colour, from the bottom of the figure to its top.
 OWNERS = {

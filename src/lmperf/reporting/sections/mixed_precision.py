@@ -13,7 +13,7 @@ from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 
 STEM = "mixed_precision"
-SINGLE, HALF = "float32", "bfloat16"
+FLOAT32, HALF = "float32", "bfloat16"
 UPCAST = "("  # in the name of a sum whose addends are cast by hand, as float32(float16)
 KINDS = ("parameter", "output", "logits", "loss", "gradient")
 TRAINED = ("parameter", "gradient", "loss")
@@ -89,12 +89,12 @@ class MixedPrecision(Section):
     def training_is_float32(self) -> bool:
         """Whether parameters, gradients and losses are float32 in every run."""
         rows = self.dtypes.sound
-        return bool((having(rows, kind=TRAINED)["observed_dtype"] == SINGLE).all())
+        return bool((having(rows, kind=TRAINED)["observed_dtype"] == FLOAT32).all())
 
     def outputs(self, in_float32: bool, **where) -> list[str]:
         """The outputs that every run has in float32, or the others."""
         rows = self.dtypes.where(kind=["output", "logits"], **where).sound
-        kept = (rows["observed_dtype"] == SINGLE).groupby(rows["tensor"], observed=True).all()
+        kept = (rows["observed_dtype"] == FLOAT32).groupby(rows["tensor"], observed=True).all()
         return [*kept.index[kept == in_float32]]
 
     def kept_in(self, dtype: str) -> list[str]:

@@ -177,15 +177,16 @@ class Own(Section):
         )
         return self.rows("", sorted_for_reading(rows, ["size"]).reset_index(drop=True))
 
-    def over_fastest(self, others: pd.DataFrame) -> pd.DataFrame:
-        """Steps of other ways beside the fastest one of the subjects at each size.
+    @property
+    def gaps(self) -> pd.DataFrame:
+        """lmperf's fastest steps beside the fastest one of the subjects at each size.
 
         With the columns of `gains.rows_over`, of those that hold and are resolved: `ratio` says how
         many times as fast the other step is.
         """
         pairs = []
         for _, fastest in self.fastest.iterrows():
-            rows = having(others, size=fastest["size"])
+            rows = having(self.reference, size=fastest["size"])
             for way in rows["way"].unique():
                 both = rows_over(self.evidence, STEM, way._asdict(), fastest["way"]._asdict())
                 both = both[both.index.isin(rows.index) & both["holds"]]
@@ -194,16 +195,6 @@ class Own(Section):
         return required(
             pd.concat(pairs), "no step was compared with the fastest one of the subjects"
         )
-
-    @property
-    def gaps(self) -> pd.DataFrame:
-        """lmperf's fastest steps beside the fastest ones of the subjects."""
-        return self.over_fastest(self.reference)
-
-    @property
-    def gaps_of_sdpa(self) -> pd.DataFrame:
-        """The fastest compiled steps with SDPA beside the fastest ones of the subjects."""
-        return self.over_fastest(self.sdpa)
 
     # What lmperf's recipe would gain.
 

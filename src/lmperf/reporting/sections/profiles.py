@@ -18,8 +18,9 @@ from lmperf.reporting.calculations.kernels import (
     class_of,
     shortened,
 )
-from lmperf.reporting.calculations.steps import NARROW, TF32, named
+from lmperf.reporting.calculations.steps import AUTOCAST, FLOAT32, NARROW, STEP, TF32, named
 from lmperf.reporting.columns import Quantity, number, of_others
+from lmperf.reporting.figures import stacked
 from lmperf.reporting.frames import having, matching, required, sorted_for_reading
 from lmperf.reporting.judging import NEUTRAL
 from lmperf.reporting.rows import Rows
@@ -39,7 +40,6 @@ LEAST_DRAWN = 0.0005  # of the time of a bar: a shorter part is not drawn
 LOWER = 0.03  # of the time: a share of matmuls that is so much lower
 OPTIMIZER_MATTERS = 0.05  # of the time of a step
 USUAL_SIZE = "large"
-SINGLE, AUTOCAST, STEP = "float32", "autocast_bfloat16", "train_step"
 # Steps of the ladder that the first page shows; a later one uses more techniques. The graph has no
 # phases.
 PHASED = ("eager", "compiled_blocks", "sdpa_compiled_blocks")
@@ -164,7 +164,7 @@ class Profiles(Section):
     @property
     def single(self) -> pd.Series:
         """The train step of `plain` in float32."""
-        return self.step(dtype=SINGLE, implementation=self.plain, phase=STEP)
+        return self.step(dtype=FLOAT32, implementation=self.plain, phase=STEP)
 
     @property
     def eager(self) -> pd.Series:
@@ -240,7 +240,7 @@ class Profiles(Section):
     @property
     def first_kernel(self) -> pd.Series:
         """The longest kernel of a forward of `plain` in float32."""
-        where = {"dtype": SINGLE, "implementation": self.plain, "phase": "forward", "rank": 1}
+        where = {"dtype": FLOAT32, "implementation": self.plain, "phase": "forward", "rank": 1}
         return self.longest.kept(of_usual_cell(having(self.longest.frame, **where))).one
 
     @property
@@ -257,7 +257,7 @@ class Profiles(Section):
     def drawn(self) -> pd.DataFrame:
         """The lines that the figure shows; beside TF32 not float32, which makes others short."""
         lines = self.lines.frame
-        return lines[lines["dtype"] != SINGLE] if TF32 in lines["dtype"].values else lines
+        return lines[lines["dtype"] != FLOAT32] if TF32 in lines["dtype"].values else lines
 
     @property
     def bars(self) -> list[dict]:
@@ -317,9 +317,7 @@ def bar(line: pd.Series) -> list[dict]:
     lengths = {CLASSES[name].words: line[name] for name in CLASSES if line[name] > least}
     end = f"{sig(line['busy'])} ms"
     end += f" of {sig(line['timer'])}" if line["timer"] > line["busy"] else ""
-    shared = {"panel": "", "line": line["step"]}
-    parts = [
-        shared | {"name": name, "y": ms, "value": f"{sig(ms)} ms, {percent(ms / line['busy'])}"}
-        for name, ms in lengths.items()
+    parts = stacked("", line["step"], lengths, "ms", end)
+    return [
+        part | {"value": f"{part['value']}, {percent(part['y'] / line['busy'])}"} for part in parts
     ]
-    return [*parts[:-1], parts[-1] | {"end": end}] if parts else []

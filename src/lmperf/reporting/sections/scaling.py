@@ -13,7 +13,6 @@ from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
 
 ONE, WHOLE, SHARDED = "one_rank_graph", "overlapped_graph", "sharded_optimizer_graph"
-OURS = (WHOLE, SHARDED)
 # How the names of peers begin, by the strategy of ours that they are nearest to.
 PEERS = {WHOLE: "ddp", SHARDED: "fsdp2"}
 CELL = ["size", "context_length"]

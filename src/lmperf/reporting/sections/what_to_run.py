@@ -258,12 +258,6 @@ class WhatToRun(Section):
         return GRAPH in {*self.steps["way"]}
 
     @cached_property
-    def ways(self) -> list[str]:
-        """The ways in words that a machine without a GPU shows side by side."""
-        shown = sorted(self.wide["way"].unique(), key=effort)
-        return [way.words for way in shown]
-
-    @cached_property
     def lines(self) -> Rows:
         """The steps with float32 weights; `fastest`, `held`, `busy` are those of a line.
 
