@@ -11,7 +11,7 @@ from lmperf.reporting.html import to_html
 from lmperf.reporting.pages import page_names
 from lmperf.reporting.render import Page
 from lmperf.reporting.sections import section
-from lmperf.reporting.sections.course import kind_of
+from lmperf.reporting.sections.course_ranks import kind_of
 from lmperf.workflow import TEMPLATES
 
 STEP = {"size": "0.97B", "context_length": 256, "batch": 4, "dtype": "float32"}
@@ -21,8 +21,8 @@ HEAD = {"batch": 1, "heads": 1, "seq_len": 512, "d_head": 64, "dtype": "bfloat16
 HEAD |= {"cuda_graph": False}
 
 
-def of(*rows):
-    return section(planted.evidence(*rows), "course")
+def of(*rows, stem="course"):
+    return section(planted.evidence(*rows), stem)
 
 
 def own(*rows, **more):
@@ -58,7 +58,7 @@ def head(name, ms, phase="forward", **values):
 @pytest.mark.parametrize(("bound", "waits"), [("host", True), ("device", False)])
 def test_phase_waits_if_it_did_when_it_was_timed(bound, waits):
     timed = planted.row("end_to_end", 30, bound=bound, **STEP)
-    assert of(timed, profile()).confirmed.frame["waits"].all() == waits
+    assert of(timed, profile(), stem="course_profile").confirmed.frame["waits"].all() == waits
 
 
 @pytest.mark.parametrize(("least_ms", "is_said"), [(40, True), (38, False)])
@@ -77,7 +77,7 @@ def test_times_of_every_width_grow_with_the_length():
         planted.row("attention", ms, d_head=d_head, seq_len=length, **cell)
         for (d_head, length), ms in times.items()
     ]
-    [grown] = of(*rows).growths
+    [grown] = of(*rows, stem="course_attention").growths
     assert grown == {"start": 256, "end": 1024, "times": (12, 13.5, 15)}
 
 
@@ -126,7 +126,8 @@ def test_peaks_are_of_contexts_with_forward_and_step():
                 "memory", peak_mib=1024 * n, **STEP | {"context_length": at, "phase": phase}
             )
             for n, (at, phase) in enumerate(cells, 1)
-        )
+        ),
+        stem="course_model",
     )
     known = {"context_length": 256, "forward": 2.0, "train_step": 3.0}
     assert found.peaks.frame.to_dict("records") == [known]
@@ -186,7 +187,7 @@ def rates(tflops=500):
 
 def test_limits_follow_from_the_rates_of_the_machine():
     here = ranks.evidence(*rates())
-    assert section(here, "course").intensity == pytest.approx(2000)  # 500 TFLOP/s, 250 GB/s
+    assert section(here, "course_ranks").intensity == pytest.approx(2000)  # 500 TFLOP/s, 250 GB/s
     assert {2.02} <= {*numbers("data_parallel_calcs (2026)", here)}
     assert numbers("tp_calcs (2026)", here) == [8.68, 16.4]
     assert numbers("communication_accounting (2025)", here) == [500, 250, 2000, 500]
@@ -201,7 +202,7 @@ def test_limits_without_rates_are_formulas():
 
 
 def test_best_buckets_follow_from_gradients_and_two_all_reduces():
-    found = section(ranks.evidence(*rates(), ranks.step("overlapped", 50)), "course").buckets
+    found = section(ranks.evidence(*rates(), ranks.step("overlapped", 50)), "course_ranks").buckets
     number = (4 * ranks.PARAMETERS / (250e9 * 1e-5)) ** 0.5
     assert found["number"] == pytest.approx(number)
     assert found["each"] == pytest.approx(4 * ranks.PARAMETERS / number)
@@ -240,7 +241,7 @@ def test_only_the_same_model_compiled_answers_torch_compile():
         planted.row("end_to_end", ms, **STEP | {"implementation": n}) for n, ms in times.items()
     ]
     here = planted.evidence(*rows, facts=planted.H200 | {"implementations": facts})
-    assert [gain[:2] for gain in section(here, "course").compiled_models] == [
+    assert [gain[:2] for gain in section(here, "course_model").compiled_models] == [
         ("net_compiled", "net")
     ]
     assert 3.0 in numbers("torch_compile", here)

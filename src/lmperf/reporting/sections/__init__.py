@@ -67,6 +67,6 @@ def section(evidence: Evidence, stem: str) -> Section:
     name = f"{__package__}.{stem}"
     if not stem.isidentifier() or importlib.util.find_spec(name) is None:
         return Section(evidence)
-    importlib.import_module(name)
-    of_module = next(each for each in Section.__subclasses__() if each.__module__ == name)
-    return of_module(evidence)
+    members = [*vars(importlib.import_module(name)).values()]
+    classes = [kind for kind in members if isinstance(kind, type) and issubclass(kind, Section)]
+    return next(kind for kind in classes if kind.__module__ == name)(evidence)
