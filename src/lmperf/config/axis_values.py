@@ -10,7 +10,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from lmperf.benchmark import Axis, Value
 from lmperf.benchmarks import load
-from lmperf.config.faults import Fault, asked_of
+from lmperf.config.messages import InvalidValue, asked_of
 from lmperf.errors import meant, shown
 
 
@@ -76,9 +76,9 @@ def grid_of(stem: str, given: Mapping[str, list]) -> dict[str, list]:
     grid, axes = {}, axes_of(stem)
     for name, values in given.items():
         if name not in axes:
-            raise Fault(f"is not a known key; {meant(name, axes, 'axes:')}", stem, name)
+            raise InvalidValue(f"is not a known key; {meant(name, axes, 'axes:')}", stem, name)
         try:
             grid[name] = distinct([value_of(axes[name], value) for value in values])
         except ValueError as error:
-            raise Fault(str(error), stem, name) from None
+            raise InvalidValue(str(error), stem, name) from None
     return grid

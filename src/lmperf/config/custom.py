@@ -20,8 +20,8 @@ from pydantic import (
 from lmperf.benchmark import STRICT
 from lmperf.benchmarks import load
 from lmperf.config.axis_values import distinct
-from lmperf.config.faults import Fault
 from lmperf.config.machine_names import LONGEST
+from lmperf.config.messages import InvalidValue
 from lmperf.errors import meant, shown
 from lmperf.own.kinds import MODEL, STRATEGY
 
@@ -102,7 +102,7 @@ class Custom(BaseModel):
         if isinstance(given, Mapping):
             for key in given.keys() - cls.model_fields.keys():
                 if (words := meant(key, cls.model_fields)).startswith("did you mean"):
-                    raise Fault(f"is not a known key; {words}", key)
+                    raise InvalidValue(f"is not a known key; {words}", key)
         return {"use": given} if isinstance(given, str) else given
 
     def variants(self, key: str) -> list[Variant]:
@@ -124,14 +124,14 @@ class Custom(BaseModel):
 
 
 def require_accepted(stem: str, key: str, custom: Custom) -> None:
-    """Raise Fault unless a benchmark accepts what a custom implementation declares."""
+    """Raise InvalidValue unless a benchmark accepts what a custom implementation declares."""
     tolerances, takes = load(stem).known_tolerances(), load(stem).takes
     if custom.tolerance not in tolerances:
         words = f"is {shown(custom.tolerance)}; it must be {' or '.join(tolerances)}"
-        raise Fault(words, stem, key, "tolerance")
+        raise InvalidValue(words, stem, key, "tolerance")
     if custom.compiled and takes != MODEL:
         words = f"is true; {stem} takes no model, and only a model is compiled"
-        raise Fault(words, stem, key, "compiled")
+        raise InvalidValue(words, stem, key, "compiled")
     if custom.model and takes not in (MODEL, STRATEGY):
         words = f"is {shown(custom.model)}; only a strategy or an optimizer trains one"
-        raise Fault(words, stem, key, "model")
+        raise InvalidValue(words, stem, key, "model")

@@ -21,8 +21,8 @@ from lmperf.benchmark import Implementation
 from lmperf.benchmarks import in_order, load, stems
 from lmperf.config.axis_values import distinct, grid_of
 from lmperf.config.custom import Custom, Name, Variant, require_accepted
-from lmperf.config.faults import Fault
 from lmperf.config.machine_names import LONGEST, PATTERN, check_slug
+from lmperf.config.messages import InvalidValue
 from lmperf.errors import meant, shown
 from lmperf.own.kinds import STRATEGY
 from lmperf.own.recorded import declaration
@@ -96,12 +96,12 @@ class Config(BaseModel):
         for stem, customs in given.items():
             if stem not in taking():
                 words = meant(stem, taking(), "benchmarks that take one:")
-                raise Fault(f"is not a known key; {words}", stem)
+                raise InvalidValue(f"is not a known key; {words}", stem)
             for key, custom in customs.items():
                 require_accepted(stem, key, custom)
             names = Counter(v.name for key, custom in customs.items() for v in custom.variants(key))
             if twice := [name for name, count in names.items() if count > 1]:
-                raise Fault(f"makes {twice[0]} twice; choose another name", stem)
+                raise InvalidValue(f"makes {twice[0]} twice; choose another name", stem)
         return given
 
     @model_validator(mode="after")
@@ -111,7 +111,7 @@ class Config(BaseModel):
             for key, custom in customs.items():
                 other = names.setdefault(key, custom.name)
                 if other != custom.name:
-                    raise Fault(
+                    raise InvalidValue(
                         f"is {shown(custom.name)}, and {shown(other)} in another benchmark; an"
                         " implementation must have one name",
                         *("implementations", stem, key, "name"),
@@ -126,7 +126,7 @@ class Config(BaseModel):
                 if custom.model and custom.model not in models:
                     there = _there(custom.model, models, "end_to_end")
                     place = "implementations", stem, key, "model"
-                    raise Fault(f"is {shown(custom.model)}; {there}", *place)
+                    raise InvalidValue(f"is {shown(custom.model)}; {there}", *place)
         return self
 
     @model_validator(mode="after")
@@ -136,14 +136,14 @@ class Config(BaseModel):
             for name in names:
                 if name not in customs:
                     words = f"names {shown(name)}; {_there(name, customs, stem)}"
-                    raise Fault(words, "subject", stem)
+                    raise InvalidValue(words, "subject", stem)
         return self
 
     @model_validator(mode="after")
     def _has_two_folders(self) -> Config:
         if self.site == self.report:
             words = f"is {shown(self.site)}, which is the folder of the report; it must differ"
-            raise Fault(words, "site")
+            raise InvalidValue(words, "site")
         return self
 
     def stems(self, preset: str, machine: str, here: bool = True) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from lmperf.config.faults import first_fault
+from lmperf.config.messages import first_fault
 from lmperf.config.model import Config
 from lmperf.errors import UserError, shown
 

@@ -122,12 +122,12 @@ class Words(str):
         return self.marked
 
 
-class Column(pd.Series):
+class KeyedColumn(pd.Series):
     """A column of a frame that knows the keys of its rows, as does what is made of it."""
 
     row_keys: tuple[str, ...] = ()
     _metadata = ["row_keys"]
-    _constructor = property(lambda self: Column)
+    _constructor = property(lambda self: KeyedColumn)
 
 
 def with_keys(value, keys: Iterable[str]):
@@ -147,19 +147,19 @@ def of_rows(value, rows: pd.DataFrame):
     return with_keys(value, keys_of(rows))
 
 
-def column(frame: pd.DataFrame, name: str) -> Column:
+def column(frame: pd.DataFrame, name: str) -> KeyedColumn:
     """A column as a template gets it: what is calculated from it knows the rows of its frame."""
-    values = Column(frame[name])
+    values = KeyedColumn(frame[name])
     values.row_keys = keys_of(frame)
     return values
 
 
 def keys_of(value) -> tuple[str, ...]:
-    """The keys of the rows of a number, of several, of a row, of a `Column` or of a frame."""
+    """The keys of the rows of a number, of several, of a row, of a `KeyedColumn` or of a frame."""
     if isinstance(value, pd.DataFrame):
         columns = [value[name] for name in ("key", "key_base") if name in value]
         return tuple(key for column in columns for key in column.dropna())
-    if isinstance(value, Column):
+    if isinstance(value, KeyedColumn):
         return value.row_keys
     if isinstance(value, pd.Series):
         return tuple(value[name] for name in ("key", "key_base") if name in value.index)

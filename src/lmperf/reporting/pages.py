@@ -12,9 +12,9 @@ from pathlib import Path
 
 from lmperf.benchmarks import in_order, load, stems
 from lmperf.reporting.evidence import Evidence
-from lmperf.reporting.own import GENERIC, pages_in
 from lmperf.reporting.render import FIRST, Page, question, stems_of
 from lmperf.reporting.sections.course import is_measured
+from lmperf.reporting.user_templates import GENERIC, pages_in
 from lmperf.workflow import TEMPLATES
 
 REPORT = FIRST

@@ -59,10 +59,10 @@ from lmperf.reporting.columns import Quantity
 from lmperf.reporting.evidence import Evidence
 from lmperf.reporting.frames import required
 from lmperf.reporting.html import to_html
-from lmperf.reporting.own import GENERIC, SUFFIX, check
 from lmperf.reporting.published import figure
 from lmperf.reporting.rows import Rows, no_column
 from lmperf.reporting.sections import Section
+from lmperf.reporting.user_templates import GENERIC, SUFFIX, check
 from lmperf.reporting.words import FILTERS, NotMeasured, Range
 from lmperf.workflow import TEMPLATES
 
@@ -104,7 +104,7 @@ def load_templates(own: Path | None = None) -> Templates:
     """The Jinja environment over our templates, and before them those of a user's folder.
 
     Raises:
-        UserError: a template of the user cannot be right; see `own.check`.
+        UserError: a template of the user cannot be right; see `user_templates.check`.
     """
     ours = FileSystemLoader(TEMPLATES)
     folders = [FileSystemLoader(own, "utf-8-sig")] if own else []

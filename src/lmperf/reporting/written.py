@@ -31,10 +31,10 @@ from lmperf.evidence.syntax import digest
 from lmperf.machine.repository import git, git_text
 from lmperf.reporting.files import LIST, listed, names_in, require_free
 from lmperf.reporting.numbers import FILE as NUMBERS
-from lmperf.reporting.own import template_digests
 from lmperf.reporting.pages import REPORT
 from lmperf.reporting.report import evidence_of, files_of_machine, remedy
 from lmperf.reporting.selftest import SELFTEST
+from lmperf.reporting.user_templates import template_digests
 
 RECORDS = Path(".lmperf/written")
 OVERVIEW = {REPORT, "machines", "unmeasured"}

@@ -13,7 +13,7 @@ STEM, RANKED_STEM, LEDGER_STEM = "flash_attention", "distributed", "distributed_
 
 
 @dataclass(frozen=True)
-class Case:
+class Planted:
     """A planted implementation with a fault, or the honest twin of one.
 
     A fault has a twin if honest code could look like it to its check. The correctness check alone
@@ -54,7 +54,7 @@ class Session:
     stem: str
     neighbour: str
     cell: Mapping
-    cases: tuple[Case, ...]
+    cases: tuple[Planted, ...]
     cuda: Mapping
 
     def grid(self, kind: str) -> dict[str, list]:
@@ -65,7 +65,7 @@ class Session:
             "implementation": [self.neighbour],
         }
 
-    def left_out(self, case: Case, machine: Machine) -> str | None:
+    def left_out(self, case: Planted, machine: Machine) -> str | None:
         """Return why a case cannot run on a machine; None if it can."""
         if machine.devices < (least := load(self.stem).least_devices):
             return f"needs {least} devices"
@@ -74,9 +74,9 @@ class Session:
         return None
 
 
-def _twin(name: str, fault: str, does: str, needs: str | None = None) -> Case:
+def _twin(name: str, fault: str, does: str, needs: str | None = None) -> Planted:
     """A case that does what another one does, without the fault."""
-    return Case(name, does, OK, f"It is correct: the honest twin of {fault}.", needs)
+    return Planted(name, does, OK, f"It is correct: the honest twin of {fault}.", needs)
 
 
 _DIFFERS = "differs from the float64 reference"
@@ -92,39 +92,39 @@ _FRESH = (
 
 _ATTENTION = (
     # Those that end their process come first: those before them are prepared once more.
-    Case(
+    Planted(
         "leaves_a_busy_thread",
         "leaves a thread that never ends",
         Expected(("outlives",)),
         "The process must be idle after a call. One that is not is replaced.",
     ),
-    Case(
+    Planted(
         "slows_the_clock",
         "makes each clock that the measuring code has bound 1000 times slower",
         Expected(("clock is wrong",)),
         "The supervisor compares the worker's clock with its own, in another process.",
     ),
     _twin("replaces_the_clock", "slows_the_clock", "replaces each clock by a right one"),
-    Case("drops_a_mask", "drops the causal mask in one head", Expected((_DIFFERS,)), _REFERENCE),
-    Case(
+    Planted("drops_a_mask", "drops the causal mask in one head", Expected((_DIFFERS,)), _REFERENCE),
+    Planted(
         "scales_a_gradient",
         "makes dk of one head 1 % too large",
         Expected((f"dk {_DIFFERS}",), _BACKWARD),
         "Each gradient is compared, as the output is.",
     ),
-    Case(
+    Planted(
         "subtracts_no_maximum",
         "does not subtract the maximum of each row before the exponential",
         Expected((_LARGE,)),
         _SCORES,
     ),
-    Case(
+    Planted(
         "subtracts_the_first_maximum",
         "subtracts the maximum over the first 64 keys only, whose scores may be masked",
         Expected((_LARGE,)),
         _SCORES,
     ),
-    Case(
+    Planted(
         "caches_by_address",
         "returns the results of its first call with tensors at these addresses",
         Expected((_TIMED_CALL, _DIFFERS)),
@@ -135,34 +135,34 @@ _ATTENTION = (
         "caches_by_address",
         "returns the results of an earlier call whose tensors had the same values",
     ),
-    Case(
+    Planted(
         "idle_at_the_start",
         "does no work in the first calls after a pause, with which every slice begins",
         Expected((_TIMED_CALL,), ("forward",)),
         "Every call of a slice may be the checked one: slices end at random lengths.",
     ),
     _twin("busy_at_the_start", "idle_at_the_start", "looks for pauses, but always works"),
-    Case(
+    Planted(
         "finds_the_reference",
         "finds the gate's reference with gc.get_objects() and returns it",
         Expected((_TIMED_CALL, _DIFFERS)),
         "The reference of other inputs is computed after the call that it judges.",
     ),
-    Case(
+    Planted(
         "reuses_its_output",
         "returns every result in the same memory",
         Expected(mark="reused_output"),
         "Two results that are both in use must not share memory. It is no wrong result by itself.",
     ),
     _twin("copies_its_output", "reuses_its_output", "returns copies of that memory"),
-    Case(
+    Planted(
         "fills_in_a_thread",
         "returns a tensor that a thread is still filling",
         Expected((_TIMED_CALL, _DIFFERS, "outlives", "grows"), ("forward",)),
         "The result is copied when the clock stops.",
     ),
     _twin("waits_for_its_thread", "fills_in_a_thread", "waits until its thread ends"),
-    Case(
+    Planted(
         "works_on_a_stream",
         "works on another stream without a dependency of the current one",
         Expected((_TIMED_CALL, _DIFFERS, "outlives"), ("forward",)),
@@ -175,25 +175,25 @@ _ATTENTION = (
         "makes the current stream wait for the other one",
         needs="cuda",
     ),
-    Case(
+    Planted(
         "changes_its_inputs",
         "changes a column of its keys",
         Expected(("inputs",)),
         "After a checked call its inputs are drawn again and must be unchanged.",
     ),
-    Case(
+    Planted(
         "changes_settings",
         "leaves float64 as the default dtype, one thread, and another function in torch",
         OK,
         "What it changes is undone when a step of it ends, and in force again in the next one.",
     ),
-    Case(
+    Planted(
         "needs_its_settings",
         "raises an error if what changes_settings has changed is in force",
         OK,
         "Each implementation is measured as if it were alone.",
     ),
-    Case(
+    Planted(
         "leaks",
         "keeps 4 MiB in every seventh call",
         Expected(("grows",)),
@@ -202,7 +202,7 @@ _ATTENTION = (
     _twin("keeps_the_last", "leaks", "keeps 4 MiB until the seventh call after"),
 )
 _TILE = (
-    Case(
+    Planted(
         "drops_a_tile",
         "drops one tile of 64 keys for 64 queries",
         Expected((_DIFFERS,)),
@@ -210,7 +210,7 @@ _TILE = (
     ),
 )
 _REDUCTION = (
-    Case(
+    Planted(
         "leaves_out_a_gradient",
         "reduces all gradients but one",
         Expected(("differs from one process",)),
@@ -219,7 +219,7 @@ _REDUCTION = (
     ),
 )
 _OVERLAP = (
-    Case(
+    Planted(
         "waits_in_hooks",
         "reduces each gradient asynchronously in the backward pass, and waits for it there",
         Expected(most_hidden=0.1),

@@ -23,7 +23,7 @@ from lmperf.machine.repository import commit_words
 from lmperf.reporting.evidence import Evidence
 from lmperf.reporting.frames import having
 from lmperf.reporting.selftest import HELD, NOT_HELD, NOT_RUN, SELFTEST
-from lmperf.selftest.cases import SESSIONS, Case, Session
+from lmperf.selftest.cases import SESSIONS, Planted, Session
 from lmperf.selftest.expectations import all_ok, in_words
 
 
@@ -40,7 +40,7 @@ def run(project: Project, sessions: Sequence[Session] = SESSIONS) -> Iterator[di
             yield line_of(case, *judged)
 
 
-def line_of(case: Case, outcome: str, held: str) -> dict[str, str]:
+def line_of(case: Planted, outcome: str, held: str) -> dict[str, str]:
     """The line of `selftest.csv` of a case.
 
     Args:
@@ -57,7 +57,9 @@ def line_of(case: Case, outcome: str, held: str) -> dict[str, str]:
     }
 
 
-def measured(project: Project, session: Session, cases: Sequence[Case], root: Path) -> pd.DataFrame:
+def measured(
+    project: Project, session: Session, cases: Sequence[Planted], root: Path
+) -> pd.DataFrame:
     """Measure a session, and return its rows as a report of this machine reads them.
 
     Args:
@@ -77,7 +79,7 @@ def measured(project: Project, session: Session, cases: Sequence[Case], root: Pa
     return Evidence.reviewed(review(own, own.machine.slug)).rows(session.stem)
 
 
-def _judged(case: Case, neighbour: str, rows: pd.DataFrame) -> tuple[str, str]:
+def _judged(case: Planted, neighbour: str, rows: pd.DataFrame) -> tuple[str, str]:
     """The outcome of a case, and whether it held; the implementation beside it must be ok, too."""
     planted, beside = (
         having(rows, implementation=name).set_index("phase") for name in (case.name, neighbour)

@@ -27,7 +27,7 @@ _FORMS = {
 }
 
 
-class Fault(ValueError):
+class InvalidValue(ValueError):
     """A fault of a value below the field that is validated; `keys` lead from there to it."""
 
     def __init__(self, words: str, *keys: object):
