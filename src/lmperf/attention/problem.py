@@ -13,12 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lmperf.attention.accuracy import (
-    TOLERANCES,
-    attention_errors,
-    error_bound,
-    large_score_errors,
-)
+from lmperf.attention.accuracy import TOLERANCES, attention_errors, error_bound, large_score_errors
 from lmperf.attention.cuda_graph import captured
 from lmperf.attention.inputs import LEAST_TOKENS, FreshInputs
 from lmperf.attention.pytorch import pytorch_attention

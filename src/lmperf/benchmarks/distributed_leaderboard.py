@@ -7,16 +7,7 @@ from functools import partial
 from typing import Any
 
 from lmperf.axes import dtype_axis
-from lmperf.benchmark import (
-    Axis,
-    Case,
-    Implementation,
-    Phase,
-    Rank,
-    RankedTimed,
-    Workload,
-    numbers,
-)
+from lmperf.benchmark import Axis, Case, Implementation, Phase, Rank, RankedTimed, Workload, numbers
 from lmperf.benchmarks.leaderboard import SIZE, cells, shape_of
 
 # Blocks that keep the results of their matmuls: as many as fit into an H200 with one sequence.

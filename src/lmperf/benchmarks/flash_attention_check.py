@@ -12,15 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lmperf.axes import dtype_axis
-from lmperf.benchmark import (
-    Axis,
-    Case,
-    Implementation,
-    Observed,
-    Value,
-    grid,
-    numbers,
-)
+from lmperf.benchmark import Axis, Case, Implementation, Observed, Value, grid, numbers
 from lmperf.dtypes import PLAIN_DTYPES, dtype_of
 from lmperf.gate import Gate
 

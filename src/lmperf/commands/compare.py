@@ -5,12 +5,7 @@ from __future__ import annotations
 import click
 
 from lmperf.commands.diff import comparison_options, print_comparison
-from lmperf.commands.options import (
-    implementations_option,
-    of_project,
-    phases_option,
-    say,
-)
+from lmperf.commands.options import implementations_option, of_project, phases_option, say
 from lmperf.evidence.project import Project
 
 

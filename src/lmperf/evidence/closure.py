@@ -29,15 +29,7 @@ from functools import cache, cached_property
 from pathlib import Path
 
 from lmperf.errors import UserError
-from lmperf.evidence.syntax import (
-    WHOLE,
-    Module,
-    References,
-    Symbol,
-    bound_names,
-    canonical,
-    digest,
-)
+from lmperf.evidence.syntax import WHOLE, Module, References, Symbol, bound_names, canonical, digest
 from lmperf.sources import find, tree_of
 
 # Modules left out of digests: keys cover them by `METHOD_VERSION`, or they change no number.

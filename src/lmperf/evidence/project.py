@@ -16,14 +16,7 @@ from lmperf.config.model import Config
 from lmperf.errors import UserError
 from lmperf.evidence.cases import measurable
 from lmperf.evidence.facts import FILE, Facts, read_facts
-from lmperf.evidence.machine import (
-    GPU_PRESETS,
-    Machine,
-    accelerator,
-    detect,
-    elsewhere,
-    preset_of,
-)
+from lmperf.evidence.machine import GPU_PRESETS, Machine, accelerator, detect, elsewhere, preset_of
 from lmperf.evidence.plan import FAILURES, Plan, RecordedPlan, files_of
 from lmperf.evidence.recorded import RecordedMachine
 from lmperf.evidence.repeatability import Repeats

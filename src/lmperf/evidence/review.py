@@ -15,12 +15,7 @@ from lmperf.benchmarks import load, stems
 from lmperf.errors import UserError
 from lmperf.evidence import plausible
 from lmperf.evidence.cases import asked, case_of_row, texts_of
-from lmperf.evidence.facts import (
-    FILE,
-    Facts,
-    read_facts,
-    write_facts,
-)
+from lmperf.evidence.facts import FILE, Facts, read_facts, write_facts
 from lmperf.evidence.plan import Plan
 from lmperf.evidence.project import Project
 from lmperf.evidence.recorded import RecordedMachine

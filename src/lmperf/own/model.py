@@ -16,14 +16,7 @@ from torch import Tensor, nn
 from lmperf.benchmark import Benchmark, Implementation, Unsupported
 from lmperf.own.imported import imported
 from lmperf.own.kinds import MODEL
-from lmperf.own.signatures import (
-    MODEL_ALIASES,
-    MODEL_ARGUMENTS,
-    bound,
-    fault_of,
-    is_model,
-    is_step,
-)
+from lmperf.own.signatures import MODEL_ALIASES, MODEL_ARGUMENTS, bound, fault_of, is_model, is_step
 from lmperf.transformer.implementations import compile_static
 from lmperf.transformer.model import blocks_of, cross_entropy, twin_of
 from lmperf.transformer.sizes import ROPE_THETA, VOCAB_SIZE, ModelSize

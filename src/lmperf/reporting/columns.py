@@ -10,29 +10,13 @@ import pandas as pd
 
 from lmperf.errors import UserError
 from lmperf.names import axis_words, value_words
-from lmperf.reporting.cells import (
-    NO_ROW,
-    NOT_COMPARED,
-    NOT_RECORDED,
-    Cell,
-    TableColumn,
-)
+from lmperf.reporting.cells import NO_ROW, NOT_COMPARED, NOT_RECORDED, Cell, TableColumn
 from lmperf.reporting.evidence import Evidence, cached_by_evidence
 from lmperf.reporting.frames import having, matching, parts
 from lmperf.reporting.gains import MIXED, PRECISE, Gain, rows_over
 from lmperf.reporting.judging import NEUTRAL
 from lmperf.reporting.rows import Rows
-from lmperf.reporting.words import (
-    EMPTY,
-    FILTERS,
-    absent,
-    end,
-    error,
-    listed,
-    percent,
-    ratio,
-    sig,
-)
+from lmperf.reporting.words import EMPTY, FILTERS, absent, end, error, listed, percent, ratio, sig
 from lmperf.statistics import SAME, UNRESOLVED
 
 # The columns of pairs of rows that a cell with a speed-up shows.

@@ -16,13 +16,7 @@ from lmperf.reporting.judging import NEUTRAL
 from lmperf.reporting.pairs import base_of
 from lmperf.reporting.untrusted import deep, plain
 from lmperf.reporting.words import count, end, listed, percent, ratio, sig
-from lmperf.statistics import (
-    FALSE_DISCOVERY,
-    FASTER,
-    SAME,
-    SLOWER,
-    UNRESOLVED,
-)
+from lmperf.statistics import FALSE_DISCOVERY, FASTER, SAME, SLOWER, UNRESOLVED
 
 SIDES = ("old", "new")
 # Rows in a comment; GitHub limits it to 65,536 characters.

@@ -13,15 +13,7 @@ import numpy as np
 import pandas as pd
 
 from lmperf.evidence.plausible import EVENT_STEP_MS
-from lmperf.statistics import (
-    FALSE_DISCOVERY,
-    Ratio,
-    adjusted,
-    medians,
-    paired,
-    unpaired,
-    verdict,
-)
+from lmperf.statistics import FALSE_DISCOVERY, Ratio, adjusted, medians, paired, unpaired, verdict
 
 # How rows are compared: all by the ratios of each round; all by their medians; those of one
 # machine's run by what was measured: see `judged`.

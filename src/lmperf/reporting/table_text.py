@@ -28,9 +28,7 @@ from lmperf.reporting.frames import ordered
 from lmperf.reporting.numbers import bare
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sentences import CLOSE, ENDED, complete, paragraph
-from lmperf.reporting.words import (
-    FILTERS,
-)
+from lmperf.reporting.words import FILTERS
 
 # A column as a template writes it: `SDPA, compiled (ms): {sdpa.ms:sig} (interval)`.
 UNIT = "ms|µs|s|W|[MG]iB|GB/s|TFLOP/s|MHz|%|bytes an element"

@@ -15,19 +15,11 @@ import numpy as np
 import pandas as pd
 
 from lmperf.names import IMPLEMENTATIONS, axis_words, value_words
-from lmperf.reporting.cells import (
-    NO_ROW,
-    Cell,
-    Table,
-    TableColumn,
-)
+from lmperf.reporting.cells import NO_ROW, Cell, Table, TableColumn
 from lmperf.reporting.columns import Quantity
 from lmperf.reporting.frames import parts, sorted_for_reading
 from lmperf.reporting.rows import Rows
-from lmperf.reporting.words import (
-    EMPTY,
-    absent,
-)
+from lmperf.reporting.words import EMPTY, absent
 
 
 @dataclass(frozen=True)

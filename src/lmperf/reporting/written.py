@@ -20,13 +20,7 @@ from lmperf.benchmarks import stems
 from lmperf.errors import UserError
 from lmperf.evidence.project import Project
 from lmperf.evidence.repeatability import STEM as REPEATED
-from lmperf.evidence.store import (
-    COST,
-    EVIDENCE,
-    as_written,
-    file_digest,
-    write_atomically,
-)
+from lmperf.evidence.store import COST, EVIDENCE, as_written, file_digest, write_atomically
 from lmperf.evidence.syntax import digest
 from lmperf.machine.repository import git, git_text
 from lmperf.reporting.files import LIST, listed, names_in, require_free

@@ -16,16 +16,7 @@ from lmperf.reporting.gains import Gain
 from lmperf.reporting.judging import WITHHELD
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
-from lmperf.reporting.words import (
-    Count,
-    NotMeasured,
-    Range,
-    error,
-    listed,
-    percent,
-    range_,
-    ratio,
-)
+from lmperf.reporting.words import Count, NotMeasured, Range, error, listed, percent, range_, ratio
 
 STEM, CHECK = "lrpe", "lrpe_check"
 COPY, KERNEL, CACHED = "copy", "triton", "triton_cached"
