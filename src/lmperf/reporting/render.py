@@ -23,10 +23,10 @@ from __future__ import annotations
 import re
 import sys
 import traceback
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import pandas as pd
@@ -43,7 +43,6 @@ from jinja2.runtime import Context
 
 from lmperf.benchmarks import load, stems
 from lmperf.errors import UserError, kept, meant, message_of, trace_of
-from lmperf.names import axis_words, value_words
 from lmperf.reporting import (
     figures,
     formats,
@@ -54,6 +53,7 @@ from lmperf.reporting import (
     tables,
     untrusted,
 )
+from lmperf.reporting.calculations.failures import reasons
 from lmperf.reporting.cells import Table
 from lmperf.reporting.columns import Quantity
 from lmperf.reporting.evidence import Evidence
@@ -63,7 +63,7 @@ from lmperf.reporting.published import figure
 from lmperf.reporting.rows import Rows, no_column
 from lmperf.reporting.sections import Section
 from lmperf.reporting.user_templates import GENERIC, SUFFIX, check
-from lmperf.reporting.words import FILTERS, NotMeasured, Range
+from lmperf.reporting.words import FILTERS, NotMeasured
 from lmperf.workflow import TEMPLATES
 
 FIRST = "report"  # the template of the first page
@@ -172,9 +172,10 @@ class Page:
         """
         templates, is_benchmark = load_templates(self.own), self.name in stems()
         plain = Section(self.evidence)
-        own = ("table", "ready", "every_row", "finding", "note", "rows", "reasons")
+        own = ("table", "ready", "every_row", "finding", "note", "rows")
         values = {name: getattr(self, name) for name in own} | {
             "said": self.quoted,
+            "reasons": partial(reasons, self.evidence),
             "evidence": self.evidence,
             "others": self.evidence.others,
             "machine": self.evidence.environment,
@@ -338,41 +339,6 @@ class Page:
         if not self.own or not template or self.own not in Path(template.filename).parents:
             return ""
         return f"{template.filename}:{template.get_corresponding_lineno(frame.f_lineno)}"
-
-    def reasons(self, *stems: str) -> list[dict]:
-        """Why rows of these benchmarks have no result, with the number of rows.
-
-        Each also names the axis values at which none of the implementation's rows has a result,
-        those of a single row, and how wrong its results are.
-        """
-        lines = []
-        for stem in stems:
-            every = self.evidence.rows(stem).fillna({"reason": ""})
-            rows = every[every["state"].notna()]
-            for (words, name, reason), group in rows.groupby(["words", "implementation", "reason"]):
-                results = every[every["state"].isna() & (every["implementation"] == name)]
-                axes = [axis.name for axis in load(stem).axes]
-                others = results if len(group) > 1 else results.iloc[:0]
-                wrong = group[group["max_error"] > group["error_bound"]]
-                error = Range.of(wrong["max_error"]) if len(wrong) else None
-                lines.append(
-                    {"words": words, "implementation": name, "reason": reason}
-                    | {"rows": len(group), "where": _alone(group, others, axes)}
-                    | {"error": error, "bound": wrong["error_bound"].max()}
-                )
-        return lines
-
-
-def _alone(rows: pd.DataFrame, others: pd.DataFrame, axes: Collection[str]) -> str:
-    """The axis values that all rows share and no other row has, in words."""
-    is_all = len(rows) > 1 and others.empty  # the implementation has no result at all
-    shared = (axis for axis in axes if rows[axis].nunique() == 1 and not is_all)
-    values = {axis: rows[axis].iloc[0] for axis in shared}
-    return ", ".join(
-        f"{axis_words(axis)} {value_words(axis, value)}"
-        for axis, value in values.items()
-        if not (others[axis] == value).any()
-    )
 
 
 def stems_of(page: str) -> list[str]:

@@ -90,12 +90,8 @@ class CourseModel(Course):
 
     def gain(self, dtype: str, base: str) -> Gain:
         """The speed-ups of a dtype in steps of the subject at the context that most sizes have."""
-        steps = having(self.one(STEM).frame, phase=STEP)
-        timed = required(steps[steps["state"].isna()], "no step")
-        counts = timed.groupby("context_length")["size"].nunique()
-        context = counts[counts == counts.max()].index[-1]
-        steps = having(steps, dtype=dtype, context_length=context)
-        return self.rows(STEM).kept(required(steps, f"no step in {dtype}")).over(dtype=base)
+        where = {"phase": STEP, "dtype": dtype, "context_length": self.of(STEM).context}
+        return self.one(STEM).where(**where).over(dtype=base)
 
     @cached_property
     def slowed(self) -> pd.Series:
