@@ -19,7 +19,7 @@ from lmperf.reporting.cells import NO_ROW, Cell, Table, TableColumn
 from lmperf.reporting.columns import Quantity
 from lmperf.reporting.frames import parts, sorted_for_reading
 from lmperf.reporting.rows import Rows
-from lmperf.reporting.words import EMPTY, absent
+from lmperf.reporting.words import EMPTY, absent, axis_value, plain
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Layout:
         shared = {name: value for name, value in shared.items() if not absent(value)}
         named = {name: part[name].iloc[0] for name in self.split} | shared
         words = [
-            self.words.get(value) or _axis(name, value, part.columns)
+            self.words.get(value) or axis_value(name, value, part.columns)
             for name, value in named.items()
         ]
         caption = ", ".join(filter(None, (self.what, *words)))
@@ -90,25 +90,9 @@ class Layout:
         return TableColumn(name, self.heads.get(name, axis_words(name)), cells, is_axis=True)
 
 
-def _axis(name: str, value, axes: Collection[str]) -> str:
-    """An axis and its value in a caption: ``batch 4``, ``bf16``, ``CUDA graph``."""
-    if absent(value) or value == "":
-        return ""
-    if isinstance(value, bool | np.bool_):
-        return axis_words(name) if value else ""
-    words = _plain(value_words(name, value, axes))
-    return words if name in ("dtype", "implementation", "phase") else f"{axis_words(name)} {words}"
-
-
 def _text(name: str, value, words: Mapping[str, str], axes: Collection[str]) -> Cell:
     if absent(value):
         return Cell(EMPTY, state=NO_ROW)
     if isinstance(value, bool | np.bool_):
         return Cell(("no", "yes")[int(value)], bool(value))
-    return Cell(words.get(value) or _plain(value_words(name, value, axes)), value)
-
-
-def _plain(value) -> str:
-    if isinstance(value, int | float | np.number):
-        return f"{value:,.12g}"
-    return str(value)
+    return Cell(words.get(value) or plain(value_words(name, value, axes)), value)

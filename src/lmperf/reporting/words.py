@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import NamedTuple
 
@@ -145,6 +145,25 @@ def range_(values: Iterable[float], form: str = "sig") -> str:
     low, _, high = map(FILTERS[form], Range.of(values))
     unit = f" {high.rpartition(' ')[2]}" if " " in high else ""
     return high if low == high else f"{low.removesuffix(unit)} to {high}"
+
+
+def plain(value) -> str:
+    """A number as it is, with thousands separators; anything else as text."""
+    return f"{value:,.12g}" if isinstance(value, int | float | np.number) else str(value)
+
+
+def axis_value(axis: str, value, axes: Collection[str]) -> str:
+    """An axis and its value, ``batch 4``, ``bf16``, ``CUDA graph``; empty for what is off.
+
+    axes: all axes of the row, see `names.value_words`.
+    """
+    if absent(value) or value == "":
+        return ""
+    if isinstance(value, bool | np.bool_):
+        return names.axis_words(axis) if value else ""
+    words = plain(names.value_words(axis, value, axes))
+    is_clear = axis in ("dtype", "implementation", "phase")
+    return words if is_clear else f"{names.axis_words(axis)} {words}"
 
 
 def name(value) -> str:

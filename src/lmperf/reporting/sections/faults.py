@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
 import pandas as pd
 
 from lmperf.benchmarks import load
@@ -16,7 +15,7 @@ from lmperf.reporting.evidence import Evidence
 from lmperf.reporting.frames import having
 from lmperf.reporting.judging import WITHHELD
 from lmperf.reporting.sections import Section
-from lmperf.reporting.words import TENSORS, Count, absent, listed
+from lmperf.reporting.words import TENSORS, Count, absent, axis_value, listed
 
 # The reason of a row whose result is wrong: the tensor, and what it is compared with.
 WRONG = re.compile(r"(?P<tensor>.+) (?:differs from .+|is not finite)")
@@ -108,11 +107,9 @@ class Fault:
     @property
     def cell(self) -> str:
         """The cell of the worst row in words."""
-        axes = [axis.name for axis in load(self.stem).axes]
-        filled = [axis for axis in axes if not absent(self.worst[axis])]
-        return ", ".join(
-            words for axis in filled if (words := _axis_words(axis, self.worst[axis], self.every))
-        )
+        axes, columns = [axis.name for axis in load(self.stem).axes], self.every.columns
+        words = (axis_value(axis, self.worst[axis], columns) for axis in axes)
+        return ", ".join(filter(None, words))
 
     @property
     def page(self) -> str:
@@ -166,12 +163,3 @@ def _condition(axis: str, values: list, others: pd.DataFrame) -> str:
         return ""
     texts = [f"{value:,}" if is_number else str(value_words(axis, value)) for value in values]
     return f"at {axis_words(axis)} {listed(texts)}"
-
-
-def _axis_words(axis: str, value, rows: pd.DataFrame) -> str:
-    """An axis with a value in words, such as `length 1,024`; empty for an option that is off."""
-    if isinstance(value, bool | np.bool_):
-        return axis_words(axis) if value else ""
-    words = value_words(axis, value, rows.columns)
-    words = f"{words:,}" if isinstance(words, int | float | np.number) else str(words)
-    return words if axis == "dtype" else f"{axis_words(axis)} {words}"
