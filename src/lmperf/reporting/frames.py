@@ -33,6 +33,12 @@ def matching(rows: pd.DataFrame, others: pd.DataFrame, names: Sequence[str]) -> 
     return first.reindex(cells["place"]).set_axis(rows.index)
 
 
+def are_within(rows: pd.DataFrame, others: pd.DataFrame, names: Sequence[str]) -> pd.Series:
+    """Which rows have the values of any of some others in some columns."""
+    cells = [pd.MultiIndex.from_frame(frame[[*names]]) for frame in (rows, others)]
+    return pd.Series(cells[0].isin(cells[1]), rows.index)
+
+
 def sorted_for_reading(frame: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     """The rows in the order of `lmperf.names`; shapes by their numbers of elements.
 

@@ -16,7 +16,7 @@ from lmperf.names import dtype_words, implementation_words
 from lmperf.reporting.cells import EMPTY, NOT_RECORDED, Cell
 from lmperf.reporting.columns import Quantity
 from lmperf.reporting.evidence import Evidence, cached_by_evidence
-from lmperf.reporting.frames import having, sorted_for_reading
+from lmperf.reporting.frames import are_within, having, sorted_for_reading
 from lmperf.reporting.gains import rows_over
 from lmperf.transformer.rungs import FLOAT8_GRAPH, IN_FLOAT8, NEEDED, RUNGS
 
@@ -98,9 +98,14 @@ def usual(evidence: Evidence) -> pd.DataFrame:
     On a GPU it is the cell of the ladder.
     """
     rows = steps(evidence)
+    return rows[are_within(rows, usual_cells(rows), CELL)]
+
+
+def usual_cells(rows: pd.DataFrame) -> pd.DataFrame:
+    """Of each size the context and batch of most rows with a result; of equals the smallest."""
     counts = rows["state"].isna().groupby([rows[name] for name in CELL]).sum()
     most = counts.sort_values(ascending=False, kind="stable").groupby("size").head(1)
-    return rows[pd.MultiIndex.from_frame(rows[CELL]).isin(most.index)]
+    return most.index.to_frame(index=False)
 
 
 def compared(evidence: Evidence, ours: Way, base: Way) -> pd.DataFrame:

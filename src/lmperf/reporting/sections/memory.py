@@ -14,7 +14,7 @@ from lmperf.names import in_order
 from lmperf.reporting.calculations.steps import AUTOCAST, CELL, EAGER, FLOAT32, STEP
 from lmperf.reporting.columns import Quantity, known_size
 from lmperf.reporting.evidence import Evidence
-from lmperf.reporting.frames import having, matching, required
+from lmperf.reporting.frames import are_within, having, matching, required
 from lmperf.reporting.numbers import of_rows
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
@@ -129,8 +129,7 @@ class Memory(Section):
     def beside(self) -> Rows:
         """The head table with all other models in its cells: custom ones, lmperf's and peers."""
         steps = self.every.where(phase=STEP)
-        cells = pd.MultiIndex.from_frame(self.head.frame[CELL])
-        return steps.kept(steps.frame[pd.MultiIndex.from_frame(steps.frame[CELL]).isin(cells)])
+        return steps.kept(steps.frame[are_within(steps.frame, self.head.frame, CELL)])
 
     @property
     def usual_context(self) -> int:

@@ -9,8 +9,16 @@ from functools import cached_property
 import pandas as pd
 
 from lmperf.names import SHORT, dtype_words, implementation_words, in_order, size_in_full
-from lmperf.reporting.calculations.steps import CELL, NARROW, STEM, Way, all_steps, steps
-from lmperf.reporting.frames import having, required, sorted_for_reading
+from lmperf.reporting.calculations.steps import (
+    CELL,
+    NARROW,
+    STEM,
+    Way,
+    all_steps,
+    steps,
+    usual_cells,
+)
+from lmperf.reporting.frames import are_within, having, required, sorted_for_reading
 from lmperf.reporting.gains import rows_over
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
@@ -75,12 +83,8 @@ class Own(Section):
         rows = all_steps(self.evidence)
         mine = having(rows, implementation=self.evidence.subjects(STEM))
         mine = required(mine, "no train step of a subject was measured")
-        ran = rows["state"].isna()
-        cells = pd.MultiIndex.from_frame(rows[CELL])
-        is_mine = cells.isin(pd.MultiIndex.from_frame(mine[CELL]))
-        counts = ran[is_mine].groupby([rows[axis] for axis in CELL]).sum()
-        most = counts.sort_values(ascending=False, kind="stable").groupby("size").head(1)
-        return sorted_for_reading(rows[cells.isin(most.index)], ["size"])
+        cells = usual_cells(rows[are_within(rows, mine, CELL)])
+        return sorted_for_reading(rows[are_within(rows, cells, CELL)], ["size"])
 
     @cached_property
     def steps(self) -> Rows:
