@@ -73,5 +73,5 @@ def test_peak_at_the_beginning_of_the_backward(at, gradients, begins):
 @pytest.mark.parametrize(("mib", "explains"), [(96, True), (98, False)])
 def test_shape_explains_the_bytes_of_the_largest_tensor(mib, explains):
     block = point("block", tensor="float32[4, 12, 1024, 512]", size_mib=mib)
-    found = section(planted.evidence(*step(), block), "course")
+    found = section(planted.evidence(*step(), block), "course_model")
     assert found.shape_explains == explains
