@@ -211,16 +211,16 @@ def test_page_of_attention_is_about_the_one_brought():
 
 
 def with_another(name, *rows):
-    """A page of my_attention, and of the same under another name; and the page without them."""
+    """A page of my_attention, and of the same under another name."""
     mine = [row for row in rows if row["implementation"] == "my_attention"]
     rows = [*rows, *(row | {"implementation": "another"} for row in mine)]
     recorded = {f"{name}.{one}": {"entry": "s:f"} for one in ("my_attention", "another")}
-    own = planted.evidence(*rows, facts=planted.H200 | {"implementations": recorded})
-    return planted.page(name, own), planted.page(name, planted.evidence(*rows))
+    facts = planted.H200 | {"implementations": recorded}
+    return planted.page(name, planted.evidence(*rows, facts=facts))
 
 
 def test_flash_attention_page_is_about_all_that_were_brought():
-    page, _ = with_another("flash_attention", *planted_own.attention())
+    page = with_another("flash_attention", *planted_own.attention())
     for name in ("FlashAttention, 64 x 64 tiles", "another"):
         start = f"- {name} over SDPA cuDNN (filled grid"
         said = [one for one in page.numbers if one.where.startswith(start)]
@@ -229,11 +229,15 @@ def test_flash_attention_page_is_about_all_that_were_brought():
 
 
 def test_attention_page_is_about_all_that_were_brought():
-    page, lmperfs = with_another("attention", *planted_own.plain_attention())
+    page = with_another("attention", *planted_own.plain_attention())
     subjects = re.findall(r"^- Memory of (.*): 4 times", page.text, re.MULTILINE)
     assert subjects == ["FlashAttention, 64 x 64 tiles", "another"]
     assert "**Memory of another, float32" in page.text
-    assert "Memory before backward is what" not in lmperfs.text
+
+
+def test_page_of_attention_without_a_subject_has_no_words_on_memory():
+    page = planted.page("attention", planted.evidence(*planted_own.plain_attention()))
+    assert "Memory before backward is what" not in page.text
 
 
 def test_page_of_strategies_is_about_the_one_brought():
