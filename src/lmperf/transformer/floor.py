@@ -21,7 +21,8 @@ class Work(NamedTuple):
 
     Attributes:
         matmul: FLOPs of matmuls with weights, forward and backward.
-        attention_forward, attention_backward: FLOPs of causal attention, by half of its scores.
+        attention_forward, attention_backward: FLOPs of causal attention, by half of its scores. The
+            backward has five products, as rates of kernels count it: it computes one again.
         optimizer: bytes that AdamW reads and writes.
         rest: bytes that norms, residual additions, RoPE, SwiGLU, embedding and loss read and write.
     """
@@ -59,7 +60,7 @@ def step_work(
     return Work(
         matmul=3 * weights,
         attention_forward=whole - weights,
-        attention_backward=2 * (whole - weights),
+        attention_backward=5 * (whole - weights) // 2,
         optimizer=7 * stored * size.parameters(vocab),
         rest=tokens * per_token,
     )

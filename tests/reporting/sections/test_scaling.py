@@ -14,8 +14,11 @@ def scaled(name, ms, batch=8, ranks=2, gib=66, **values):
 
 ONE = scaled("one_rank_graph", 320, ranks=1, gib=94)
 WEAK, STRONG = scaled("overlapped_graph", 330, 16), scaled("overlapped_graph", 180)
-SPLIT = scaled("sharded_optimizer_graph", 160, gib=47)
+SPLIT, SHARDED = (
+    scaled("sharded_optimizer_graph", ms, b, gib=47) for ms, b in ((160, 8), (320, 16))
+)
 PEER, SLOWER = scaled("ddp_bf16_compiled", 396, 16), scaled("ddp_compiled", 430, 16)
+ALONE = scaled("one_rank_compiled", 352, ranks=1)
 OF_COURSE = step("one_rank_compiled", 114), step("ddp_compiled", 112)
 
 
@@ -30,21 +33,37 @@ def test_steps_are_weak_or_strong_by_the_batch_of_one_rank():
 
 
 def test_sentences_follow_from_the_rows():
-    text = text_of(ONE, WEAK, STRONG, SPLIT, PEER, SLOWER)
+    text = text_of(ONE, WEAK, STRONG, PEER, SLOWER, ALONE)
     assert "make 1.94 times as many tokens a second as one** (3.4B, 8 sequences on each" in text
     assert "with the 8 of one split over them 1.78 times" in text
-    assert "takes a GPU from 66.0 to 47.0 GiB**, and the step on a split batch from 180 to" in text
-    assert "1.20x over its fastest peer, DistributedDataParallel, compiled, bf16 grad" in text
+    assert "it is 1.20x over DistributedDataParallel, compiled, bf16 gradients; on one GPU" in text
+    assert "the recommended step is 1.10x over theirs already" in text
+
+
+def test_strategy_to_use_is_the_sharded_one_unless_it_is_slower():
+    text = text_of(ONE, WEAK, STRONG, SPLIT, SHARDED)
+    assert "make 2.00 times" in text and "with the 8 of one split over them 2.00 times" in text
+    assert "(ZeRO-1):** it takes a GPU from 66.0 to 47.0 GiB and is no slower (330 and 320" in text
+    assert "--size 3.4B --batch 16 --zero1` trains so" in text
+    slower = text_of(ONE, WEAK, STRONG, scaled("sharded_optimizer_graph", 400, 16, gib=47))
+    assert "make 1.94 times" in slower and "--batch 16` trains so" in slower
+    assert "**Sharding AdamW's state (ZeRO-1)** takes" in slower and "no slower" not in slower
+
+
+def test_share_of_linear_is_of_the_own_step_on_one_rank():
+    frame = section(evidence(ONE, WEAK, PEER, ALONE), "scaling").steps.frame
+    shares = frame.set_index("implementation")["of_linear"]
+    assert shares["ddp_bf16_compiled"] == pytest.approx(352 / 396)
+    assert shares["overlapped_graph"] == pytest.approx(320 / 330)
 
 
 @pytest.mark.parametrize(
     ("rows", "words"),
     [
         ((ONE, STRONG), "times as many tokens"),
-        ((ONE, WEAK, STRONG, PEER), "Sharding AdamW"),
-        ((ONE, WEAK, STRONG, scaled("sharded_optimizer_graph", 178, gib=47)), "on a split batch"),
-        ((ONE, WEAK, STRONG, scaled("sharded_optimizer_graph", 170, gib=70)), "ZeRO-1)"),
-        ((ONE, WEAK, SPLIT), "1.20x over"),
+        ((ONE, WEAK, STRONG, PEER), "AdamW's state (ZeRO-1)"),
+        ((ONE, WEAK, scaled("sharded_optimizer_graph", 320, 16, gib=70)), "(ZeRO-1):**"),
+        ((ONE, WEAK, SPLIT), "Beside PyTorch"),
     ],
 )
 def test_a_sentence_goes_without_its_rows(rows, words):

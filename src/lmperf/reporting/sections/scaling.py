@@ -11,10 +11,12 @@ from lmperf.reporting.frames import having, required
 from lmperf.reporting.gains import Gain
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
+from lmperf.reporting.words import NotMeasured
 
 ONE, WHOLE, SHARDED = "one_rank_graph", "overlapped_graph", "sharded_optimizer_graph"
-# How the names of peers begin, by the strategy of ours that they are nearest to.
-PEERS = {WHOLE: "ddp", SHARDED: "fsdp2"}
+OURS = (ONE, WHOLE, SHARDED)
+PEER_ALONE = "one_rank_compiled"  # the step of peers on one rank
+PEERS = ("ddp", "fsdp2")  # how their names begin
 CELL = ["size", "context_length"]
 
 
@@ -31,27 +33,33 @@ class Scaling(Section):
         """The steps of the cells in which one rank made the recommended step.
 
         a_rank: sequences of a rank. scaling: `weak` or `strong`, None for one rank. times: tokens
-        a second over those of the recommended step on one rank. of_linear: `times` over `ranks`.
+        a second over those of the recommended step on one rank. of_linear: tokens a second of a
+        rank over those of the own step on one rank: of the recommended one, or of the peers'.
         """
         steps = self.of("distributed").steps
         frame = steps.frame
-        base = having(frame, implementation=ONE, ranks=1).drop_duplicates(CELL)
-        beside = frame[CELL].merge(base[[*CELL, "batch", "tokens_s", "holds"]], "left", CELL)
-        beside.index = frame.index
+        base, of_peers = (self._beside_one(frame, name) for name in (ONE, PEER_ALONE))
         a_rank = frame["batch"] / frame["ranks"]
         scaling = pd.Series(None, frame.index, object)
-        scaling[frame["batch"] == beside["batch"]] = "strong"
-        scaling[a_rank == beside["batch"]] = "weak"
+        scaling[frame["batch"] == base["batch"]] = "strong"
+        scaling[a_rank == base["batch"]] = "weak"
         scaling[frame["ranks"] == 1] = None
-        times = frame["tokens_s"] / beside["tokens_s"]
+        own = base["tokens_s"].where(frame["implementation"].isin(OURS), of_peers["tokens_s"])
         frame = frame.assign(
             a_rank=a_rank,
             scaling=scaling,
-            times=times,
-            of_linear=times / frame["ranks"],
-            holds=frame["holds"] & beside["holds"].eq(True),
+            times=frame["tokens_s"] / base["tokens_s"],
+            of_linear=frame["tokens_s"] / own / frame["ranks"],
+            holds=frame["holds"] & base["holds"].eq(True),
         )
-        return steps.kept(frame[beside["batch"].notna()])
+        return steps.kept(frame[base["batch"].notna()])
+
+    @staticmethod
+    def _beside_one(frame: pd.DataFrame, name: str) -> pd.DataFrame:
+        """For each step that of an implementation on one rank, of its size and context."""
+        alone = having(frame, implementation=name, ranks=1).drop_duplicates(CELL)
+        found = frame[CELL].merge(alone[[*CELL, "batch", "tokens_s", "holds"]], "left", CELL)
+        return found.set_axis(frame.index)
 
     @predicate
     def is_measured(self) -> bool:
@@ -84,11 +92,30 @@ class Scaling(Section):
         """The step of an implementation at the largest size, on the largest number of ranks."""
         return self._at(name, scaling).one
 
-    def peer(self, name: str, scaling: str) -> str:
-        """The fastest peer of a strategy of ours, at the cell of `step`."""
-        begins = f"implementation.str.startswith('{PEERS[name]}')"
-        rows = self._at(None, scaling).query(begins).valid.frame
-        return required(rows, "no peer has a time").sort_values("ms")["implementation"].iloc[0]
+    @cached_property
+    def best(self) -> str:
+        """The strategy of ours to use: ZeRO-1 unless it is slower, or was not measured."""
+        try:
+            return WHOLE if self.over(SHARDED, WHOLE, "weak").is_slower else SHARDED
+        except NotMeasured:
+            return WHOLE
+
+    @property
+    def over_peers(self) -> list[tuple[Gain, str, pd.Series]]:
+        """(gain of `best` over it, its name, its step) of the fastest peer of each kind."""
+        rows = self._at(None, "weak").valid.frame.sort_values("ms")
+        kinds = [rows[rows["implementation"].str.startswith(kind)].head(1) for kind in PEERS]
+        peers = required(pd.concat(kinds), "no peer has a time")
+        return [
+            (self.over(self.best, peer["implementation"], "weak"), peer["implementation"], peer)
+            for _, peer in peers.iterrows()
+        ]
+
+    @property
+    def over_peer_alone(self) -> Gain:
+        """The speed-up of the recommended step over that of the peers on one rank."""
+        rows = having(self.steps.frame, size=self.size, ranks=1, implementation=ONE)
+        return self.steps.kept(rows).over(PEER_ALONE)
 
     def over(self, name: str, base: str, scaling: str) -> Gain:
         """The speed-up of the step of `step` over that of another implementation."""
