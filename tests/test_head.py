@@ -10,7 +10,7 @@ from lmperf.evidence.facts import write_facts
 from lmperf.evidence.keys import row_key
 from lmperf.evidence.machine import Machine
 from lmperf.evidence.project import Project
-from lmperf.evidence.recorded import RecordedMachine
+from lmperf.evidence.recorded_machine import RecordedMachine
 
 GPU = {"kind": "cuda", "device": "NVIDIA H200"}
 CONFIG = Path(__file__).parents[1] / "config/config.yaml"

@@ -18,8 +18,8 @@ from lmperf.reporting import report, site
 from lmperf.reporting.files import LIST, replace_files, require_free
 from lmperf.reporting.selftest import HELD
 from lmperf.selftest import run as selftest
-from lmperf.selftest.cases import SESSIONS
 from lmperf.selftest.run import line_of
+from lmperf.selftest.sessions import SESSIONS
 
 pytestmark = pytest.mark.machine
 

@@ -13,8 +13,8 @@ from lmperf.reporting.evidence import Evidence
 from lmperf.reporting.render import Page
 from lmperf.reporting.selftest import HELD, NOT_HELD, NOT_RUN, SELFTEST, read_selftest
 from lmperf.selftest import run as running
-from lmperf.selftest.cases import SESSIONS
 from lmperf.selftest.run import line_of
+from lmperf.selftest.sessions import SESSIONS
 
 ROOT = Path(__file__).parents[2]
 PUBLISHED = sorted(file.parent for file in ROOT.glob("report/*/selftest.csv"))

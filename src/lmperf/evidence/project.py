@@ -18,7 +18,7 @@ from lmperf.evidence.cases import measurable
 from lmperf.evidence.facts import FILE, Facts, read_facts
 from lmperf.evidence.machine import GPU_PRESETS, Machine, accelerator, detect, elsewhere, preset_of
 from lmperf.evidence.plan import FAILURES, Plan, RecordedPlan, files_of
-from lmperf.evidence.recorded import RecordedMachine
+from lmperf.evidence.recorded_machine import RecordedMachine
 from lmperf.evidence.repeatability import Repeats
 from lmperf.evidence.store import EVIDENCE
 from lmperf.machine.repository import commit_facts

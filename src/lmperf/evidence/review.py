@@ -18,7 +18,7 @@ from lmperf.evidence.cases import asked, case_of_row, texts_of
 from lmperf.evidence.facts import FILE, Facts, read_facts, write_facts
 from lmperf.evidence.plan import Plan
 from lmperf.evidence.project import Project
-from lmperf.evidence.recorded import RecordedMachine
+from lmperf.evidence.recorded_machine import RecordedMachine
 from lmperf.evidence.repeatability import BENCHMARK, repeated
 from lmperf.evidence.repeatability import STEM as REPEATED
 from lmperf.evidence.rows import is_loaded, readable, row_name

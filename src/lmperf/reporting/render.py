@@ -53,7 +53,7 @@ from lmperf.reporting import (
     tables,
     untrusted,
 )
-from lmperf.reporting.calculations.failures import reasons
+from lmperf.reporting.calculations.reasons import reasons
 from lmperf.reporting.cells import Table
 from lmperf.reporting.columns import Quantity
 from lmperf.reporting.evidence import Evidence

@@ -179,10 +179,11 @@ def _state(project: Project, machine: str | None) -> dict:
     templates = template_digests(project.own_templates)
     # The overview has the first page and that of all machines, a machine all but these.
     kept = OVERVIEW if machine is None else {*templates} - (OVERVIEW - {REPORT})
+    machines = project.machines_with_evidence()  # a write-up is made from the evidence of all
+    sources = [path for name in machines for path in _evidence(project, name)]
+    inputs = [_code_key(project), here, _digests(project, sources)]
     return {
-        "inputs": digest(
-            json.dumps([_code_key(project), here, _digests(project, _sources(project))])
-        ),
+        "inputs": digest(json.dumps(inputs)),
         "files": digest(json.dumps(_digests(project, paths))),
         "templates": {page: code for page, code in templates.items() if page in kept},
     }
@@ -209,12 +210,6 @@ def _code_key(project: Project) -> str:
     ]
     config = project.config.model_dump_json(exclude={"retry_failed"})
     return digest(json.dumps([parts, config]))
-
-
-def _sources(project: Project) -> Iterator[Path]:
-    """The files that write-ups are made from: evidence of all machines."""
-    for machine in project.machines_with_evidence():
-        yield from _evidence(project, machine)
 
 
 def _evidence(project: Project, machine: str | None) -> Iterator[Path]:

@@ -23,8 +23,8 @@ from lmperf.machine.repository import commit_words
 from lmperf.reporting.evidence import Evidence
 from lmperf.reporting.frames import having
 from lmperf.reporting.selftest import HELD, NOT_HELD, NOT_RUN, SELFTEST
-from lmperf.selftest.cases import SESSIONS, Planted, Session
 from lmperf.selftest.expectations import all_ok, in_words
+from lmperf.selftest.sessions import SESSIONS, Planted, Session
 
 
 def run(project: Project, sessions: Sequence[Session] = SESSIONS) -> Iterator[dict[str, str]]:

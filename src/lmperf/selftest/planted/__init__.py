@@ -2,5 +2,5 @@
 
 Each has the signature of a custom implementation: of attention, `function(q, k, v, causal=...)`
 with q, k, v of shape [..., n, d], and of several ranks, `function(module)`. A twin does the same
-without the fault. `lmperf.selftest.cases` has the expected outcome of each.
+without the fault. `lmperf.selftest.sessions` has the expected outcome of each.
 """

@@ -25,8 +25,8 @@ from lmperf.measuring.isolation import Worlds, import_compiler
 from lmperf.measuring.job import seed_of
 from lmperf.measuring.ranks import Alone
 from lmperf.reporting.selftest import HELD
-from lmperf.selftest.cases import SESSIONS, STEM
 from lmperf.selftest.run import run
+from lmperf.selftest.sessions import SESSIONS, STEM
 
 ATTENTION, *_, OVERLAP = SESSIONS
 # These end their process, or keep it busy.
