@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import recommended_cases
 import sharded_leaderboard_cases
 from strategy_cases import AUTOCAST, EAGER, NAMES, PLANTED, gates, planted
 
@@ -27,4 +28,5 @@ def run(rank: Rank) -> dict[str, Any]:
         "gates": [gates(rank, AUTOCAST, ON_TWO), gates(rank, "float32", NAMES[AUTOCAST])],
         "planted": planted(rank, PLANTED),
         "sharded": sharded_leaderboard_cases.run(rank),
+        "example": recommended_cases.example(rank, ("data_parallel", "zero1", "resumed")),
     }

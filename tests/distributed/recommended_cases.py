@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import runpy
 import sys
 import tempfile
+from collections.abc import Iterable
+from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,17 +18,35 @@ import torch
 import torch.distributed as dist
 from strategy_cases import AUTOCAST, problem_of
 
-from lmperf.benchmark import Rank, Unsupported
-from lmperf.distributed.ranked_adamw import DATA_PARALLEL, SHARDED, RankedAdamW, _Bucket
+from lmperf.benchmark import Rank
+from lmperf.distributed.ranked_adamw import RankedAdamW, _Bucket
+from lmperf.distributed.ranked_trainer import RankedTrainer
 from lmperf.distributed.strategies import recommended
+from lmperf.transformer.model import TransformerLM
 from lmperf.transformer.sizes import SHORT
 from lmperf.transformer.steps import GRAPH, copying_adamw
-from lmperf.transformer.trainer import Trainer
 from lmperf.transformer.training import gradients
 
 NAMES = ("overlapped_graph", "sharded_optimizer_graph")
 STEPS, RATE, EPS = 4, 2e-3, 1e-3
 EXAMPLE = str(Path(__file__).parents[2] / "examples/train.py")
+EXAMPLE_VOCAB, EXAMPLE_CONTEXT, EXAMPLE_NORM = 1000, 16, 0.1
+# Name -> (last step, options, number of ranks) of runs, each of which goes on from the one before.
+EXAMPLE_RUNS = {
+    "data_parallel": [(4, "", 2)],
+    "zero1": [(4, "--zero1", 2)],
+    "resumed": [(2, "--zero1", 2), (4, "--zero1", 2)],
+    "resumed data_parallel": [(2, "", 2), (4, "", 2)],
+    "a step of micro-batches": [(1, "--zero1 --micro-batch 1", 2)],
+    "a step of micro-batches alone": [(1, "--micro-batch 1", 1)],
+    "micro-batches": [(4, "--zero1 --micro-batch 1", 2)],
+    "micro-batches on other ranks": [
+        (1, "--zero1 --micro-batch 1", 2),
+        (2, "--micro-batch 1", 1),
+        (3, "--micro-batch 1", 2),
+        (4, "--zero1 --micro-batch 1", 2),
+    ],
+}
 # Several buckets of each kind.
 BUCKET_MB = 0.1
 
@@ -43,7 +64,7 @@ def run(rank: Rank) -> dict[str, Any]:
         "one_step": {"ranks": steps(rank, count=1), "alone": one_step(rank)},
         "planted": planted(rank),
         "example": example(rank),
-        "trained": {name: trained(rank, name) for name in ("DATA_PARALLEL", "SHARDED")},
+        "too_much": too_much(rank),
     }
 
 
@@ -129,61 +150,77 @@ def _all_but_the_first_bucket(self, number: int, ready=RankedAdamW._ready) -> No
         self._complete.append(number)
 
 
-def trained(rank: Rank, name: str) -> dict[str, Any]:
-    """What a trainer on all ranks has after a step, with clipping and groups."""
-    maker = {"DATA_PARALLEL": DATA_PARALLEL, "SHARDED": SHARDED}[name]
+def too_much(rank: Rank) -> str:
+    """What a trainer says of a step that does not fit; an optimizer of a strategy adds up none."""
     problem = problem_of(rank, AUTOCAST)
-    model = problem.setup().model
-    matrices = [weight for weight in model.parameters() if weight.ndim > 1]
-    others = [weight for weight in model.parameters() if weight.ndim == 1]
-    groups = [{"params": matrices, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
-    trainer = Trainer(model, maker, AUTOCAST, RATE, groups, max_norm=0.1)
-    trainer.step(*problem.part(rank.number, rank.ranks))
-    with pytest.raises(Unsupported, match="no micro-batch"):
-        Trainer(problem.setup().model, maker, micro_batch=1)
+    training = recommended(problem.setup())
+    sequences = [part.unsqueeze(1) for part in problem.part(0, 1)]
     with pytest.raises(Exception, match="no micro-batches"):
-        sequences = (part.unsqueeze(1) for part in problem.part(0, 1))
-        gradients(GRAPH.way(model), trainer.optimizer, *sequences, AUTOCAST)
-    return {
-        "norm": trainer.gradient_norm,
-        "weights": {
-            key: trainer.optimizer.whole(weight) for key, weight in model.named_parameters()
-        },
-        "saved": _saved(trainer),
-    }
+        gradients(training.model, training.optimizer, *sequences, AUTOCAST)
+    trainer = RankedTrainer(problem.setup().model)
+    with pytest.MonkeyPatch.context() as patched, pytest.raises(torch.OutOfMemoryError) as raised:
+        patched.setattr(trainer.optimizer, "step", _does_not_fit)
+        trainer.step(*problem.part(rank.number, rank.ranks))
+    return str(raised.value)
 
 
-def _saved(trainer: Trainer) -> str:
-    """Why a trainer cannot save its state, or nothing."""
-    try:
-        trainer.state_dict()
-    except Unsupported as refusal:
-        return str(refusal)
-    return ""
+def _does_not_fit() -> None:
+    raise torch.OutOfMemoryError
 
 
-def example(rank: Rank) -> dict[str, dict[str, torch.Tensor]]:
-    """Weights that the example saves after four steps: of one run, and of one that was resumed."""
-    found, shared = {}, [tempfile.mkdtemp()]
+def example(rank: Rank, names: Iterable[str] = EXAMPLE_RUNS) -> dict[str, dict[str, Any]]:
+    """Name of `EXAMPLE_RUNS` -> what the example has saved, and printed on this rank."""
+    results, shared = {}, [tempfile.mkdtemp()]
     dist.broadcast_object_list(shared)
     folder = Path(shared[0])
     if rank.number == 0:
-        torch.arange(4000).remainder(1000).to(torch.uint16).numpy().tofile(folder / "tokens")
+        tokens = torch.arange(4000).remainder(EXAMPLE_VOCAB).to(torch.uint16)
+        tokens.numpy().tofile(folder / "tokens")
     dist.barrier()
-    for name, stops in {"once": [4], "resumed": [2, 4]}.items():
-        for stop in stops:
-            _run_example(rank, folder, name, stop)
-        found[name] = torch.load(folder / name)["trainer"]["model"]
-    return found
+    for name in names:
+        with redirect_stdout(io.StringIO()) as printed:
+            for stop, options, ranks in EXAMPLE_RUNS[name]:
+                if rank.number < ranks:
+                    options += f" --steps {stop} --device {rank.device}"
+                    _run_example(ranks, folder, name, options)
+                dist.barrier()
+        saved = torch.load(folder / name, map_location="cpu")
+        results[name] = {**saved, "printed": printed.getvalue()}
+    return results
 
 
-def _run_example(rank: Rank, folder: Path, name: str, stop: int) -> None:
-    words = f"--size toy --vocab 1000 --context 16 --batch 4 --steps {stop} --every 2 --device cpu"
-    words += f" --warm-up 10 --checkpoint {folder / name}"
+def _run_example(ranks: int, folder: Path, name: str, options: str) -> None:
+    options += f" --size toy --vocab {EXAMPLE_VOCAB} --context {EXAMPLE_CONTEXT} --batch 4"
+    options += f" --every 2 --warm-up 10 --max-norm {EXAMPLE_NORM}"
+    words = [str(folder / "tokens"), *options.split(), "--checkpoint", str(folder / name)]
+    ended = []
     with pytest.MonkeyPatch.context() as patched:
         patched.setitem(SHORT, "toy", strategy_cases.TOY)
-        patched.setattr(sys, "argv", [EXAMPLE, str(folder / "tokens"), *words.split()])
-        patched.setenv("WORLD_SIZE", str(rank.ranks))
+        patched.setattr(sys, "argv", [EXAMPLE, *words])
+        patched.setenv("WORLD_SIZE", str(ranks))
+        patched.setenv("LOCAL_RANK", str(dist.get_rank()))
         patched.setattr(dist, "init_process_group", lambda **_: None)
+        patched.setattr(dist, "destroy_process_group", lambda: ended.append(True))
         runpy.run_path(EXAMPLE, run_name="__main__")
-    dist.barrier()
+    assert len(ended) == (ranks > 1), "its process group is destroyed"
+
+
+def flat(run: dict[str, Any]) -> dict[Any, torch.Tensor]:
+    """Weights, moments and steps that the example has saved."""
+    state = run["trainer"]["optimizer"]["state"]
+    moments = {(n, name): value for n, values in state.items() for name, value in values.items()}
+    return {**run["trainer"]["model"], **moments}
+
+
+def distance(run: dict[str, Any], other: dict[str, Any], device: str = "cpu") -> float:
+    """How far weights and moments of two runs are apart, over how far training has moved them.
+
+    device: of the training, where it drew the weights that it began with.
+    """
+    torch.manual_seed(0)
+    with torch.device(device):
+        model = TransformerLM.of_size(strategy_cases.TOY, EXAMPLE_VOCAB, EXAMPLE_CONTEXT)
+    before, run, other = model.cpu().state_dict(), flat(run), flat(other)
+    apart = {name: (run[name] - value).norm() for name, value in other.items()}
+    moved = {name: (value - before.get(name, 0.0)).norm() for name, value in other.items()}
+    return max(float(apart[name] / moved[name]) for name in other)

@@ -6,6 +6,7 @@ import gpu_cases
 import pytest
 import torch
 from ranks import on_ranks
+from recommended_cases import distance
 from strategy_cases import AUTOCAST, PLANTED, gates
 
 pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.gpu]
@@ -52,3 +53,11 @@ def test_gate_of_sharded_leaderboard_finds_doubled_gradient(two_gpus):
     assert {sharded["gate"]["status"] for sharded in found} == {"ok"}, found
     assert "failed_check" in {sharded["planted"]["status"] for sharded in found}
     assert {"computation", "all_gather"} <= {row["kind"] for row in found[0]["line"]}
+
+
+@needs_two
+@pytest.mark.parametrize("name", ["data_parallel", "resumed"])
+def test_example_trains_with_a_sharded_state_and_goes_on(two_gpus, name):
+    """But for weights that are rounded to another bf16 number."""
+    runs = two_gpus[0]["example"]
+    assert distance(runs["zero1"], runs[name], "cuda") < 0.05

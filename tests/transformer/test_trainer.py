@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from lmperf.benchmark import Unsupported
-from lmperf.transformer.fused_adamw import FusedAdamW
 from lmperf.transformer.model import TransformerLM, cross_entropy
 from lmperf.transformer.sizes import SHORT, SIZES, ModelSize
 from lmperf.transformer.steps import ACCUMULATED_GRAPH, CLIPPED_GRAPH, SDPA_GRAPH
@@ -158,17 +156,23 @@ def test_batches_that_cannot_be_trained_on_are_refused(tokens, targets, words):
         trainer.step(*shapes)
 
 
-def test_optimizer_without_micro_batches_asks_for_fewer_sequences(monkeypatch):
-    def step():
-        raise torch.OutOfMemoryError
-
-    monkeypatch.setattr(FusedAdamW, "sums_micro_batches", False, raising=False)
-    with pytest.raises(Unsupported, match="no micro-batch"):
-        trainer_of(model_on("cpu"), micro_batch=2)
-    trainer = trainer_of(model_on("cpu"))
-    monkeypatch.setattr(trainer.optimizer, "step", step)
-    with pytest.raises(torch.OutOfMemoryError, match="of a rank: give fewer sequences"):
-        trainer.step(*batch(0))
+@pytest.mark.parametrize(
+    "ranks, options, words",
+    [
+        (1, "--zero1", "--zero1 needs several processes"),
+        (1, "--zero1 --float8", "--zero1 needs several processes"),
+        (2, "--zero1 --float8", "--float8 trains on one GPU, not on 2"),
+        (2, "--zero1 --dtype bfloat16", "--dtype bfloat16 trains on one GPU"),
+        (2, "--batch 4 --micro-batch 4", "--batch 4 is no multiple of 8"),
+    ],
+)
+def test_example_refuses_wrong_use_in_a_line(ranks, options, words, monkeypatch, capsys):
+    monkeypatch.setenv("WORLD_SIZE", str(ranks))
+    monkeypatch.setattr(sys, "argv", ["train.py", "tokens.bin", *options.split()])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(EXAMPLE), run_name="__main__")
+    printed = capsys.readouterr().err
+    assert ended.value.code == 2 and len(printed.splitlines()) == 1 and words in printed
 
 
 @pytest.mark.slow

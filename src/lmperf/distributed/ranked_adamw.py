@@ -11,15 +11,12 @@ weight. It has their moments, their float32 values if the weight has a bf16 copy
 average gradients alone. Then the ranks gather what the forward and backward pass read: the copy, or
 the weight itself. The gathers of a bucket run while the next one is updated.
 
-The steps are those of `lmperf.transformer.steps`, so that `Trainer` trains on several ranks with
-`DATA_PARALLEL` or `SHARDED`. A CUDA graph contains the collectives of its step.
+A CUDA graph contains the collectives of its step. `lmperf.distributed.ranked_trainer` trains so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
-from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -42,7 +39,6 @@ from lmperf.distributed.communication import (
 from lmperf.transformer.copied_linear import with_copies
 from lmperf.transformer.fused_adamw import FusedAdamW, global_norm
 from lmperf.transformer.model import TransformerLM
-from lmperf.transformer.steps import GRAPH
 from lmperf.transformer.training import ParameterGroups
 
 _MB = 10**6
@@ -64,11 +60,9 @@ class RankedAdamW(FusedAdamW):
             not split evenly is updated on every rank.
         bucket_mb: gradients of so many MB (10^6 bytes) are averaged by one call; a larger one by a
             call of its own. None: a sixteenth of all gradients.
-
-    Attributes:
-        sums_micro_batches: False, since gradients are averaged as soon as they are there.
     """
 
+    # Read by nothing. Without it the rows of this class would be stale.
     sums_micro_batches = False
 
     def __init__(
@@ -159,6 +153,87 @@ class RankedAdamW(FusedAdamW):
     def whole(self, weight: nn.Parameter, gradient: bool = False) -> Tensor:
         """The current value of a weight, or its average gradient, gathered on all ranks."""
         return self._owners[weight].whole(weight, gradient)
+
+
+class TrainingAdamW(RankedAdamW):
+    """`RankedAdamW` for a whole training: with micro-batches, and a state to save and to load.
+
+    Args:
+        groups: of parameters, as `torch.optim.AdamW` takes them.
+        lr, copies, max_norm, sharded: as of `RankedAdamW`.
+
+    Attributes:
+        micro_batches: backward passes of the next step. Gradients are averaged during the last.
+    """
+
+    def __init__(
+        self,
+        groups: list[dict[str, Any]],
+        lr: float,
+        copies: Mapping[Tensor, Tensor],
+        max_norm: float | None,
+        sharded: bool,
+    ):
+        super().__init__(groups, lr, copies, max_norm, sharded)
+        self._weights = [group["params"] for group in groups]
+        self.micro_batches = 1
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Clear the gradients, and expect those of all micro-batches of a step."""
+        super().zero_grad(set_to_none)
+        for bucket in self._buckets:
+            bucket._left *= self.micro_batches
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state that a `FusedAdamW` of the same groups has in one process, on the CPU.
+
+        All ranks call it: the state is gathered, one tensor at a time. Rank 0 gets it; on the other
+        ranks its tensors are None.
+        """
+        state: dict[int, dict[str, Tensor | None]] = {}
+        groups = []
+        for weights in self._weights:
+            numbers = range(len(state), len(state) + len(weights))
+            options = self._group_of(weights[0])
+            groups.append({**options, "lr": float(options["lr"]), "params": [*numbers]})
+            for number, weight in zip(numbers, weights, strict=True):
+                moments = self._state_of(self._owners[weight].masters[weight])
+                state[number] = {
+                    name: self._on_first_rank(weight, value) for name, value in moments.items()
+                }
+        return {"state": state, "param_groups": groups}
+
+    @torch.no_grad()
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Load the state of rank 0, or of a `FusedAdamW` in one process; a rank takes its parts."""
+        for weights, group in zip(self._weights, state["param_groups"], strict=True):
+            options = {name: value for name, value in group.items() if name != "params"}
+            for weight, number in zip(weights, group["params"], strict=True):
+                self._group_of(weight).update(options)
+                bucket = self._owners[weight]
+                for name, value in self._state_of(bucket.masters[weight]).items():
+                    whole = state["state"][number][name]
+                    value.copy_(bucket._part(whole) if value.ndim else whole)
+
+    @torch.no_grad()
+    def load_weights(self, values: Mapping[Tensor, Tensor]) -> None:
+        """Overwrite the weights, and their copies. values: weight -> its whole value."""
+        for bucket in self._buckets:
+            for weight, leaf in zip(bucket.weights, bucket.leaves, strict=True):
+                bucket.masters[weight].copy_(bucket._part(values[weight]))
+                leaf.copy_(values[weight])
+
+    def _group_of(self, weight: nn.Parameter) -> dict[str, Any]:
+        """The group of the bucket that a weight is in."""
+        return self.param_groups[self._buckets.index(self._owners[weight])]
+
+    def _on_first_rank(self, weight: nn.Parameter, value: Tensor) -> Tensor | None:
+        """A moment of a weight, gathered, on the CPU of rank 0. value: of this rank's part."""
+        if value.ndim and self._owners[weight].is_split:
+            whole = torch.empty(weight.shape, dtype=value.dtype, device=value.device)
+            all_gather_flat(whole.view(-1), value)
+            value = whole
+        return value.cpu() if dist.get_rank() == 0 else None
 
 
 def _buckets_of(
@@ -304,7 +379,3 @@ def ranked_adamw(
     return RankedAdamW(
         groups or model.parameters(), learning_rate, copies, max_norm, sharded, bucket_mb
     )
-
-
-DATA_PARALLEL = replace(GRAPH, optimizers={"autocast_bfloat16": ranked_adamw})
-SHARDED = replace(GRAPH, optimizers={"autocast_bfloat16": partial(ranked_adamw, sharded=True)})

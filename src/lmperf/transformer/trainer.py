@@ -1,6 +1,7 @@
 """Trains a model with a step of the report.
 
-`examples/train.py` trains with it on a file of tokens.
+`examples/train.py` trains with it on a file of tokens, and on several GPUs with `RankedTrainer` of
+`lmperf.distributed.ranked_trainer`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lmperf.benchmark import Unsupported
 from lmperf.precision import precision
 from lmperf.transformer.model import TransformerLM
 from lmperf.transformer.steps import GRAPH, StepMaker
@@ -46,9 +46,8 @@ class Trainer:
             of a step are added up in float32. None: as `maker` does.
 
     Raises:
-        Unsupported: the maker has no optimizer for weights of this dtype, or its optimizer takes
-            the gradients of a whole batch at once, and a micro-batch is given; or the device has
-            no float8 matmuls and the maker needs them.
+        Unsupported: the maker has no optimizer for weights of this dtype, or the device has no
+            float8 matmuls and the maker needs them.
     """
 
     def __init__(
@@ -67,11 +66,7 @@ class Trainer:
         options = {} if max_norm is None else {"max_norm": max_norm}
         self.optimizer = maker.prepare(dtype)(model, learning_rate, groups, **options)
         micro_batch = micro_batch or maker.micro_batch
-        # Those of several ranks cannot: their gradients are averaged during the backward pass.
-        self._sums = getattr(self.optimizer, "sums_micro_batches", True)
         if micro_batch:
-            if not self._sums:
-                raise Unsupported("on several ranks a step takes its batch at once: no micro-batch")
             sum_in_float32(model)
         capture = maker.capture if self._device.type == "cuda" else None
         self._maker = replace(maker, capture=capture, micro_batch=micro_batch)
@@ -113,7 +108,7 @@ class Trainer:
         Raises:
             ValueError: tokens and targets differ in shape, or micro-batches do not divide them.
             OutOfMemoryError: the step does not fit; the message says which micro-batch does, where
-                steps are graphs and can have micro-batches.
+                steps are graphs.
         """
         shape = tokens.shape
         if targets.shape != shape or len(shape) != 2:
@@ -173,8 +168,6 @@ class Trainer:
     def _what_fits(self, shape: torch.Size) -> str:
         """Words about a step that did not fit, and what does."""
         what = f"a step of {shape[0]} sequences of {shape[1]} tokens does not fit into memory"
-        if not self._sums:
-            return f"{what} of a rank: give fewer sequences"
         if not self._maker.capture:
             return f"{what}: give a smaller micro_batch than {self._maker.micro_batch or shape[0]}"
         dtypes = [parameter.grad_dtype for parameter in self.model.parameters()]
