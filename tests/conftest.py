@@ -47,7 +47,11 @@ def lock(tmp_path_factory):
 
 
 def pytest_collection_modifyitems(items):
-    """Skip tests marked `gpu` where there is no CUDA device."""
+    """Run tests that start Snakemake first, and skip those marked `gpu` without a CUDA device.
+
+    They take longest: at the end of a run the other test processes would wait for one of them.
+    """
+    items.sort(key=lambda item: item.get_closest_marker("snakemake") is None)
     if has_gpu():
         return
     skip = pytest.mark.skip(reason="no CUDA device on this machine")
