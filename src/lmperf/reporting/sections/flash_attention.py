@@ -27,9 +27,10 @@ from lmperf.transformer.sizes import SIZES
 
 STEM, CHECK, PROFILES = "flash_attention", "flash_attention_check", "profiles"
 PLAIN, HALF, AUTOCAST = "eager", "bfloat16", "autocast_bfloat16"
+DETERMINISTIC = "flash_attention_4_deterministic"
 # In the order of columns; SDPA without a backend is what a machine without a GPU has.
 PEERS = (
-    *("sdpa_cudnn", "flash_attention_4", "flash_attention_4_deterministic"),
+    *("sdpa_cudnn", "flash_attention_4", DETERMINISTIC),
     *("sdpa_flash", "sdpa_efficient", "flex", "sdpa"),
 )
 RIVALS = ("sdpa_cudnn", "flash_attention_4", "sdpa_flash")
@@ -505,6 +506,9 @@ class FlashAttention(Section):
         rows = rows.assign(tflops_low=low, tflops_high=high)
         several = rows.groupby(["phase", "d_head", "mask"])["seq_len"].transform("nunique") > 1
         rows = rows[several]  # a single length makes no curve
+        # Its forward is that of the default.
+        again = (rows["implementation"] == DETERMINISTIC) & (rows["phase"] == "forward")
+        rows = rows[~again]
         return sorted_for_reading(rows, ("phase", "d_head", "mask", "implementation", "seq_len"))
 
     @cached_property
