@@ -69,7 +69,7 @@ def test_checks_name_what_results_were_compared_with():
 
 def test_faults_are_those_of_verify_with_the_reason():
     faults = ["missing: 12 (ceilings 12)", "stale: 26 (profiles 26)"]
-    said = "count once: missing: 12 (ceilings 12); stale: 26 (profiles 26)."
+    said = "count once): missing: 12 (ceilings 12); stale: 26 (profiles 26)."
     text = page(ok(), faults=faults, anyway="a rented host").text
     assert f"{said} Published all the same: a rented host." in text
     assert said in (text := page(ok(), faults=faults).text) and "all the same" not in text
