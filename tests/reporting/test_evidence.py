@@ -91,6 +91,17 @@ def test_step_waits_if_the_host_takes_its_time(values, waits):
 
 
 @pytest.mark.parametrize(
+    ("watts", "mhz", "waits"), [(690, 1500, False), (600, 1500, True), (690, 1980, True)]
+)
+def test_step_at_the_power_limit_does_not_wait(watts, mhz, waits):
+    """Its profile, at a higher clock, is shorter than its time."""
+    known = {"bound": "host", "power_w": watts, "clock_mhz": mhz}
+    step = row("end_to_end", 10.0, phase="train_step", **known)
+    steps = evidence(step, facts=H200 | {"clock_sm_mhz": 1980}).rows("end_to_end")
+    assert steps.iloc[0]["waits"] == waits
+
+
+@pytest.mark.parametrize(
     ("marks", "stale", "signs"),
     [
         ("settings;capped", "", ("capped",)),

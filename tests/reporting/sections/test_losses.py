@@ -89,6 +89,14 @@ def test_each_float8_step_is_judged_by_its_own_losses():
     assert "with lmperf's `steps.FP8_GRAPH`: 1.33" in text and "with torchao:" not in text
 
 
+def test_float8_whose_check_failed_is_named():
+    failed = {"status": "failed_check", "max_error": 1.05, "error_bound": 0.8}
+    rows = [rung("graph", 10.0), rung("bf16_graph", 8.0), rung("fp8_graph", 6.0, **failed)]
+    said = "Without a time, since its check failed: FP8 (lmperf) at large, batch 4."
+    assert said in what_to_run(*rows).text
+    assert "its check failed" not in what_to_run(*rows[:2], rung("fp8_graph", 6.0)).text
+
+
 @pytest.mark.parametrize("is_measured", [True, False])
 def test_advice_names_a_loss_that_was_measured(is_measured):
     ways = [rung("graph", 10.0), rung("bf16_graph", 8.0)]

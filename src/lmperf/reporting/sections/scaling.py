@@ -26,7 +26,7 @@ class Scaling(Section):
     Weak scaling: each rank has as many sequences as the one rank. Strong: all together have.
     """
 
-    one, whole, sharded = ONE, WHOLE, SHARDED
+    whole, sharded = WHOLE, SHARDED
 
     @cached_property
     def steps(self) -> Rows:
