@@ -14,7 +14,6 @@ from triton.runtime import interpreter
 
 from lmperf.benchmark import Unsupported
 from lmperf.transformer import float8_blocks, fused_loss, sizes  # noqa: F401 - defines operators
-from lmperf.transformer.float8 import TOLERANCE
 from lmperf.transformer.float8_kernels import CELL, cast_weights, float8_cast, next_scales
 from lmperf.transformer.float8_linear import (
     GRADIENT,
@@ -32,7 +31,7 @@ from lmperf.transformer.training import decay_groups
 COMPILE = torch.compile
 # E4M3 has three bits of mantissa, and its least normal number is 2^-6: what rounding changes.
 RELATIVE, ABSOLUTE = 2.0**-4, 2.0**-10
-UNCAPTURED = replace(FP8_GRAPH, capture=None)
+UNCAPTURED, TOLERANCE = replace(FP8_GRAPH, capture=None), "fp8_graph"
 
 
 @pytest.fixture(autouse=True)

@@ -56,7 +56,7 @@ _STEPS = (
     Implementation(
         FLOAT8_GRAPH.implementation,
         "lmperf.transformer.steps:FP8_GRAPH",
-        tolerance=FLOAT8.implementation,
+        tolerance=FLOAT8_GRAPH.implementation,
         compiles=True,
         needs_cuda=True,
     ),
@@ -135,6 +135,12 @@ _STEP_GRIDS = {
         *(grid for size in _SHOWN for grid in _ladder(size, 1024, 4, _RUNG_NAMES)),
         *_ladder(_LARGEST, 1024, 4, _FEW),
         *(grid for size in SWEPT for grid in _ladder(size, 1024, 4, _GRAPHS)),
+        # Beside bf16 weights in a graph, with the same optimizer.
+        _cells(SWEPT, [1024], ["bfloat16"], ["sdpa_graph"]),
+        *(
+            _cells([size], [1024], ["bfloat16"], ["sdpa_graph"], _LARGER[size])
+            for size in (*_SHOWN, _LARGEST)
+        ),
         *(_cells([size], [1024], [_BF16], ["graph"], batch) for size, batch in _LARGER.items()),
         *(_cells([size], [1024], [_BF16], _BOTH, _LARGER[size]) for size in (*_SHOWN, _LARGEST)),
         # What training needs beyond the recommended step, beside it.
@@ -143,7 +149,6 @@ _STEP_GRIDS = {
             _cells([size], [1024], [_BF16], ["accumulated_graph"], _LARGER[size])
             for size in (*_SHOWN, _LARGEST)
         ),
-        # Before bf16 weights: those share a model with a peer in float8.
         *(
             _cells([size], [1024], [FLOAT8_GRAPH.dtype], ["fp8_graph"], _LARGER[size])
             for size in ("0.97B", _LARGEST)
@@ -184,6 +189,14 @@ _PARTS = ((_BF16, "fused_graph"), (_BF16, "sdpa_copies_graph"))
 # Three models with their gradients and moments of at most so many parameters fit into 80 GiB.
 _SIDE_BY_SIDE = 1e9
 _STEP_CELLS = _points(_STEP_GRIDS) - _points(_WHOLE)
+
+
+def _model(case: Case) -> tuple[bool, str, bool]:
+    """Which model of its cell a case has; sorts float32 weights before bf16 weights."""
+    name = case.implementation
+    is_bf16 = dtype_of(case.axes["dtype"]).storage != "float32"
+    has_own = name in (*_NEEDED, FLOAT8_GRAPH.implementation)
+    return is_bf16, name if has_own else "", not is_bf16 and name in _COPYING
 
 
 def _is_first(case: Case) -> bool:
@@ -273,24 +286,21 @@ class EndToEnd(Timed):
     def groups(self, cases: Iterable[Case]) -> list[list[Case]]:
         """Steps of the first table are a group of their own, so that a quick run has them alone.
 
-        The models of a group with float32 weights come before those with bf16 weights: `prepare`
-        frees the reference of one model when it makes the next. A step's optimizer decides whether
-        it shares the model of others.
+        So are the cases of each model of a large size, two of which would not fit into memory.
+        Cases that share a model follow each other: `prepare` frees the reference of one model when
+        it makes the next.
         """
         found = []
         for group in super().groups(cases):
-            group.sort(
-                key=lambda case: (
-                    dtype_of(case.axes["dtype"]).storage != "float32",
-                    case.implementation in _NEEDED,
-                    case.implementation in _COPYING,
-                )
-            )
+            group.sort(key=_model)
             first = [case for case in group if _is_first(case)]
-            # Each of these has a model of its own, since their optimizers differ.
-            is_large = SIZES[group[0].axes["size"]].parameters() > _SIDE_BY_SIDE
-            parts = [[case] for case in first] if is_large else [first]
-            found += filter(None, (*parts, [case for case in group if case not in first]))
+            rest = [case for case in group if case not in first]
+            if SIZES[group[0].axes["size"]].parameters() > _SIDE_BY_SIDE:
+                parts = [[case] for case in first]
+                parts += [list(cases) for _, cases in itertools.groupby(rest, _model)]
+            else:
+                parts = [first, rest]
+            found += filter(None, parts)
         return found
 
     def prepare(self, case: Case, device: str, seed: int, shared: dict) -> Workload:

@@ -227,8 +227,8 @@ class ModelProblem:
     def gate_run(self, run: Callable[[], Any], dtype: str, tolerance: str = STRICT) -> Gate:
         """Compare the loss of a train step, and the gradients that it leaves, with float64.
 
-        run: makes the step and returns the loss. tolerance: `float8.TOLERANCE` if the step rounds
-        the operands of its matmuls to float8; PyTorch's error is then that of an eager model
+        run: makes the step and returns the loss. tolerance: key of `float8.RECIPES` if the step
+        rounds operands of its matmuls to float8; PyTorch's error is then that of an eager model
         that does the same. Otherwise as `gate`.
 
         Raises:
@@ -243,7 +243,8 @@ class ModelProblem:
             got |= {name: self._gradient(name) for name in self._names}
             self._require_steps(self._names)
             self._require_moments(before)
-            gate = model_accuracy.gate_of(got, self._reference, allowed, pytorch)
+            coarse = tolerance != STRICT
+            gate = model_accuracy.gate_of(got, self._reference, allowed, pytorch, coarse)
             self._clear()
         if self._check_own is None:
             return gate
@@ -289,7 +290,7 @@ class ModelProblem:
                 parameter.grad = torch.zeros_like(parameter, dtype=parameter.grad_dtype)
         pytorch, allowed = self._limits(dtype, tolerance)
         limits = {name: allowed[name] + pytorch[name] for name in pytorch}
-        return model_accuracy.gate_of(got, expected, limits, pytorch)
+        return model_accuracy.gate_of(got, expected, limits, pytorch, tolerance != STRICT)
 
     @property
     def _names(self) -> list[str]:
@@ -311,7 +312,7 @@ class ModelProblem:
 
     def _exact(self, tolerance: str) -> Any:
         """The eager model that rounds as a tolerance allows."""
-        return float8.with_float8(self.model) if tolerance == float8.TOLERANCE else self.model
+        return self.model if tolerance == STRICT else float8.with_float8(self.model, tolerance)
 
     def _limits(
         self, dtype: str, tolerance: str = STRICT
@@ -324,8 +325,9 @@ class ModelProblem:
             reference, exact = self._reference, self._exact(tolerance)
             with self._gate_tokens():
                 got = eager(exact, self.tokens, self.targets, dtype, self._names)
-            pytorch = model_accuracy.pytorch_errors(got, reference)
-            if tolerance == float8.TOLERANCE:
+            coarse = tolerance != STRICT
+            pytorch = model_accuracy.pytorch_errors(got, reference, coarse)
+            if coarse:
                 allowed = model_accuracy.coarse_bounds(pytorch)
             else:
                 layers = self._size.num_layers

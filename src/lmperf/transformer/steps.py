@@ -217,7 +217,7 @@ _OPTIMIZERS = {"float32": adamw, "bfloat16": bfloat16_adamw}
 FUSED_LOSS = StepMaker(flash_fused_loss, _OPTIMIZERS)
 FUSED_BLOCKS = StepMaker(flash_fused_blocks, _OPTIMIZERS)
 # Graphs with and without kernels of ours, and with and without copies: what each part gains.
-SDPA_GRAPH = StepMaker(sdpa_compiled_blocks, capture=Graphed)
+SDPA_GRAPH = StepMaker(sdpa_compiled_blocks, _OPTIMIZERS, capture=Graphed)
 SDPA_COPIES_GRAPH = replace(SDPA_GRAPH, optimizers={"autocast_bfloat16": copying_adamw})
 FUSED_GRAPH = StepMaker(flash_fused_blocks, capture=Graphed)
 GRAPH = StepMaker(

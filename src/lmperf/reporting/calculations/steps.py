@@ -46,6 +46,7 @@ class Way(NamedTuple):
 GRAPH, GRAPH_NARROW = Way("graph", AUTOCAST), Way("graph", NARROW)
 FUSED, FUSED_NARROW = Way("fused_blocks", AUTOCAST), Way("fused_blocks", NARROW)
 SDPA, SDPA_GRAPH = Way("sdpa_compiled_blocks", AUTOCAST), Way("sdpa_graph", AUTOCAST)
+SDPA_NARROW = Way("sdpa_graph", NARROW)
 # The graphs that differ from another one in kernels, in bf16 copies, or in the loss alone.
 FUSED_GRAPH, SDPA_COPIES = Way("fused_graph", AUTOCAST), Way("sdpa_copies_graph", AUTOCAST)
 STORED_LOGITS = Way("stored_logits_graph", AUTOCAST)

@@ -14,6 +14,7 @@ from lmperf.reporting.calculations.steps import (
     SDPA,
     SDPA_COPIES,
     SDPA_GRAPH,
+    SDPA_NARROW,
     Way,
     beside,
     compared,
@@ -27,6 +28,7 @@ from lmperf.statistics import FASTER
 
 # The steps with SDPA that bf16 weights are compared with, the best one first.
 PEERS = {
+    SDPA_NARROW: "SDPA, compiled, in a graph with bf16 weights and lmperf's AdamW",
     SDPA_COPIES: "SDPA, compiled, in a graph with bf16 copies",
     SDPA_GRAPH: "SDPA, compiled, in a graph with float32 weights",
     SDPA: "SDPA, compiled, with float32 weights",

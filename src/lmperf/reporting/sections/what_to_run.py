@@ -24,6 +24,7 @@ from lmperf.reporting.calculations.steps import (
     SDPA,
     SDPA_COPIES,
     SDPA_GRAPH,
+    SDPA_NARROW,
     STEM,
     STORED_LOGITS,
     WAYS,
@@ -345,10 +346,11 @@ class WhatToRun(Section):
         Those with bf16 weights are under their names as rungs.
         """
         rows = all_steps(self.evidence)
-        rows = rows[rows["way"].isin({*COLUMNS, GRAPH_NARROW, *map(WAYS.get, _IN_FLOAT8)})]
+        ways = {*COLUMNS, SDPA_NARROW, GRAPH_NARROW, *map(WAYS.get, _IN_FLOAT8)}
+        rows = rows[rows["way"].isin(ways)]
         rows = required(self._at_larger(rows), "no larger batch was measured")
         narrow = rows["dtype"] == NARROW
-        names = rows["implementation"].mask(narrow, rows["rung"])
+        names = rows["implementation"].mask(narrow, rows["rung"].fillna("sdpa_bf16_graph"))
         return self.rows("", in_reading_order([rows.assign(implementation=names)]))
 
 
