@@ -56,6 +56,7 @@ _FORMS: dict[str, str | tuple[str, ...]] = {
     "triton_compiled": "lmperf's attention, compiled",
     "triton_compiled_blocks": "lmperf's attention, compiled by block",
     "triton_cached": "lmperf's kernel, cached angles",
+    "triton_deterministic": "lmperf's kernel, deterministic",
     "tiled": "lmperf's tiled kernel",
     "sdpa": "SDPA",
     "sdpa_compiled": "SDPA, compiled",

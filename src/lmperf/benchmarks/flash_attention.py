@@ -110,6 +110,12 @@ class FlashAttention(Timed):
             "tiled", "lmperf.attention.tiled:tiled_attention", tolerance="rounded_scores"
         ),
         Implementation("triton", "lmperf.attention.triton:flash_attention", compiles=True),
+        Implementation(
+            "triton_deterministic",
+            "lmperf.attention.deterministic:deterministic_attention",
+            compiles=True,
+            needs_cuda=True,
+        ),
         Implementation("sdpa", _SDPA),
         Implementation("sdpa_cudnn", _SDPA, options={"backend": "CUDNN_ATTENTION"}, only=_HALF),
         Implementation("sdpa_flash", _SDPA, options={"backend": "FLASH_ATTENTION"}, only=_HALF),
@@ -140,6 +146,7 @@ class FlashAttention(Timed):
                 ["eager", *_KERNELS, "flex"],
                 (*MODEL_WIDTHS, 128),
             ),
+            *_filled_grids((1024, 4096, 16384), ["bfloat16"], ["triton_deterministic"]),
             *_filled_grids((4096,), ["float32", "tf32"], _FLOAT32_KERNELS),
             *map(_other, OTHER_SHAPES),
         ],

@@ -28,6 +28,7 @@ from lmperf.transformer.sizes import SIZES
 STEM, CHECK, PROFILES = "flash_attention", "flash_attention_check", "profiles"
 PLAIN, HALF, AUTOCAST = "eager", "bfloat16", "autocast_bfloat16"
 DETERMINISTIC = "flash_attention_4_deterministic"
+SAME_BITS = "triton_deterministic"
 # In the order of columns; SDPA without a backend is what a machine without a GPU has.
 PEERS = (
     *("sdpa_cudnn", "flash_attention_4", DETERMINISTIC),
@@ -100,9 +101,9 @@ class FlashAttention(Section):
 
     @property
     def rates(self) -> list[Quantity]:
-        """The rates of the subjects, the peers and plain PyTorch."""
+        """The rates of the subjects, lmperf's deterministic kernel, the peers and plain PyTorch."""
         subjects = [section.subject for section in self.each]
-        return [rate(name) for name in (*subjects, *self.peers, PLAIN)]
+        return [rate(name) for name in (*subjects, SAME_BITS, *self.peers, PLAIN)]
 
     @property
     def rates_over_peer(self) -> list[Quantity]:
