@@ -84,7 +84,8 @@ def due(is_due):
 
 
 def is_forced(stem):
-    """Whether `-R`, `-F` or `-f` asks for all of a benchmark; call it only from `params`.
+    """Whether `-R`, `-F` or `-f` asks for all of a benchmark; call it only from `params` or
+    from functions of inputs.
 
     The job must know, since otherwise it measures only what is due. A job on a cluster, which reads
     the workflow again on its node, is told by `begin_run`. Tried with Snakemake 9.27.1.
@@ -101,12 +102,16 @@ def measured(stem):
     return "all of it again" if is_forced(stem) else DUE_JOBS.get(stem, "nothing to measure")
 
 
-def kernel_tests(stem):
-    """The kernel tests that must run before a benchmark; new ones alone do not make it run again."""
-    check = PLANS[stem].benchmark.check
-    # A missing CSV as an input would make Snakemake run a benchmark that is not due.
-    needed = check in PLANS and (stem in DUE_JOBS or Path(csv_of(check)).exists())
-    return [ancient(csv_of(check))] if needed else []
+def after(stem, earlier):
+    """The outputs that a job waits for; call it only from functions of inputs. New ones alone do not
+    make the job run again.
+    """
+    files = [csv_of(name) for name in earlier if name in PLANS]
+    # While a job makes an ancient input, Snakemake 9.27.1 ignores what else makes the job run.
+    if stem in DUE_JOBS or is_forced(stem):
+        return files
+    # A missing CSV as an input would make Snakemake run a job that is not due.
+    return [ancient(csv) for csv in files if Path(csv).exists()]
 
 
 def shown(machine):

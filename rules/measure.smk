@@ -10,7 +10,8 @@ for place, stem in enumerate(PLANS):
         name:
             stem
         input:
-            kernel_tests(stem),
+            # The kernel tests run first.
+            lambda wildcards, stem=stem: after(stem, [PLANS[stem].benchmark.check]),
             due=due(stem in DUE_JOBS),
         output:
             update(csv_of(stem)),
@@ -37,7 +38,7 @@ if project.repeats_rows:
     rule repeatability:
         """What the first page recommends a second time, in a new process, after all first times."""
         input:
-            [ancient(csv_of(stem)) for stem in PLANS],
+            lambda wildcards: after("repeatability", PLANS),
             due=due("repeatability" in DUE_JOBS),
         output:
             update(csv_of("repeatability")),

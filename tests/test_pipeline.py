@@ -193,6 +193,18 @@ def test_order_is_kernel_tests_timings_second_times(tmp_path):
     assert f"{node['repeatability']} -> {node['write_up']}" in drawn
 
 
+def test_what_is_due_runs_also_after_what_it_waits_for(tmp_path):
+    """Snakemake skips a job whose only inputs to be made are ancient ones, whatever is due."""
+    root = Checkout(tmp_path / "checkout", EVERYTHING).root
+    waiting = ["flash_attention_check", "flash_attention", "repeatability"]
+    for stem in waiting:
+        evidence = root / f"report/here/evidence/{stem}.csv"
+        evidence.parent.mkdir(parents=True, exist_ok=True)
+        evidence.touch()
+    listed = run(root, "report/report.md", "--dry-run", config=EVERYTHING)
+    assert {*waiting} <= {*rules_in(listed)}
+
+
 def test_run_follows_the_key_report_and_stops_at_a_foreign_page(tmp_path):
     root = Checkout(tmp_path / "checkout", ONE).root
     page = root / "report/report.md"
