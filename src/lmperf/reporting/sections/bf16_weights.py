@@ -131,9 +131,18 @@ class Bf16Weights(Section):
     @property
     def over_larger(self) -> pd.DataFrame:
         """bf16 weights beside the graph with float32 weights, of larger batches."""
-        steps = compared(self.evidence, self.way, GRAPH)
+        return self._larger_over(GRAPH)
+
+    @property
+    def over_larger_peer(self) -> pd.DataFrame:
+        """bf16 weights beside `peer`, of larger batches."""
+        return self._larger_over(self.peer)
+
+    def _larger_over(self, base: Way) -> pd.DataFrame:
+        """bf16 weights beside another way, of the larger batches at which neither waits."""
+        steps = compared(self.evidence, self.way, base)
         steps = steps[steps.index.isin(self.run.larger.index) & ~steps["waits"]]
-        steps = required(steps, "no larger batch was measured in graphs with both weights")
+        steps = required(steps, "no larger batch was measured in both ways")
         return sorted_for_reading(steps, ["size", "batch"])
 
     @property

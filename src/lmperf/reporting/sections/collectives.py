@@ -38,6 +38,12 @@ class Collectives(Section):
         return self._all_reduces.iloc[-1]
 
     @property
+    def shorter(self) -> Rows:
+        """The all-reduces of the next two shorter messages, the longer one first."""
+        rows = self._all_reduces.iloc[-3:-1].iloc[::-1]
+        return self.every.kept(required(rows, "no shorter message"))
+
+    @property
     def shortest(self) -> pd.Series:
         """The all-reduce of the shortest message."""
         return self._all_reduces.iloc[0]

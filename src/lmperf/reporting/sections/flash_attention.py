@@ -191,11 +191,18 @@ class FlashAttention(Section):
 
     @property
     def by_length(self) -> Rows:
-        """The subject's rows of the filled grid, of both passes, with `mask`; `length` in words."""
+        """The subject's rows of the filled grid, of both passes, with `mask`; `length` in words.
+
+        Of the widths at which a comparison with the peer holds.
+        """
         where = {"implementation": self.subject, "dtype": self.dtype, "mask": self.mask}
-        rows = self.every.where(kind="grid", phase=[*PHASES[:2]], **where).frame
-        rows = sorted_for_reading(rows, ["d_head", "seq_len"])
-        return self.every.kept(rows.assign(length="length " + rows["seq_len"].map(whole)))
+        where |= {"kind": "grid", "phase": [*PHASES[:2]]}
+        widths = [width for width, _ in self.tallies(self.peer, where["phase"], kind="grid")]
+        rows = self.every.where(d_head=widths, **where).frame
+        words = {length: f"length {whole(length)}" for length in sorted(rows["seq_len"].unique())}
+        lengths = pd.Categorical(rows["seq_len"].map(words), [*words.values()])
+        rows = sorted_for_reading(rows.assign(length=lengths), ["d_head", "length"])
+        return self.every.kept(rows)
 
     @cached_property
     def peer(self) -> str:
