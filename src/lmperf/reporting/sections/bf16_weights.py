@@ -75,10 +75,13 @@ class Bf16Weights(Section):
 
     @property
     def lines(self) -> Rows:
-        """`steps`, under `step` as `implementation`, and `losses`."""
+        """`steps`, under `step` as `implementation`, those of SDPA under `sdpa`, and `losses`."""
+        rows = self.run.valid
+        peers = rows[(rows["way"] == SDPA_NARROW) & rows["size"].isin(self.steps.frame["size"])]
         without = dict.fromkeys(("loss", "loss_low", "loss_high"), np.nan)
-        steps = self.steps.frame.assign(implementation="step", **without)
-        return self.rows("", in_reading_order([steps, self.losses]))
+        parts = {"sdpa": peers, "step": self.steps.frame}
+        steps = [part.assign(implementation=name, **without) for name, part in parts.items()]
+        return self.rows("", in_reading_order([*steps, self.losses]))
 
     @predicate
     def is_graph(self) -> bool:
