@@ -197,7 +197,10 @@ class Evidence:
         """`rows` with their noise floors, and whether that of times is assumed."""
         rows = self.rows(stem)
         kinds = rows["noise_kind"]
-        floors = {"floor": self.floors_of(kinds), "speedup_floor": kinds.map(self.speedup_floors)}
+        floors = {
+            "floor": kinds.map(self.floors).astype(float),
+            "speedup_floor": kinds.map(self.speedup_floors),
+        }
         return rows.assign(**floors, is_assumed=kinds.isin(self.assumed))
 
     @cached_property
@@ -277,10 +280,6 @@ class Evidence:
         pairs = self.twice["noise_kind"].value_counts()
         few = [kind for kind in ASSUMED_FLOORS if pairs.get(kind, 0) < LEAST_PAIRS]
         return frozenset(kind for kind in few if self.floors[kind] == ASSUMED_FLOORS[kind])
-
-    def floors_of(self, kinds: pd.Series) -> pd.Series:
-        """The noise floor of each of some kinds."""
-        return kinds.map(self.floors).astype(float)
 
     def at_limit(self, rows: pd.DataFrame, below_clock: float = SLOW_CLOCK) -> pd.Series:
         """Which rows drew the power limit of their device, below this fraction of its clock."""

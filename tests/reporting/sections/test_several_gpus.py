@@ -47,12 +47,6 @@ def test_advice_follows_the_fastest_strategy(ours, fastest):
     assert [*sections(*steps(**ONE, **OTHERS, **ours)).fastest_ways] == fastest
 
 
-@pytest.mark.parametrize(("spread", "number"), [(20, 2), (1, 1)])
-def test_times_whose_intervals_overlap_are_not_ranked(spread, number):
-    wide = [step(name, ms, spread=spread) for name, ms in {"fully_sharded": 56, "ddp": 60}.items()]
-    assert len(sections(*steps(one_rank=100, overlapped=80), *wide).fastest_ways) == number
-
-
 def test_step_that_waits_is_not_ranked():
     rows = steps(**ONE, **OTHERS, fully_sharded=50)
     waiting = sections(*rows, step("fsdp2", 51, bound="host"))

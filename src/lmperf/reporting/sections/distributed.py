@@ -18,6 +18,7 @@ from lmperf.reporting.sections import Section, predicate
 from lmperf.reporting.sections.external import told_apart
 from lmperf.reporting.sections.ranks_memory import matched, peaks_gib
 from lmperf.reporting.words import NotMeasured, sig
+from lmperf.statistics import FASTER
 
 STEM, LEDGER = "distributed", "distributed_overlap"
 ONE, COMPILED = "one_rank", "_compiled"
@@ -311,9 +312,8 @@ class Distributed(Section):
     def fastest_ways(self) -> dict[str, str]:
         """The fastest strategy at the largest batch, and those that are as fast within noise.
 
-        Each with its words in the first table. Noise: the intervals overlap, or the difference is
-        below the larger noise floor. Steps that wait for the CPU are left out unless the fastest
-        waits. NotMeasured: no other strategy is left, or one rank is as fast.
+        Each with its words in the first table. Steps that wait for the CPU are left out unless the
+        fastest waits. NotMeasured: no other strategy is left, or one rank is as fast.
         """
         if len(self.over_one_rank) and self.one_is_enough:
             raise NotMeasured("one rank is enough")
@@ -321,12 +321,12 @@ class Distributed(Section):
         steps = steps[~steps["waits"].eq(True) | bool(steps.iloc[0]["waits"])]
         if len(steps) == 1:
             raise NotMeasured("one strategy alone is not ranked")
-        best, others = steps.iloc[0], steps.iloc[1:]
-        floors = self.evidence.floors_of(steps["noise_kind"])
-        slower = best["high_ms"] < others["low_ms"]
-        slower &= (1 + floors.iloc[1:].clip(lower=floors.iloc[0])) * best["ms"] < others["ms"]
-        names = (best["implementation"], *others.loc[~slower, "implementation"])
-        return {plain(name): self.words[name] for name in names}
+        names = steps["implementation"].tolist()
+        best, *others = [{"implementation": name, "ranks": self.ranks} for name in names]
+        pairs = pd.concat([rows_over(self.evidence, STEM, best, other) for other in others])
+        pairs = pairs[pairs.index.isin(steps.index)]
+        slower = {*pairs.loc[pairs["verdict"] == FASTER, "implementation_base"]}
+        return {plain(name): self.words[name] for name in names if name not in slower}
 
     @cached_property
     def over_one_rank(self) -> pd.DataFrame:
@@ -340,9 +340,9 @@ class Distributed(Section):
 
     @property
     def one_is_enough(self) -> bool:
-        """Whether no strategy is faster than one rank, beyond intervals and noise floors."""
+        """Whether no strategy is faster than one rank."""
         pairs = required(self.over_one_rank, "no step was compared with that of one rank")
-        faster = (pairs["low"] > 1) & (pairs["ratio"] > 1 + pairs["floor"])
+        faster = pairs["verdict"] == FASTER
         if not faster.any() and (pairs["waits"] & (pairs["ratio"] > 1)).any():
             raise NotMeasured("a step that waits may be faster elsewhere")
         return not faster.any()
