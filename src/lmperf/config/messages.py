@@ -12,13 +12,6 @@ from lmperf.benchmarks import stems
 from lmperf.errors import meant, shown
 from lmperf.peers.table import PEERS
 
-# Type of an error of pydantic -> what it asks for, where its own message says less.
-_ASKED = {
-    "string_type": "be a text, in quotes if it is a number",
-    "bool_parsing": "be true or false",
-    "too_short": "have at least one value",
-    **dict.fromkeys(("dict_type", "model_type"), "be a mapping of keys to values"),
-}
 # Key -> the form of its text, where its pattern says less.
 _FORMS = {
     "use": "be a function as package.module:function",
@@ -38,7 +31,7 @@ class InvalidValue(ValueError):
 def asked_of(fault: Mapping[str, Any]) -> str:
     """Return what pydantic asks of a value, in words that follow "it must"."""
     # "Input should be a valid string"
-    return _ASKED.get(fault["type"]) or fault["msg"].partition(" should ")[2]
+    return fault["msg"].partition(" should ")[2]
 
 
 def first_fault(error: ValidationError, allowed: Iterable[str]) -> tuple[list[str], str]:
@@ -47,7 +40,7 @@ def first_fault(error: ValidationError, allowed: Iterable[str]) -> tuple[list[st
     `benchmarks` and `peers` are a list or another value, each with errors of its own. The error at
     the deepest key, or the last one, is about the list.
 
-    known: the keys that a configuration may have.
+    allowed: the keys that a configuration may have.
     """
     fault = max(reversed(error.errors()), key=lambda fault: len(fault["loc"]))
     # pydantic adds the tags of its alternatives, and "[key]" if the key itself is wrong.
@@ -75,9 +68,6 @@ def _asked_at(keys: list[str], fault: Mapping[str, Any]) -> str:
             return _FORMS[keys[-1]]
         case "model_type" | "dict_type" if is_custom and len(keys) == 3:
             return f"{_FORMS['use']}, or a mapping with the key use"
-        case "list_type":
-            words = (
-                "value, or a list of values" if is_custom else f"list: [{shown(fault['input'])}]"
-            )
-            return f"be a {words}"
+        case "list_type" if is_custom:
+            return "be a value, or a list of values"
     return asked_of(fault)
