@@ -11,7 +11,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import wraps
 from html import escape
 from typing import Any
@@ -77,21 +77,7 @@ def of_plain_text(form: Callable[..., str]) -> Callable[..., str]:
 
     @wraps(form)
     def formed(table: Table, *arguments) -> str:
-        columns = [
-            replace(
-                column,
-                name=plain(column.name),
-                header=plain(column.header),
-                cells=tuple(
-                    replace(cell, words=plain(cell.words), value=deep(plain, cell.value))
-                    for cell in column.cells
-                ),
-            )
-            for column in table.columns
-        ]
-        texts = {"caption": plain(table.caption), "notes": plain(table.notes)}
-        axes = deep(plain, table.axes)
-        return form(replace(table, columns=tuple(columns), axes=axes, **texts), *arguments)
+        return form(deep(plain, table), *arguments)
 
     return formed
 

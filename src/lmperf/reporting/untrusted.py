@@ -13,6 +13,7 @@ import html
 import re
 import unicodedata
 from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass, replace
 from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
@@ -73,15 +74,20 @@ def neutral_frame(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def deep(form: Callable[[str], str], value: Any) -> Any:
-    """A JSON value with the function ``form`` applied to every text in it, keys included.
+    """A value with the function ``form`` applied to every text in it, keys included.
 
-    A tuple becomes a list.
+    value: of JSON, a tuple, or a dataclass of such values, such as a table.
     """
     if isinstance(value, str):
         return form(value)
     if isinstance(value, Mapping):
         return {deep(form, key): deep(form, item) for key, item in value.items()}
-    return [deep(form, item) for item in value] if isinstance(value, list | tuple) else value
+    if isinstance(value, list | tuple):
+        items = [deep(form, item) for item in value]
+        return tuple(items) if isinstance(value, tuple) else items
+    if is_dataclass(value):
+        return replace(value, **{f.name: deep(form, getattr(value, f.name)) for f in fields(value)})
+    return value
 
 
 def _neutral_column(column: pd.Series) -> pd.Series | None:
