@@ -8,7 +8,6 @@ what the reader should see.
 from __future__ import annotations
 
 import json
-import math
 import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
@@ -34,7 +33,7 @@ THEMES = {
     for theme, colours in (("light", _LIGHT), ("dark", _DARK))
 }
 FAINT = 0.12
-LABEL = 0.055  # height of a label, of that of a panel
+LABEL = 0.065  # height of a label, of that of a panel
 # Not clipped: the text behind the last point of a line is to the right of its panel.
 TEXT = {"type": "text", "align": "left", "dx": 5, "fontSize": 10, "clip": False}
 LEGEND = {
@@ -121,7 +120,7 @@ def line_chart(
         ),
         layer(TEXT, "label", text={"field": "end"}),
     ]
-    return _in_panels(title, records, {"layer": layers}, columns, size, True)
+    return _in_panels(title, records, {"layer": layers}, columns, size)
 
 
 def bar_chart(
@@ -159,7 +158,11 @@ def bar_chart(
     line["axis"] = {"labelLimit": 260}
     colour = _colour(colours)
     is_plain = len({*colours.values()}) == 1  # one colour needs no legend
-    colour = {**colour, "legend": None} if is_plain else colour
+    # An outline in the colour of another part is explained below the figure.
+    others = {colour for name, colour in colours.items() if name not in faint}
+    named = [name for name in colours if name not in faint or colours[name] not in others]
+    legend = None if is_plain else {**LEGEND, "values": named}
+    colour = {**colour, "legend": legend}
     is_faint = {"test": {"field": "name", "oneOf": list(faint)}, "value": 0.15}
     bars = {
         "params": [] if is_plain else [_legend()],
@@ -185,7 +188,10 @@ def bar_chart(
         },
     }
     size = (width, {"step": step})
-    return _in_panels(title, parts, {"layer": [bars, ends]}, columns, size, shared, "x")
+    layers = {"layer": [bars, ends]}
+    panels = {panel: [line for at, line in totals if at == panel] for panel, _ in totals}
+    independent = ["x"] if all(of_panel == lines for of_panel in panels.values()) else ["x", "y"]
+    return _in_panels(title, parts, layers, columns, size, [] if shared else independent)
 
 
 def stacked(panel: str, line: str, lengths: Mapping[str, float], unit: str, end: str) -> list[dict]:
@@ -230,7 +236,7 @@ def time_line(
             "tooltip": _tips("value"),
         },
     }
-    return _in_panels(title, records, bars, columns, (width, {"step": step}), False, "x")
+    return _in_panels(title, records, bars, columns, (width, {"step": step}), ["x", "y"])
 
 
 def area_chart(
@@ -275,7 +281,8 @@ def area_chart(
     ]
     ends = [{"panel": rule["panel"], "at": rule["x"], "end": rule["end"]} for rule in rules]
     layers = [areas, *(marks if rules else [])]
-    return _in_panels(title, [*heights, *ends], {"layer": layers}, columns, size, shared)
+    independent = [] if shared else ["y"]
+    return _in_panels(title, [*heights, *ends], {"layer": layers}, columns, size, independent)
 
 
 def svgs(spec: Spec) -> dict[str, str]:
@@ -331,9 +338,12 @@ def _in_panels(
     spec: Spec,
     columns: int,
     size: tuple,
-    shared: bool,
-    side: str = "y",
+    independent: Sequence[str] = (),
 ) -> Spec:
+    """The specification with a panel for each `panel` of the records.
+
+    independent: the axes that each panel has for itself.
+    """
     title, records, spec = deep(plain, [title, [*map(dict, records)], spec])
     width, height = size
     panels = list(dict.fromkeys(record["panel"] for record in records))
@@ -342,17 +352,38 @@ def _in_panels(
     if len(panels) < 2:
         return {**whole, **spec}
     facet = {"field": "panel", "type": "nominal", "sort": panels, "title": None}
-    resolve = {} if shared else {"resolve": {"scale": {side: "independent", "y": "independent"}}}
+    resolve = {"resolve": {"scale": dict.fromkeys(independent, "independent")}}
+    resolve = resolve if independent else {}
     return {**whole, "facet": facet, "columns": columns, "spec": spec, **resolve}
 
 
 def _space_labels(records: Sequence[dict]) -> None:
-    """Set `label`, the height of the text behind the last point of a line, so that none overlap."""
-    top = max((record.get("level", record.get("y", 0)) for record in records), default=0)
-    last: dict[str, float] = {}
-    for record in sorted(filter(lambda record: record.get("end"), records), key=itemgetter("y")):
-        lowest = last.get(record["panel"], -math.inf) + LABEL * top
-        record["label"] = last[record["panel"]] = max(record["y"], lowest)
+    """Set `label`, the height of the text behind the last point of a line, so that none overlap.
+
+    Texts that would overlap are spread around the mean of their points.
+    """
+    least = LABEL * max((record.get("level", record.get("y", 0)) for record in records), default=0)
+    last = sorted((record for record in records if record.get("end")), key=itemgetter("y"))
+    for panel in {record["panel"] for record in last}:
+        groups: list[list[dict]] = []
+        for record in (record for record in last if record["panel"] == panel):
+            groups.append([record])
+            while len(groups) > 1 and _lowest(groups[-1], least) < _highest(groups[-2], least):
+                groups[-2:] = [groups[-2] + groups[-1]]
+        for group in groups:
+            for place, record in enumerate(group):
+                record["label"] = _lowest(group, least) + place * least
+
+
+def _lowest(group: Sequence[Mapping], least: float) -> float:
+    """The height of the lowest text of a group: not below the axis."""
+    mean = sum(record["y"] for record in group) / len(group)
+    return max(mean - least * (len(group) - 1) / 2, 0.0)
+
+
+def _highest(group: Sequence[Mapping], least: float) -> float:
+    """The height at which the lowest text above a group may stand."""
+    return _lowest(group, least) + least * len(group)
 
 
 def _title(title: str) -> Spec:

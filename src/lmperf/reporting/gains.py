@@ -89,9 +89,10 @@ class Gain:
         """The speed-ups of the rows with these values; a list means any of them."""
         return Gain(having(self.timed, **axes))
 
-    def by(self, axis: str) -> list[tuple]:
-        """(value of an axis, its gain), for those of which something can be said."""
-        return [(value, Gain(part)) for (value,), part in parts(self.timed, axis) if _says(part)]
+    def by(self, *axes: str) -> list[tuple]:
+        """(value, ..., gain) for each combination of values of which something can be said."""
+        every = parts(self.timed, *axes)
+        return [(*values, Gain(part)) for values, part in every if _says(part)]
 
     def __iter__(self):
         """The phases in words with their gains."""

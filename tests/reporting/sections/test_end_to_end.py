@@ -50,7 +50,7 @@ def test_first_calls_are_paid_back_after_their_seconds(whole_s, stands):
     found = section_of(*rows).repaid
     assert found["compile_s"] == 5 and found["steps"] == pytest.approx(100)
     said = sentence(page_of(*rows, step(50, "compiled", compile_s=whole_s)), "A step")
-    assert "after 100 steps" in said and ("whole model" in said) is stands
+    assert "after 100 steps" in said and ("as a whole" in said) is stands
     with pytest.raises(NotMeasured):
         section_of(*rows[2:4]).repaid  # noqa: B018
 
@@ -71,8 +71,8 @@ def test_cpu_has_no_waiting_steps_and_no_mfu():
 @pytest.mark.parametrize(("peak", "saves"), [(1024, True), (2048, False)])
 def test_attention_saves_memory_if_every_peak_is_lower(peak, saves):
     rows = step(100, "compiled_blocks"), step(50, "sdpa_compiled_blocks", peak_mib=peak)
-    said = sentence(page_of(*rows), "Attention inside a model")
-    assert f"SDPA 2.00x at context 1024 (large), with a peak {100 - peak / 20.48:.1f} %" in said
+    said = sentence(page_of(*rows), "SDPA over plain attention")
+    assert f"context 1,024: large 2.00x, with a peak {100 - peak / 20.48:.1f} %" in said
     assert ("The matrix of scores is never stored." in said) is saves
 
 
@@ -82,12 +82,13 @@ def test_passes_of_two_models_are_not_compared():
     assert sentence(page_of(forward, backward | {"batch": "8"}), "Where the GPU") is None
 
 
-def test_phase_without_a_base_keeps_its_time():
-    forward = step(30, phase="forward")
-    page = page_of(step(100, dtype="float32"), step(50), forward)
-    [table] = [table for table in page.tables if table.id == "E4"]
-    shown = {cell.row for column in table.columns for cell in column.cells}
-    assert forward["key"] in shown
+def test_step_has_its_time_in_e1_or_as_a_technique_in_e6():
+    rows = [step(100), step(50, "compiled_blocks"), step(40, "fused_graph")]
+    tables = page_of(*rows).tables
+    shown = {id: {c.row for t in tables if t.id == id for c in t.cells} for id in ("E1", "E6")}
+    eager, compiled, graph = (row["key"] for row in rows)
+    assert {eager, compiled} < shown["E1"] and graph not in shown["E1"]
+    assert {eager, compiled, graph} <= shown["E6"]
 
 
 def test_mfu_is_of_the_bf16_peak_on_every_line():

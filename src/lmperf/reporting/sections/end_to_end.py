@@ -88,21 +88,31 @@ class EndToEnd(Section):
     def _steps_of(self, implementation: str) -> Rows:
         return self.every.where(implementation=implementation, phase=STEP)
 
+    @cached_property
+    def sweep(self) -> Rows:
+        """The rows of E1: all but the techniques that E6 adds to eager and compiled models."""
+        rows = self.lines.frame
+        is_swept = rows["implementation"].isin([EAGER, WHOLE, BLOCKS])
+        in_ladder = rows.index.isin(self.of("ladder").every.frame.index)
+        return self.every.kept(rows[is_swept | ~in_ladder])
+
     @property
     def parts(self) -> Rows:
-        """The train steps of cells in which the parts of a step have times, with other steps."""
-        rows = self.lines.where(phase=STEP).frame
-        is_known = rows["forward_ms"].notna()
-        has_parts = is_known.groupby([rows[axis] for axis in (*CELL, "dtype")]).transform("any")
-        return self.every.kept(rows[has_parts])
+        """The train steps whose parts have times; a CUDA graph has none."""
+        return self.lines.where(phase=STEP).query("forward_ms.notna()")
 
     def beside(self, axis: str, base: str, *others: str) -> Rows:
+        """The rows with other values of an axis than a base, in the cells of both."""
+        rows = self._with_base(axis, base, *others)
+        return self.every.kept(rows[rows[axis] != base])
+
+    def _with_base(self, axis: str, base: str, *others: str) -> pd.DataFrame:
         """The rows with a base and other values of an axis, in the cells of both."""
         rows = having(self.ours, phase=list(COMPARED), **{axis: [base, *others]})
         rows = rows[rows["state"] != "unsupported"]
         cell = [rows[name] for name in load(STEM).identity if name not in (axis, "phase")]
         is_base = (rows[axis] == base).groupby(cell).transform("nunique")
-        return self.every.kept(rows[is_base > 1])
+        return rows[is_base > 1]
 
     @cached_property
     def attentions(self) -> Rows:
@@ -111,7 +121,7 @@ class EndToEnd(Section):
         base: plain attention in that model, which others are compared with.
         """
         frames = [
-            having(self.beside("implementation", *names).frame, phase=STEP).assign(model=model)
+            having(self._with_base("implementation", *names), phase=STEP).assign(model=model)
             for model, names in ATTENTIONS.items()
         ]
         rows = pd.concat(frames)
@@ -168,23 +178,26 @@ class EndToEnd(Section):
         return BLOCKS if BLOCKS in self.steps.valid.values("implementation") else WHOLE
 
     @property
-    def compiled(self) -> list[tuple[str, str, Gain, list[str]]]:
-        """Dtype, context, the speed-ups of compiled steps over eager ones, and their sizes.
+    def compiled(self) -> list[tuple[str, int, Gain]]:
+        """Dtype, context, and the speed-ups of compiled steps over eager ones.
 
         Those of the subject, if it is a custom implementation.
         """
-        gains = self.over(self.subject if self.is_own else self.compiling, EAGER).by("dtype")
-        return [(dtype, *part) for dtype, gain in gains for part in _by_context(gain)]
+        gain = self.over(self.subject if self.is_own else self.compiling, EAGER)
+        return gain.by("dtype", "context_length")
 
     @property
     def repaid(self) -> pd.Series:
         """The compiled step with the longest first calls, of those that are faster than eager ones.
 
-        Shorter ones can find their code compiled. steps: after how many it has paid them back.
+        It is one under autocast, if there is one: so models are trained. Shorter first calls can
+        find their code compiled. steps: after how many it has paid them back.
         """
         pairs = self._run_as(self.compiling, EAGER)
         pairs = pairs[(pairs["verdict"] == FASTER) & pairs["compile_s"].notna()]
-        row = required(pairs, "no compiled step is faster").sort_values("compile_s").iloc[-1]
+        half = having(pairs, dtype=AUTOCAST)
+        pairs = required(pairs if half.empty else half, "no compiled step is faster")
+        row = pairs.sort_values("compile_s").iloc[-1]
         steps = np.ceil(1e3 * row["compile_s"] / (row["ms_base"] - row["ms"]))
         return pd.concat([row, pd.Series({"steps": steps})])
 
@@ -196,8 +209,13 @@ class EndToEnd(Section):
 
     def grows(self, gain: Gain) -> bool:
         """Whether each of three or more sizes gains more than the smaller one."""
-        means = [part.mean for _, part in gain.by("size")]
+        means = _by_size(gain)
         return len(means) > 2 and all(a < b for a, b in pairwise(means))
+
+    def shrinks(self, gain: Gain) -> bool:
+        """Whether each of three or more sizes gains less than the smaller one."""
+        means = _by_size(gain)
+        return len(means) > 2 and all(a > b for a, b in pairwise(means))
 
     @cached_property
     def backward_over_forward(self) -> dict[str, Range]:
@@ -215,33 +233,33 @@ class EndToEnd(Section):
         }
 
     @property
-    def attention_of_blocks(self) -> list[tuple[str, str, Gain, list[str]]]:
+    def attention_of_blocks(self) -> list[tuple[str, int, Gain]]:
         """Each other attention in models compiled by block, beside plain attention there.
 
-        Its name, the context, the speed-ups and their sizes.
+        Its name, the context and the speed-ups.
         """
         timed = self.steps.valid.values("implementation")
         ways = zip(ATTENTIONS[EAGER][1:], ATTENTIONS[BLOCKS][1:], strict=True)
         gains = [(name, self.over(way, BLOCKS)) for name, way in ways if way in timed]
-        by_context = [(name, *part) for name, gain in gains for part in _by_context(gain)]
+        by_context = [(name, *part) for name, gain in gains for part in gain.by("context_length")]
         return required(by_context, "no other attention was timed")
 
     @predicate
     def attention_lowers_peaks(self) -> bool:
         """Whether each other attention lowers the peak of every step."""
-        return all(gain.saved.low > 0 for _, _, gain, _ in self.attention_of_blocks)
+        return all(gain.saved.low > 0 for _, _, gain in self.attention_of_blocks)
 
     @predicate
     def fuses(self) -> bool:
         """Whether compiling gains more under autocast than in float32, at the contexts of both."""
         half, single = (
-            {context: gain.mean for dtype, context, gain, _ in self.compiled if dtype == numerics}
+            {context: gain.mean for dtype, context, gain in self.compiled if dtype == numerics}
             for numerics in (AUTOCAST, FLOAT32)
         )
         both = half.keys() & single.keys()
         return both and all(half[context] > single[context] for context in both)
 
 
-def _by_context(gain: Gain) -> list[tuple[str, Gain, list[str]]]:
-    """Each context with its speed-ups and their sizes."""
-    return [(str(n), part, [*part.rows["size"].unique()]) for n, part in gain.by("context_length")]
+def _by_size(gain: Gain) -> list[float]:
+    """The mean speed-up of each size, the smallest first."""
+    return [part.mean for _, part in gain.by("size")]

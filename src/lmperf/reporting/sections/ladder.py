@@ -15,9 +15,11 @@ from lmperf.reporting.calculations.steps import (
     SDPA,
     SDPA_COPIES,
     SDPA_GRAPH,
+    SDPA_NARROW,
     STEM,
     STEP,
     WAYS,
+    Way,
     all_steps,
     beside,
     steps,
@@ -39,12 +41,15 @@ MIXED = "mixed"
 # The GPU's time of a step has changed or is the same, beyond or within these fractions.
 CHANGED, UNCHANGED = 0.005, 0.02
 # Parts of a bar: time in which the device works, and in which it waits for the CPU.
-WORKING, WAITING = "busy", "waiting for the CPU"
+WORKING, WAITING = "steps of the ladder", "waiting for the CPU"
+OF_SDPA = "SDPA, compiled, in a graph"  # in place of WORKING
 # Rungs whose times stand in the tables of what to run.
 IN_FIRST_TABLES = {"fused_graph", "graph", "bf16_graph"}
 # Steps with SDPA -> what they build on.
 BELOW_SDPA = {SDPA: WAYS["compiled_blocks"], SDPA_GRAPH: SDPA, SDPA_COPIES: SDPA_GRAPH}
-_SDPA_NAMES = {way: way.implementation for way in BELOW_SDPA}
+BELOW_SDPA |= {SDPA_NARROW: SDPA_COPIES}
+_SDPA_NAMES = {way: way.implementation for way in BELOW_SDPA} | {SDPA_NARROW: "sdpa_bf16_graph"}
+_NAMES = {way: name for name, way in WAYS.items()} | _SDPA_NAMES
 ALONE = [rung.name for rung in RUNGS if rung.implementation in STEPS_ALONE]
 
 
@@ -59,7 +64,8 @@ class Ladder(Section):
     def every(self) -> Rows:
         """The rungs, under their names as `implementation`, of cells with a step of the ladder.
 
-        SDPA's steps there are among them. Adds `base`: the way that a step builds on.
+        SDPA's steps there are among them. Adds `base`: the way that a step builds on, and
+        `builds_on`, its name.
         """
         rows = all_steps(self.evidence)
         rows = rows.assign(rung=rows["rung"].fillna(rows["way"].map(_SDPA_NAMES)))
@@ -67,7 +73,9 @@ class Ladder(Section):
         is_alone = rows["rung"].isin(ALONE).groupby([rows[axis] for axis in CELL])
         rows = rows[is_alone.transform("any")]
         bases = pd.concat([pd.Series(dtype=object), *map(_bases, parts(rows, *CELL))])
-        return self.rows(STEM).kept(rows.assign(implementation=rows["rung"], base=bases))
+        names = bases.map(lambda base: _NAMES[Way(**base)], na_action="ignore")
+        rows = rows.assign(implementation=rows["rung"], base=bases, builds_on=names)
+        return self.rows(STEM).kept(rows)
 
     def over(self, rung: str, base: str) -> Gain:
         """The speed-ups of a rung over another one, of these cells."""
@@ -251,7 +259,7 @@ class Ladder(Section):
 
     @property
     def bars(self) -> list[dict]:
-        """Bars in ms, in panels of a size; on a GPU without float32, and with SDPA in a graph.
+        """Bars in ms, in panels of a size; on a GPU without float32, and SDPA's graphs behind them.
 
         A size of a single rung has no panel.
         """
@@ -259,9 +267,13 @@ class Ladder(Section):
         if self.evidence.is_cuda:
             rows = rows[rows["rung"] != RUNGS[0].name]
         rows = rows[rows.groupby("size")["rung"].transform("nunique") > 1]
-        peer = having(usual(self.evidence), way=[SDPA_GRAPH], size=[*rows["size"].unique()])
-        peer = peer[peer["state"].isna()]
-        rows = pd.concat([rows, peer.assign(rung=peer["implementation"])])
+        graphs = [SDPA_GRAPH, SDPA_COPIES, SDPA_NARROW]
+        peers = having(usual(self.evidence), way=graphs, size=[*rows["size"].unique()])
+        peers = peers[peers["state"].isna()]
+        peers = peers.assign(implementation=peers["way"].map(_SDPA_NAMES))
+        peers = sorted_for_reading(peers, ["implementation"])
+        peers = peers.assign(rung=peers["implementation"], part=OF_SDPA)
+        rows = pd.concat([rows.assign(part=WORKING), peers])
         rows, words = sorted_for_reading(rows, ["size"]), self.words
         return [bar for row in rows.to_dict("records") for bar in _bar(row, words[row["rung"]])]
 
@@ -276,7 +288,8 @@ def _bases(cell: tuple[tuple, pd.DataFrame]) -> pd.Series:
     _, rows = cell
     below = {rung.name: rung_below(rung, {*rows["rung"]}) for rung in (*RUNGS, *IN_FLOAT8, *NEEDED)}
     bases = {name: WAYS[rung.name]._asdict() for name, rung in below.items() if rung}
-    bases |= {_SDPA_NAMES[way]: base._asdict() for way, base in BELOW_SDPA.items()}
+    ran = {*rows["way"]}
+    bases |= {_SDPA_NAMES[way]: b._asdict() for way, b in BELOW_SDPA.items() if b in ran}
     return rows["rung"].map(lambda name: bases.get(name))
 
 
@@ -287,6 +300,6 @@ def _bar(row: dict, line: str) -> list[dict]:
     power limit, than while it is profiled.
     """
     share = row["device_ms"] / row["ms"] if row["waits"] else 1.0
-    shares = {WORKING: min(share, 1.0), WAITING: max(1 - share, 0.0)}
+    shares = {row["part"]: min(share, 1.0), WAITING: max(1 - share, 0.0)}
     lengths = {name: part * row["ms"] for name, part in shares.items() if part > 0}
     return stacked(row["size"], line, lengths, "ms", f"{sig(row['ms'])} ms")

@@ -7,7 +7,7 @@ from functools import cached_property
 import pandas as pd
 
 from lmperf.dtypes import dtype_of
-from lmperf.names import SHORT, TECHNIQUES, implementation_words, in_order
+from lmperf.names import SHORT, TECHNIQUES, in_order
 from lmperf.reporting.calculations.steps import EAGER, STEM, steps
 from lmperf.reporting.columns import Quantity, memory
 from lmperf.reporting.figures import stacked
@@ -102,14 +102,16 @@ class MemoryLadder(Section):
 
     @property
     def bars(self) -> list[dict]:
-        """The parts of the bars of the figure: a bar for each rung, of one size."""
+        """The parts of the bars of the figure, of one size: rungs of equal peaks share a bar."""
         rows = self.every.valid.frame.dropna(subset=["peak_gib", "kept_gib"])
         rows = required(rows, "no peak is known")
         single = having(rows, implementation="float32")
         size = in_order("size", (single if len(single) else rows)["size"])[-1]
         rows, bars = sorted_for_reading(having(rows, size=size), ["implementation"]), []
-        for row in rows.to_dict("records"):
+        ends = rows["peak_gib"].map(sig)
+        for _, equal in rows.groupby(ends.ne(ends.shift()).cumsum(), sort=False):
+            row = equal.iloc[0]
             parts = {KEPT: row["kept_gib"], ADDED: row["peak_gib"] - row["kept_gib"]}
-            line = implementation_words(row["implementation"])
+            line = "; ".join(map(SHORT.get, equal["implementation"])).replace("; +", " +")
             bars += stacked("", line, parts, "GiB", sig(row["peak_gib"]))
         return bars

@@ -36,7 +36,7 @@ KERNELS_SHOWN = 12  # of a phase in P1; one line has all others
 # Of all other kernels of a phase, as one line.
 SUMS = {name: (name, "sum") for name in ("share", "total_ms", "instances")}
 SUMS |= {"min_us": ("min_us", "min"), "max_us": ("max_us", "max")}
-LEAST_DRAWN = 0.0005  # of the time of a bar: a shorter part is not drawn
+LEAST_DRAWN = 0.002  # of the time of a bar: a shorter part is not drawn
 LOWER = 0.03  # of the time: a share of matmuls that is so much lower
 OPTIMIZER_MATTERS = 0.05  # of the time of a step
 USUAL_SIZE = "large"
