@@ -10,8 +10,9 @@ from lmperf.config.read import load_config
 from lmperf.evidence.machine import Machine
 from lmperf.evidence.project import Project
 from lmperf.reporting.evidence import Evidence
+from lmperf.reporting.files import SELFTEST
 from lmperf.reporting.render import Page
-from lmperf.reporting.selftest import HELD, NOT_HELD, NOT_RUN, SELFTEST, read_selftest
+from lmperf.reporting.selftest import HELD, NOT_HELD, NOT_RUN, read_selftest
 from lmperf.selftest import run as running
 from lmperf.selftest.run import line_of
 from lmperf.selftest.sessions import SESSIONS

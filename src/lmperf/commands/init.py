@@ -21,6 +21,7 @@ from lmperf.machine.repository import git_text, is_in_git
 from lmperf.own.check import check_names
 from lmperf.own.course import Found, found_in
 from lmperf.own.kinds import KINDS
+from lmperf.reporting.files import is_foreign, write_files
 
 # Kind -> its name in the configuration; others are called `mine`.
 _NAMES = {
@@ -150,16 +151,12 @@ def _python_files() -> list[Path]:
 
 
 def _write(files: Mapping[Path, str]) -> None:
-    from lmperf.reporting.files import write_files  # pandas is slow to import
-
     write_files(files, "init overwrites nothing; to have it written anew, move it away")
     print(*files, sep="\n")
 
 
 def _folders() -> dict[str, str]:
     """Key -> folder that lmperf may write to: another one where the default has files already."""
-    from lmperf.reporting.files import is_foreign
-
     folders = {}
     for key in ("report", "site"):
         folders[key] = f"lmperf-{key}" if is_foreign(Path(key)) else key

@@ -10,6 +10,7 @@ import click
 
 from lmperf.commands.options import scaffold
 from lmperf.errors import UserError
+from lmperf.reporting.files import write_files
 
 # Files of a report that have no template: a benchmark's stem names its CSV and its page.
 _IN_REPORT = ("cost", "index", "machine", "repeatability")
@@ -24,8 +25,6 @@ def new(name: str):
     Example:
       lmperf new softmax
     """
-    from lmperf.reporting.files import write_files  # pandas is slow to import
-
     words = name.replace("_", " ")
     class_name = words.title().replace(" ", "")
     _require_valid_name(name, class_name)

@@ -149,7 +149,8 @@ def _out_of_date(project: Project) -> list[str]:
 
 def not_rendered(project: Project, machine: str) -> list[str]:
     """A message for each page and figure that is missing, was edited, or is out of date."""
-    from lmperf.reporting.written import edited, target
+    from lmperf.reporting.report import edited
+    from lmperf.reporting.written import target
 
     folder = target(project, machine).parent
     differs = "differs from what its evidence renders to: it was edited, or is out of date"

@@ -120,7 +120,7 @@ def _behind(project: Project, evidence: Evidence, page: str | None, number: str)
         UserError: no page, or not the one that is asked for, prints such a number.
     """
     from lmperf.evidence.rows import row_name
-    from lmperf.reporting.numbers import FILE
+    from lmperf.reporting.files import NUMBERS
     from lmperf.reporting.revisions import numbers_of
     from lmperf.reporting.untrusted import plain
     from lmperf.reporting.words import absent, sig
@@ -131,7 +131,7 @@ def _behind(project: Project, evidence: Evidence, page: str | None, number: str)
         if number in entry.spellings and page in (None, entry.page)
     ]
     if not entries:
-        there = project.report_directory / evidence.folder / FILE
+        there = project.report_directory / evidence.folder / NUMBERS
         raise UserError(f"--number: no page prints {number}; all numbers are in {there}")
     names = {}
     for stem in evidence.stems:

@@ -5,8 +5,3 @@ Data flows one way: `judging` judges rows once, `pairs` compares them, `gains` s
 templates. A module of `sections` has the selections and calculations of one template. Nothing here
 imports torch, so a report renders anywhere.
 """
-
-import pandas
-
-# Without this, pandas would store text differently where pyarrow is installed.
-pandas.set_option("mode.string_storage", "python")

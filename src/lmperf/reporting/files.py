@@ -18,6 +18,8 @@ from lmperf.errors import UserError
 from lmperf.evidence.store import EVIDENCE, as_written
 
 LIST = ".lmperf-files"
+# Files in the folder of a machine: what its pages print, and the record of its self-test.
+NUMBERS, SELFTEST = "numbers.csv", "selftest.csv"
 _HEADER = "# lmperf wrote these files here; it replaces and removes no others."
 # How first pages of version 0.2 end, which kept no list; its pages are replaced all the same.
 _OF_0_2 = re.compile(
@@ -170,3 +172,10 @@ def _staged(files: Mapping[Path, Content]) -> Iterator[Callable[[Iterable[Path]]
 
 def _bytes(content: Content) -> bytes:
     return content.encode() if isinstance(content, str) else content
+
+
+def remedy(machines: Sequence[str | None]) -> str:
+    """What a user can do about a file in the way of write-ups."""
+    command = " ".join(["lmperf report", *([] if None in machines else filter(None, machines))])
+    other = "name another folder in the configuration (report: lmperf-report; take evidence along)"
+    return f"replace it with {command} --force, or {other}"

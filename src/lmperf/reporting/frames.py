@@ -11,6 +11,8 @@ import pandas as pd
 from lmperf.names import in_order
 from lmperf.reporting.words import NotMeasured
 
+# Without this, pandas would store text differently where pyarrow is installed.
+pd.set_option("mode.string_storage", "python")
 Values = TypeVar("Values", bound=Sized)
 
 

@@ -27,7 +27,6 @@ from lmperf.reporting.cells import Table
 from lmperf.reporting.untrusted import plain
 from lmperf.reporting.words import Count, Range, absent
 
-FILE = "numbers.csv"
 MOST_LINKED = 8  # rows that a number in a sentence shows on the site
 # Private characters around the place of a number in `printing`, and behind its words.
 OPEN, WORDS, CLOSE = "\ue004", "\ue005", "\ue006"

@@ -12,12 +12,11 @@ from pathlib import Path
 
 from lmperf.benchmarks import in_order, load, stems
 from lmperf.reporting.evidence import Evidence
-from lmperf.reporting.render import FIRST, Page, question, stems_of
+from lmperf.reporting.render import Page, question, stems_of
 from lmperf.reporting.sections.course import is_measured
-from lmperf.reporting.user_templates import GENERIC, pages_in
+from lmperf.reporting.user_templates import GENERIC, REPORT, pages_in
 from lmperf.workflow import TEMPLATES
 
-REPORT = FIRST
 # Templates that are no page of a machine, or another one's frame.
 FRAMES = ("page", GENERIC, REPORT, "machines", "unmeasured")
 # Pages that are not of one benchmark, in the order of the links below the write-up.

@@ -62,11 +62,10 @@ from lmperf.reporting.html import to_html
 from lmperf.reporting.published import figure
 from lmperf.reporting.rows import Rows, no_column
 from lmperf.reporting.sections import Section
-from lmperf.reporting.user_templates import GENERIC, SUFFIX, check
+from lmperf.reporting.user_templates import GENERIC, REPORT, SUFFIX, check
 from lmperf.reporting.words import FILTERS, NotMeasured
 from lmperf.workflow import TEMPLATES
 
-FIRST = "report"  # the template of the first page
 CHARTS = ("line_chart", "bar_chart", "area_chart", "time_line")
 # Messages about notes in the user's templates of which nothing is left; None: nobody lists them.
 lost_notes: ContextVar[list[str] | None] = ContextVar("lost_notes", default=None)
@@ -197,7 +196,7 @@ class Page:
             text = template.render(values | further)
             text = sentences.finished(text)
             self.numbers = [*numbers.entries(self.name, text)]
-            is_first = self.name == FIRST
+            is_first = self.name == REPORT
             self.numbers += numbers.entries_of(self.name, self.tables if is_first else ())
             plain_text, is_markdown = numbers.bare(text), self.form == "markdown"
             self.said += re.findall(rf"^- ({sentences.ASKED.pattern}.*)", plain_text, re.MULTILINE)

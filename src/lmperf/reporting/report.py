@@ -11,15 +11,16 @@ from lmperf.errors import UserError
 from lmperf.evidence.project import Project
 from lmperf.evidence.repeatability import STEM as REPEATED
 from lmperf.evidence.review import review
-from lmperf.evidence.store import COST, EVIDENCE
+from lmperf.evidence.store import COST, EVIDENCE, as_written
 from lmperf.reporting import numbers
 from lmperf.reporting.evidence import Evidence, traces_in
-from lmperf.reporting.files import replace_files
+from lmperf.reporting.files import NUMBERS, listed, remedy, replace_files
 from lmperf.reporting.pages import REPORT, page_names, pages_of, titles_of
 from lmperf.reporting.render import Page
 from lmperf.reporting.selftest import read_selftest
 from lmperf.reporting.site import Site
 from lmperf.reporting.untrusted import plain
+from lmperf.reporting.written import is_current, target
 
 WRITE_UP = f"{REPORT}.md"
 FIGURE = re.compile(r'"(figures/[^"]+\.svg)"')  # as `render.Page` writes it
@@ -81,7 +82,7 @@ def files_of_machine(
     """
     names = (REPORT, *page_names(own, evidence))
     kept = {name: _kept(folder, name) for name in names if due is not None and name not in due}
-    before = numbers.read_csv(_text(folder / numbers.FILE)) if kept else []
+    before = numbers.read_csv(_text(folder / NUMBERS)) if kept else []
     pages = pages_of(evidence, own, due={name for name in names if not kept.get(name)})
     files: dict[str, str] = {}
     printed: list[numbers.Entry] = []
@@ -92,7 +93,7 @@ def files_of_machine(
         elif name in kept:
             files |= kept[name]
             printed += [entry for entry in before if entry.page == name]
-    return files | {numbers.FILE: numbers.to_csv(printed)}
+    return files | {NUMBERS: numbers.to_csv(printed)}
 
 
 def _kept(folder: Path, page: str) -> dict[str, str]:
@@ -104,6 +105,22 @@ def _kept(folder: Path, page: str) -> dict[str, str]:
 
 def _text(path: Path) -> str:
     return path.read_bytes().decode() if path.is_file() else ""
+
+
+def edited(project: Project, machine: str) -> list[str]:
+    """Names of pages and figures that differ from a fresh rendering of a machine's evidence.
+
+    Includes missing files, and those that lmperf wrote and that do not belong there any more.
+    Nothing is rendered while the record of the last rendering holds.
+    """
+    if is_current(project, machine):
+        return []
+    files = files_of_machine(evidence_of(project, machine), project.own_templates)
+    texts = {name: text.encode() for name, text in files.items()}
+    folder = target(project, machine).parent
+    names = {*texts, *listed(folder)}
+    there = {n: as_written((folder / n).read_bytes()) for n in names if (folder / n).is_file()}
+    return sorted(name for name in names if there.get(name) != texts.get(name))
 
 
 def files_of_overview(project: Project) -> dict[str, str]:
@@ -159,10 +176,3 @@ def render(
         pages = due.get(machine)
         folders[folder] = files_of_machine(evidence, project.own_templates, pages, folder)
     return replace_files(folders, remedy(machines), force)
-
-
-def remedy(machines: Sequence[str | None]) -> str:
-    """What a user can do about a file in the way of write-ups."""
-    command = " ".join(["lmperf report", *([] if None in machines else filter(None, machines))])
-    other = "name another folder in the configuration (report: lmperf-report; take evidence along)"
-    return f"replace it with {command} --force, or {other}"

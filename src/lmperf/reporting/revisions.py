@@ -23,6 +23,7 @@ from lmperf.evidence.store import EVIDENCE, read
 from lmperf.machine.repository import git
 from lmperf.reporting import numbers, untrusted
 from lmperf.reporting.evidence import Evidence
+from lmperf.reporting.files import NUMBERS
 
 
 def read_result(name: str, report: Path = Path("report")) -> Evidence:
@@ -52,11 +53,11 @@ def numbers_of(name: str, report: Path = Path("report")) -> list[numbers.Entry]:
     Raises:
         UserError: there is no such result, or it has no list of them.
     """
-    with folder_of(name, report, numbers.FILE) as folder:
-        path = folder / numbers.FILE
+    with folder_of(name, report, NUMBERS) as folder:
+        path = folder / NUMBERS
         entries = numbers.read_csv(path.read_text(encoding="utf-8")) if path.is_file() else []
     if not entries:
-        raise UserError(f"{name} has no {numbers.FILE} that can be read; run lmperf report there")
+        raise UserError(f"{name} has no {NUMBERS} that can be read; run lmperf report there")
     return [numbers.Entry(*map(_shown, astuple(entry))) for entry in entries]
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pandas as pd
 
 from lmperf.errors import UserError
+from lmperf.reporting.files import SELFTEST
 
-SELFTEST = "selftest.csv"
 # Values of the column `held`.
 HELD, NOT_HELD, NOT_RUN = "yes", "no", "not run"
 

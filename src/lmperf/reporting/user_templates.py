@@ -20,6 +20,7 @@ from lmperf.evidence.syntax import digest
 from lmperf.workflow import TEMPLATES
 
 SUFFIX = ".md.j2"
+REPORT = "report"  # the template of the first page
 GENERIC = "generic"  # the template of a benchmark that has none
 # What a template extends, includes, imports or quotes, and the texts in it.
 _USED = re.compile(r"\{%-?\s*(?:extends|include|import|from)\b(.*?)%\}", re.DOTALL)
@@ -64,7 +65,7 @@ def template_digests(own: Path | None) -> dict[str, str]:
         while waiting:
             reached.add(name := waiting.pop())
             waiting += used[name] - reached
-        more = questions if page == "report" else []
+        more = questions if page == REPORT else []
         digests[page] = digest(repr([sorted((name, files[name]) for name in reached), more]))
     return digests
 

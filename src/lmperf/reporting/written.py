@@ -23,12 +23,8 @@ from lmperf.evidence.repeatability import STEM as REPEATED
 from lmperf.evidence.store import COST, EVIDENCE, as_written, file_digest, write_atomically
 from lmperf.evidence.syntax import digest
 from lmperf.machine.repository import git, git_text
-from lmperf.reporting.files import LIST, listed, names_in, require_free
-from lmperf.reporting.numbers import FILE as NUMBERS
-from lmperf.reporting.pages import REPORT
-from lmperf.reporting.report import evidence_of, files_of_machine, remedy
-from lmperf.reporting.selftest import SELFTEST
-from lmperf.reporting.user_templates import template_digests
+from lmperf.reporting.files import LIST, NUMBERS, SELFTEST, listed, names_in, remedy, require_free
+from lmperf.reporting.user_templates import REPORT, template_digests
 
 RECORDS = Path(".lmperf/written")
 OVERVIEW = {REPORT, "machines", "unmeasured"}
@@ -119,22 +115,6 @@ def _recorded(project: Project, machine: str | None) -> dict:
         state = json.loads(_record_of(project, machine).read_text(encoding="utf-8"))
         return state if isinstance(state, dict) else {}
     return {}
-
-
-def edited(project: Project, machine: str) -> list[str]:
-    """Names of pages and figures that differ from a fresh rendering of a machine's evidence.
-
-    Includes missing files, and those that lmperf wrote and that do not belong there any more.
-    Nothing is rendered while the record of the last rendering holds.
-    """
-    if is_current(project, machine):
-        return []
-    files = files_of_machine(evidence_of(project, machine), project.own_templates)
-    texts = {name: text.encode() for name, text in files.items()}
-    folder = target(project, machine).parent
-    names = {*texts, *listed(folder)}
-    there = {n: as_written((folder / n).read_bytes()) for n in names if (folder / n).is_file()}
-    return sorted(name for name in names if there.get(name) != texts.get(name))
 
 
 def reformatted(project: Project, machine: str) -> list[Path]:

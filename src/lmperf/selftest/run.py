@@ -21,8 +21,9 @@ from lmperf.evidence.review import review
 from lmperf.evidence.store import text_of, write_atomically
 from lmperf.machine.repository import commit_words
 from lmperf.reporting.evidence import Evidence
+from lmperf.reporting.files import SELFTEST
 from lmperf.reporting.frames import having
-from lmperf.reporting.selftest import HELD, NOT_HELD, NOT_RUN, SELFTEST
+from lmperf.reporting.selftest import HELD, NOT_HELD, NOT_RUN
 from lmperf.selftest.expectations import all_ok, in_words
 from lmperf.selftest.sessions import SESSIONS, Planted, Session
 
