@@ -127,13 +127,14 @@ class Case:
         return dict(self.cell)
 
     @property
+    def columns(self) -> dict[str, Value]:
+        """The values of all axes and the implementation, as each row of the case has them."""
+        return {**self.axes, "implementation": self.implementation}
+
+    @property
     def name(self) -> str:
         axes = ", ".join(f"{axis}={value}" for axis, value in self.cell)
         return f"{axes}: {self.implementation}"
-
-
-def _value(case: Case, axis: str) -> Value:
-    return case.implementation if axis == "implementation" else case.axes[axis]
 
 
 class Unsupported(Exception):
@@ -440,7 +441,7 @@ class Benchmark:
         return [
             case
             for case in self.cases(preset, overrides)
-            if any(all(_value(case, axis) in values for axis, values in part) for part in parts)
+            if any(all(case.columns[axis] in values for axis, values in part) for part in parts)
         ]
 
     def phases_of(self, case: Case) -> tuple[str, ...]:

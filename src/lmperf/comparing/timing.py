@@ -77,9 +77,8 @@ def _rows_of(
         _time_in_turn(benchmark, phase, workers, device)
     for worker in workers.values():
         worker.process.send(next=True)
-    identity = {**case.axes, "implementation": case.implementation}
     return {
-        side: {phase: {**identity, "phase": phase, **worker.row_of(phase)} for phase in phases}
+        side: {phase: {**case.columns, "phase": phase, **worker.row_of(phase)} for phase in phases}
         for side, worker in workers.items()
     }
 

@@ -41,7 +41,7 @@ def multiplies_bf16(benchmark: Benchmark, case: Case) -> bool:
 
 def texts_of(case: Case) -> tuple[str, ...]:
     """The axis values and the implementation of a case, as the texts of a CSV row."""
-    return (*(text_of(value) for _, value in case.cell), case.implementation)
+    return tuple(map(text_of, case.columns.values()))
 
 
 def case_of_row(benchmark: Benchmark, row: Row) -> tuple[str, ...]:

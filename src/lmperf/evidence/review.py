@@ -191,7 +191,7 @@ def _lacking(benchmark: Benchmark, cases: Iterable[Case], rows: Iterable[Row]) -
     """Axis values, implementation and phase of each row that these cases lack."""
     there = {(case_of_row(benchmark, row), row["phase"]) for row in rows}
     return [
-        {**case.axes, "implementation": case.implementation, "phase": phase}
+        {**case.columns, "phase": phase}
         for case in cases
         for phase in benchmark.phases_of(case)
         if (texts_of(case), phase) not in there

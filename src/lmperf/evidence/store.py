@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from lmperf.evidence.rows import as_read
+from lmperf.evidence.syntax import digest
 
 # Folders of `report/<machine>`.
 EVIDENCE, STORE = "evidence", "store"
@@ -140,10 +141,10 @@ def read(path: Path) -> tuple[list[Row], list[str]]:
     rows: list[Row] = []
     damaged: list[int] = []
     for number, line in enumerate(text.split("\n"), 1):
-        digest, _, rest = line.partition(",")
-        if digest == DIGEST:
+        cell, _, rest = line.partition(",")
+        if cell == DIGEST:
             header, names = rest, next(csv.reader([rest]))
-        elif digest == _digest(header, rest):
+        elif cell == _digest(header, rest):
             rows.append(as_read(dict(zip(names, next(csv.reader([rest])), strict=True))))
         elif line:
             damaged.append(number)
@@ -218,8 +219,7 @@ def _joined(cells: Iterable[str]) -> str:
 
 
 def _digest(names: str, rest: str) -> str:
-    text = f"{names}\n{rest}"
-    return hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()[:16]
+    return digest(f"{names}\n{rest}")
 
 
 def file_digest(path: Path) -> str:

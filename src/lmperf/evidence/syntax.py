@@ -29,7 +29,7 @@ ENTRY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*|lmperf\.[\w.]+")
 
 def digest(text: str) -> str:
     """Return the first 16 hexadecimal digits of the SHA-256 of a text."""
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()[:16]
 
 
 def canonical(node: ast.AST | list | object, levels: int = LEVELS) -> str:

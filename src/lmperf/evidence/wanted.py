@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from lmperf.benchmark import Axis, Case, Timed, Value, ranks_of
+from lmperf.benchmark import Axis, Timed, Value, ranks_of
 from lmperf.benchmarks import load, stems
 from lmperf.config.axis_values import canonical, value_of
 from lmperf.errors import UserError, meant
@@ -99,7 +99,7 @@ def beyond_the_grid(project: Project, plan: Plan, wanted: Wanted) -> Plan:
         else:  # `select` reports it
             continue
         named.setdefault(name, {})[value] = None
-    cells = [_named(case) for case in plan.cases]
+    cells = [case.columns for case in plan.cases]
     cells = [cell for cell in cells if all(cell[name] in values for name, values in named.items())]
     if all(values.keys() == {cell[name] for cell in cells} for name, values in named.items()):
         return plan
@@ -174,12 +174,12 @@ def _read(read: Callable[[Axis, str], Value], axis: Axis, text: str) -> Value:
 
 
 def _values(plans: Sequence[Plan], name: str) -> list[Value]:
-    cells = (_named(case) for plan in plans for case in plan.cases)
+    cells = (case.columns for plan in plans for case in plan.cases)
     return list(dict.fromkeys(cell[name] for cell in cells if name in cell))
 
 
 def _selected(plan: Plan, values: dict[str, set[Value]], phases: Sequence[str]) -> Plan:
-    cells = [(case, _named(case)) for case in plan.cases]
+    cells = [(case, case.columns) for case in plan.cases]
     cases = [
         case
         for case, cell in cells
@@ -189,7 +189,3 @@ def _selected(plan: Plan, values: dict[str, set[Value]], phases: Sequence[str]) 
         left = tuple(phase for phase in plan.benchmark.phases if phase in phases)
         plan = plan.with_benchmark(phases=left)
     return replace(plan, cases=tuple(cases))
-
-
-def _named(case: Case) -> dict[str, Value]:
-    return {**case.axes, IMPLEMENTATION: case.implementation}

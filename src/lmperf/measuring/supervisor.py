@@ -292,4 +292,4 @@ def empty_cache() -> Iterator[str]:
 
 
 def _named(case: Case, phase: str) -> Row:
-    return {**case.axes, "implementation": case.implementation, "phase": phase}
+    return {**case.columns, "phase": phase}

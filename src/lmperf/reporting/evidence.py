@@ -323,8 +323,7 @@ class Evidence:
 
     @cached_property
     def _limits(self) -> dict[str, plausible.Limits]:
-        environments = self.facts.get("environments") or {}
-        return plausible.limits_of(self.raw.get("ceilings", ()), environments)
+        return plausible.limits_of(self.raw.get("ceilings", ()), self.environments)
 
     @cached_property
     def ceilings(self) -> dict[tuple[str, str, str], float]:
