@@ -153,7 +153,7 @@ def noise_floor(again: np.ndarray) -> float:
 
 def adjusted(ps: Rounds) -> np.ndarray:
     """Return p values adjusted together (Benjamini-Hochberg); NaN stays NaN."""
-    # scipy.stats, which does the same, takes 0.75 s to import.
+    # scipy.stats, which does the same, takes 1.1 s to import.
     result = np.array(ps, dtype=float)
     number = np.count_nonzero(~np.isnan(result))
     greatest_first = np.argsort(result)[:number][::-1]  # NaN is last
@@ -266,7 +266,8 @@ def _bootstrapped(base: np.ndarray, candidate: np.ndarray):
     """Return the ends of the percentile bootstrap interval of the ratio of medians, for each row.
 
     All rows of as many rounds share their resamples. So the median of a resample is, in every
-    sorted row, the mean of the values in two places.
+    sorted row, the mean of the values in two places: `scipy.stats.bootstrap` gives the same ends,
+    row by row, in sixty times the time (4 s for the rows of two GPUs that `lmperf diff` compares).
     """
     low, high = np.full((2, len(base)), np.nan)
     counts = np.stack([_counts(base), _counts(candidate)], axis=1)

@@ -3,6 +3,9 @@
 A lock is a `flock` of a file that whoever measures holds open: this process, and the keeper of its
 worker, so that the device is free only when everything has ended. The lock of a GPU is that of its
 UUID; a CPU's is that of the machine. The path does not depend on TMPDIR, which users set.
+
+Not by the package filelock: its release unlocks the keeper's copy as well, and it cannot lock a
+file that belongs to another user.
 """
 
 from __future__ import annotations
