@@ -34,6 +34,18 @@ def test_end_of_an_interval_differs_from_one(value, text):
     assert words.end(value) == text
 
 
+@pytest.mark.parametrize(
+    ("ratio", "text"),
+    [
+        ((1.002, 1.0037, 1.01), "1.004"),
+        ((0.99, 1.0037, 1.01), "1.00"),
+        ((12.32, 12.34, 13.0), "12.3"),
+    ],
+)
+def test_ratio_stands_within_its_interval(ratio, text):
+    assert words.between(*ratio) == text
+
+
 def test_range_names_its_unit_once():
     assert words.range_(Range(0.1, 0.2, 0.3), "percent") == "10.0 to 30.0 %"
     assert words.range_(Range(1.9, 2.0, 2.1), "ratio") == "1.90x to 2.10x"

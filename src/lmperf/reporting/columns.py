@@ -16,7 +16,18 @@ from lmperf.reporting.frames import having, matching, parts
 from lmperf.reporting.gains import MIXED, PRECISE, Gain, rows_over
 from lmperf.reporting.judging import NEUTRAL
 from lmperf.reporting.rows import Rows
-from lmperf.reporting.words import EMPTY, FILTERS, absent, end, error, listed, percent, ratio, sig
+from lmperf.reporting.words import (
+    EMPTY,
+    FILTERS,
+    absent,
+    between,
+    end,
+    error,
+    listed,
+    percent,
+    ratio,
+    sig,
+)
 from lmperf.statistics import SAME, UNRESOLVED
 
 # The columns of pairs of rows that a cell with a speed-up shows.
@@ -261,7 +272,7 @@ def speedup(row) -> Cell:
     if absent(row.ratio):
         state = NOT_COMPARED if row.why == "not compared" else row.why
         return Cell(row.why, state=NOT_RECORDED if row.why == EMPTY else state, row=row.key)
-    text = f"{ratio(row.ratio)} ({end(row.low)}-{end(row.high)})"
+    text = f"{between(row.low, row.ratio, row.high)}x ({end(row.low)}-{end(row.high)})"
     text += f" {row.verdict}" if row.verdict in (SAME, UNRESOLVED) and not row.waits else ""
     ends = [None if absent(end) else end for end in (row.low, row.high)]
     more = {"marks": row.signs, "waits": bool(row.waits), "row": row.key, "base": row.key_base}

@@ -95,9 +95,9 @@ def line_chart(
     _space_labels(records)
     colours = {name: look.colour for name, look in looks.items()} | dict.fromkeys(lines, "grey")
     shapes = [look.shape for look in looks.values()]
-    dashes = {"domain": [*looks], "range": [[*look.dash] for look in looks.values()]}
-    dash = {"strokeDash": {"field": "name", "scale": dashes, "legend": None}}
-    dash = dash if len({look.dash for look in looks.values()}) > 1 else {}
+    lengths = [[*look.dash] for look in looks.values()] + [DASHED["strokeDash"]] * len(lines)
+    dashes = {"domain": [*colours], "range": lengths}
+    dash = {"strokeDash": {"field": "name", "scale": dashes, "legend": LEGEND}}
     ranges = [*shapes, *["stroke"] * len(lines)]
     shape = {"field": "name", "scale": {"domain": [*colours], "range": ranges}, "legend": LEGEND}
     base = {"x": _lengths(ticks, axes[0]), "color": _colour(colours), "opacity": _chosen()}

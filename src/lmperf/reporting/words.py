@@ -101,6 +101,11 @@ def end(value: float) -> str:
     return f"{value:.{-math.floor(math.log10(abs(value - 1)))}f}" if near else factor(value)
 
 
+def between(low: float, value: float, high: float) -> str:
+    """A ratio with enough digits to stand within its interval."""
+    return factor(value) if low <= float(factor(value).replace(",", "")) <= high else end(value)
+
+
 def percent(value: float, places: int = 1) -> str:
     """A fraction as ``12.3 %``."""
     return EMPTY if absent(value) else f"{100 * value:,.{places}f} %"

@@ -22,7 +22,6 @@ from lmperf.reporting.pairs import pairs
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
 from lmperf.reporting.words import TENSORS, NotMeasured, Range, error, listed, whole
-from lmperf.statistics import SLOWER
 from lmperf.transformer.sizes import SIZES
 
 STEM, CHECK, PROFILES = "flash_attention", "flash_attention_check", "profiles"
@@ -243,11 +242,17 @@ class FlashAttention(Section):
                 tallies.append((width, self.tally(peer, phase, d_head=width, **where)))
         return tallies
 
-    def slower_lengths(self, peer: str, **where) -> list[int]:
-        """The lengths at which some forward or backward is slower than that of a peer."""
-        rows = self.tally(peer, list(PHASES[:2]), **where).rows
-        slower = having(rows, verdict=SLOWER)["seq_len"]
-        return required(sorted(slower.unique()), f"nowhere slower than {peer}")
+    @property
+    def short(self) -> list[int]:
+        """The lengths of one head below LONG."""
+        lengths = self.every.where(kind="head").values("seq_len")
+        return required([int(n) for n in lengths if n < LONG], "no short head was timed")
+
+    @property
+    def long(self) -> list[int]:
+        """The lengths of one head from LONG on."""
+        lengths = self.every.where(kind="head").values("seq_len")
+        return required([int(n) for n in lengths if n >= LONG], "no long head was timed")
 
     @property
     def failures(self) -> Rows:
@@ -433,7 +438,10 @@ class FlashAttention(Section):
 
     @cached_property
     def means(self) -> Rows:
-        """For each dtype, work, phase and peer: the speed-ups of all cells as ``gain`` (F2)."""
+        """For each dtype, work, phase and peer: the speed-ups of all cells as ``gain`` (F2).
+
+        Over the fastest of several SDPA backends, if several have the dtype.
+        """
         every, lines = self.every.where(implementation=self.subject), []
         if not every:
             return self.table_rows(lines)
@@ -447,7 +455,11 @@ class FlashAttention(Section):
                     with suppress(NotMeasured):
                         gain = Gain(speedups[speedups.index.isin(rows.index)])
                         lines.append({**line, "implementation": peer, "gain": gain})
-        return self.table_rows(lines)
+        ran = {(line["dtype"], line["implementation"]) for line in lines}
+        several = {dtype for dtype, _ in ran if sum((dtype, name) in ran for name in BACKENDS) > 1}
+        return self.table_rows(
+            line for line in lines if line["implementation"] != FASTEST or line["dtype"] in several
+        )
 
     @cached_property
     def errors(self) -> Rows:

@@ -39,6 +39,11 @@ class Machines(Section):
         """A line for each operation, numerics, kind of load and machine."""
         return self.table_rows(line for machine in self.every for line in ceilings(machine))
 
+    @property
+    def emulated(self) -> list[str]:
+        """The CPUs that emulate bf16: a matmul takes more than twice as long as in float32."""
+        return [machine.machine for machine in self.every if _emulates(machine)]
+
     @cached_property
     def steps(self) -> Rows:
         """The train steps whose cells at least two machines have, of no single benchmark."""
@@ -86,11 +91,13 @@ def ceilings(evidence: Evidence) -> Iterator[dict]:
 def ratios(machines: Sequence[Evidence]) -> Iterator[dict]:
     """How many times as fast the first of two machines is, by benchmark and what bounds its rows.
 
-    The faster machine of a benchmark is first.
+    The faster machine of a benchmark is first. A GPU is not compared with a CPU.
     """
     timed = [stem for stem in stems() if stem != CEILINGS and isinstance(load(stem), Timed)]
     for sides, stem in product(combinations(machines, 2), timed):
         if not all(stem in evidence.stems for evidence in sides):
+            continue
+        if sides[0].is_cuda != sides[1].is_cuda:
             continue
         rows = compared(*sides, stem)
         if mean(rows["ratio"]) < 1:
@@ -107,6 +114,11 @@ def ratios(machines: Sequence[Evidence]) -> Iterator[dict]:
                 "mean_high": part["ratio"].max(),
                 "sheets": mean(part["sheets"]),
             }
+
+
+def _emulates(machine: Evidence) -> bool:
+    rates = [machine.ceilings.get(("matmul", dtype, "burst")) for dtype in ("bfloat16", "float32")]
+    return not machine.is_cuda and None not in rates and 2 * rates[0] < rates[1]
 
 
 def mean(ratios: pd.Series) -> float:

@@ -8,8 +8,10 @@ from functools import cached_property
 from lmperf.benchmarks import in_order
 from lmperf.reporting.columns import Quantity, number
 from lmperf.reporting.frames import having
+from lmperf.reporting.judging import WAITING
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
+from lmperf.reporting.sections.repeatability import is_assumed
 from lmperf.reporting.words import absent
 from lmperf.statistics import LEAST_FLOOR
 from lmperf.transformer.sizes import COURSES, SIZES
@@ -109,9 +111,11 @@ class Method(Section):
                 "median": apart.median(),
                 "worst": apart.max(),
                 "speedup_floor": max(self.evidence.speedup_floors[kind], LEAST_FLOOR),
+                "speedup_source": "assumed" if is_assumed(self.evidence, kind) else "R1",
                 "speedups": len(having(self.evidence.speedups_twice, noise_kind=kind)),
             }
             for kind, floor in self.evidence.floors.items()
+            if kind != WAITING or self.evidence.is_cuda
             for apart in [self.of("repeatability").of_kind(kind)["apart"].astype(float)]
         )
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import pandas as pd
 
-from lmperf.reporting.evidence import ASSUMED_FLOORS
+from lmperf.reporting.evidence import ASSUMED_FLOORS, Evidence
 from lmperf.reporting.frames import having, required
 from lmperf.reporting.judging import KERNEL, STEP, WAITING
 from lmperf.reporting.numbers import of_rows
@@ -54,8 +54,7 @@ class Repeatability(Section):
         kinds = KINDS if self.evidence.is_cuda else KINDS[:-1]
         if "end_to_end" not in self.evidence.stems:
             kinds = KINDS[:1]
-        floors = self.evidence.speedup_floors
-        assumed = [kind for kind in kinds if floors[kind] == ASSUMED_FLOORS[kind]]
+        assumed = [kind for kind in kinds if is_assumed(self.evidence, kind)]
         return [ASSUMED[kind] for kind in required(assumed, "all noise floors are measured")]
 
     @property
@@ -76,6 +75,11 @@ class Repeatability(Section):
                 far = pairs["apart"].astype(float)
                 distances.append((words, of_rows(far.median(), pairs), of_rows(far.max(), pairs)))
         return required(distances, "too few rows were measured on two GPUs")
+
+
+def is_assumed(evidence: Evidence, kind: str) -> bool:
+    """Whether the noise floor of speed-ups between rows of a kind is assumed."""
+    return evidence.speedup_floors[kind] == ASSUMED_FLOORS[kind]
 
 
 def _enough(rows: pd.DataFrame) -> pd.DataFrame:
