@@ -28,19 +28,8 @@ def test_the_model_turns_from_most_of_the_peak_to_little(state, turns):
 def test_predictions_within_five_percent_count(off, within):
     rows = [peak(1000, context=n) for n in range(9)]
     page = planted.page("memory", planted.evidence(*rows, peak(1000 * off, predicted=1000)))
-    said = "All 10 peaks are within 4.9 %" if within == 10 else "9 of 10 peaks are within 5 %"
+    said = "all 10 within 4.9 %." if within == 10 else "9 of 10 within 5 %."
     assert said in page.text
-
-
-@pytest.mark.slow
-def test_changes_by_autocast_are_counted_if_there_are_several():
-    def page(*contexts):
-        rows = [peak(1000, context=n) for n in contexts]
-        rows += [peak(980, context=n) | {"dtype": "autocast_bfloat16"} for n in contexts]
-        return planted.page("memory", planted.evidence(*rows)).text
-
-    assert "train steps by -2.0 %." in page(128)
-    assert "train steps by -2.0 %; 2 of 2 fall by more than 1 %" in page(128, 512)
 
 
 def point(kind, position=0, **values):

@@ -102,3 +102,10 @@ def test_step_that_does_not_fit_has_its_predicted_peak():
 def test_cost_is_that_of_a_forward():
     size, longer = saved(*checkpoints(1.25)).cost("checkpoint_1")
     assert (size, longer) == ("large", pytest.approx(0.25))
+
+
+def test_rungs_of_equal_peaks_share_a_bar():
+    found = ladder(*rungs(SAVING | {"tf32": 10_000, "fused_loss": 5001}))
+    lines = [bar["line"] for bar in found.bars if "end" in bar]
+    assert lines[0] == "float32, eager; TF32; bf16 autocast"
+    assert lines[-1] == "+ lmperf's attention + loss in chunks"

@@ -145,7 +145,7 @@ class Losses(Section):
     @property
     def outside_column(self) -> list[Quantity]:
         """How far the loss with bf16 weights ends outside of the range."""
-        return [number("outside", "outside", _outside_words, owner=FLOAT32)]
+        return [number("outside", "bf16 weights, outside the range", _outside_words, owner=FLOAT32)]
 
 
 class Outside:

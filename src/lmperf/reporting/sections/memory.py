@@ -58,10 +58,6 @@ class Autocast(NamedTuple):
         return self.trades and max(-self.change.low, self.change.high) <= LITTLE
 
     @property
-    def costs_memory(self) -> bool:
-        return self.trades and self.copies > self.saved
-
-    @property
     def saves(self) -> bool:
         """Whether activations shrink by more than twice what copies of weights take."""
         return 0 < self.copies < self.saved / 2

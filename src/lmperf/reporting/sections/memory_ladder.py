@@ -68,9 +68,10 @@ class MemoryLadder(Section):
 
     @cached_property
     def peaks(self) -> pd.DataFrame:
-        """GiB of each size and rung of the table; NaN where it has none."""
-        valid = self.every.valid.frame
-        wide = valid.pivot_table("peak_gib", "size", "implementation", sort=False)
+        """GiB of each size and rung of the table; NaN where it has none, or a stale one."""
+        rows = self.every.valid.frame
+        rows = rows[~rows["signs"].map(lambda signs: "stale" in signs).astype(bool)]
+        wide = rows.pivot_table("peak_gib", "size", "implementation", sort=False)
         return wide.reindex(index=in_order("size", wide.index), columns=[*SHOWN])
 
     def changes(self, rung: str) -> pd.Series:

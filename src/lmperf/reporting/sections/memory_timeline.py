@@ -137,8 +137,9 @@ class MemoryTimeline(Section):
 
     @cached_property
     def peak(self) -> Peak:
-        """That of the train step of the largest size, in the first dtype."""
-        steps = required(having(self._tops, phase=STEP), "no train step was recorded")
+        """That of the train step of the largest size, in the first dtype, that is not stale."""
+        steps = having(self._tops, phase=STEP, holds=True)
+        steps = required(steps, "no train step was recorded")
         last = having(steps, size=in_order("size", steps["size"])[-1])
         if (peak := self._peak(last.iloc[0])) is None:
             raise NotMeasured("the phases of the step were not recorded")

@@ -238,12 +238,6 @@ class Profiles(Section):
         return steps.loc[steps["idle"].idxmax()]
 
     @property
-    def first_kernel(self) -> pd.Series:
-        """The longest kernel of a forward of `plain` in float32."""
-        where = {"dtype": FLOAT32, "implementation": self.plain, "phase": "forward", "rank": 1}
-        return self.longest.kept(of_usual_cell(having(self.longest.frame, **where))).one
-
-    @property
     def compiled(self) -> pd.Series:
         """The train step that is compiled by block, in bf16 autocast."""
         return self.step(dtype=AUTOCAST, implementation="compiled_blocks", phase=STEP)
