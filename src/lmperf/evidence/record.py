@@ -219,8 +219,11 @@ def _require_own(directory: Path) -> None:
 
 @contextmanager
 def _folder_locked(folder: Path) -> Iterator[None]:
-    folder.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(folder, os.O_RDONLY)
+    """Hold the lock of the folder of a machine, which several jobs write."""
+    store = folder / STORE
+    store.mkdir(parents=True, exist_ok=True)
+    # A file, not the folder itself: NFS locks only what is open for writing.
+    descriptor = os.open(store / "lock", os.O_RDWR | os.O_CREAT, 0o666)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
