@@ -19,7 +19,7 @@ from lmperf.reporting.cells import NO_ROW, Cell, Table, TableColumn
 from lmperf.reporting.columns import Quantity
 from lmperf.reporting.frames import parts, sorted_for_reading
 from lmperf.reporting.rows import Rows
-from lmperf.reporting.words import EMPTY, absent, axis_value, plain
+from lmperf.reporting.words import EMPTY, absent, as_text, axis_value
 
 
 @dataclass(frozen=True)
@@ -95,4 +95,4 @@ def _text(name: str, value, words: Mapping[str, str], axes: Collection[str]) -> 
         return Cell(EMPTY, state=NO_ROW)
     if isinstance(value, bool | np.bool_):
         return Cell(("no", "yes")[int(value)], bool(value))
-    return Cell(words.get(value) or plain(value_words(name, value, axes)), value)
+    return Cell(words.get(value) or as_text(value_words(name, value, axes)), value)

@@ -152,7 +152,7 @@ def range_(values: Iterable[float], form: str = "sig") -> str:
     return high if low == high else f"{low.removesuffix(unit)} to {high}"
 
 
-def plain(value) -> str:
+def as_text(value) -> str:
     """A number as it is, with thousands separators; anything else as text."""
     return f"{value:,.12g}" if isinstance(value, int | float | np.number) else str(value)
 
@@ -166,7 +166,7 @@ def axis_value(axis: str, value, axes: Collection[str]) -> str:
         return ""
     if isinstance(value, bool | np.bool_):
         return names.axis_words(axis) if value else ""
-    words = plain(names.value_words(axis, value, axes))
+    words = as_text(names.value_words(axis, value, axes))
     is_clear = axis in ("dtype", "implementation", "phase")
     return words if is_clear else f"{names.axis_words(axis)} {words}"
 
