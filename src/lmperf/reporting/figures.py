@@ -18,6 +18,7 @@ import pandas as pd
 import vl_convert
 
 from lmperf.names import implementation_words, in_order, looks_of
+from lmperf.reporting.cells import SIGNS
 from lmperf.reporting.untrusted import deep, plain
 from lmperf.reporting.words import NotMeasured, absent, sig
 
@@ -194,8 +195,19 @@ def bar_chart(
     return _in_panels(title, parts, layers, columns, size, [] if shared else independent)
 
 
-def stacked(panel: str, line: str, lengths: Mapping[str, float], unit: str, end: str) -> list[dict]:
-    """The parts of a bar of `bar_chart`, name -> length, with a text behind the last one."""
+def stacked(
+    panel: str,
+    line: str,
+    lengths: Mapping[str, float],
+    unit: str,
+    end: str,
+    signs: Sequence[str] = (),
+) -> list[dict]:
+    """The parts of a bar of `bar_chart`, name -> length, with a text behind the last one.
+
+    signs: names of SIGNS that follow this text.
+    """
+    end += "".join(SIGNS[sign][0] for sign in signs)
     parts = [
         {"panel": panel, "line": line, "name": name, "y": y, "value": f"{sig(y)} {unit}"}
         for name, y in lengths.items()

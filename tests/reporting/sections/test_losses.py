@@ -5,6 +5,7 @@ import pytest
 from planted_steps import loss, rung
 
 from lmperf.reporting.sections import section
+from lmperf.reporting.words import NotMeasured
 
 SMALL, MEDIUM, LARGE = "0.13B", "0.42B", "0.97B"
 
@@ -15,8 +16,8 @@ def runs(*of_half, exact=(2.0, 2.1), size=LARGE):
     return [loss(name, of, size) for name, of in zip(names, (*exact, *of_half), strict=True)]
 
 
-def losses(*rows):
-    return section(planted.evidence(*rows), "losses")
+def losses(*rows, **more):
+    return section(planted.evidence(*rows, **more), "losses")
 
 
 def what_to_run(*rows):
@@ -74,10 +75,20 @@ def test_graph_with_bf16_gradients_is_no_part_of_the_range():
 def test_float8_is_advised_where_it_is_faster_and_its_loss_holds(ms, value, advised, name):
     rows = [rung("graph", 10.0), rung("bf16_graph", 8.0), rung(name, ms)]
     rows += [*runs(2.05, 2.05), *([loss(name, value)] if value else [])]
-    numbers = planted.printed(what_to_run(*rows))
-    assert (pytest.approx(8 / 6, rel=1e-5) in numbers) is advised
+    made = what_to_run(*rows)
+    numbers = planted.printed(made)
+    assert (pytest.approx(8 / 6, rel=1e-5) in numbers) is (ms == 6.0)
     assert (pytest.approx(2.2 / 2.1 - 1, rel=1e-5) in numbers) is (value == 2.2)
+    assert ("Its loss was not measured" in made.text) is (value is None)
+    assert ("# float8 matmuls, too" in made.text) is (advised and name == "fp8_graph")
     assert losses(*rows).bf16.bound == 0  # the loss in float8 is none with bf16 weights alone
+
+
+def test_stale_loss_of_float8_says_nothing():
+    rows = [*runs(2.05, 2.05), loss("fp8_graph", 2.05, key="old")]
+    assert losses(*rows).float8("fp8_graph").harmless == ["large"]
+    with pytest.raises(NotMeasured):
+        losses(*rows, stale=frozenset({"old"})).float8("fp8_graph")
 
 
 def test_each_float8_step_is_judged_by_its_own_losses():
@@ -87,7 +98,8 @@ def test_each_float8_step_is_judged_by_its_own_losses():
     assert made.float8("fp8_graph").harmless == ["large"] and not made.float8("fp8_graph").above
     assert made.float8("fp8_tensorwise").above == {"large": pytest.approx(2.2 / 2.1 - 1)}
     text = what_to_run(rung("graph", 10.0), *rows).text
-    assert "with lmperf's `steps.FP8_GRAPH`: 1.33" in text and "with torchao:" not in text
+    assert "At large the loss does not end above" in text
+    assert "At large the loss of FP8, tensorwise (torchao) ends" in text
 
 
 def test_float8_whose_check_failed_is_named():

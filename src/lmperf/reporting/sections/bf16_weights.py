@@ -150,8 +150,14 @@ class Bf16Weights(Section):
 
     @property
     def growing(self) -> pd.DataFrame:
-        """The steps with bf16 weights that hold whose larger batch makes more tokens a second."""
+        """The steps with bf16 weights whose larger batch makes more tokens a second.
+
+        Of those that hold and ran on the GPU of the table's step.
+        """
         rows = self.run.larger[(self.run.larger["way"] == self.way) & self.run.larger["holds"]]
         rows = required(rows, "no larger batch was measured with bf16 weights")
-        before = matching(rows, self.steps.frame, ["size"])["tokens_s"]
-        return sorted_for_reading(rows[rows["tokens_s"] > GROWS * before], ["size"])
+        before = matching(rows, self.steps.frame, ["size"])
+        is_comparable = rows["gpus"].fillna("") == before["gpus"].fillna("")
+        rows = required(rows[is_comparable], "larger batches ran on other GPUs")
+        grows = rows["tokens_s"] > GROWS * before["tokens_s"][rows.index]
+        return sorted_for_reading(rows[grows], ["size"])

@@ -86,13 +86,18 @@ class Ladder(Section):
         """The speed-ups of a rung with float8 matmuls over the highest one without."""
         return self.over(rung, self.highest)
 
+    def float8_gains(self, rung: str) -> pd.DataFrame:
+        """The steps of a rung in float8 that are faster; columns as of `gains.rows_over`."""
+        rows = self.float8(rung).rows
+        return required(rows[rows["verdict"] == FASTER], "float8 gains nothing")
+
     def float8_advised(self, rung: str) -> pd.DataFrame:
         """The steps of a rung in float8 that are faster and whose loss holds.
 
         Columns as of `gains.rows_over`.
         """
-        rows = having(self.float8(rung).rows, size=self.of("losses").float8(rung).harmless)
-        return required(rows[rows["verdict"] == FASTER], "float8 gains nothing")
+        harmless = self.of("losses").float8(rung).harmless
+        return required(having(self.float8_gains(rung), size=harmless), "no loss of it holds")
 
     @property
     def float8_failed(self) -> pd.DataFrame:
@@ -302,4 +307,4 @@ def _bar(row: dict, line: str) -> list[dict]:
     share = row["device_ms"] / row["ms"] if row["waits"] else 1.0
     shares = {row["part"]: min(share, 1.0), WAITING: max(1 - share, 0.0)}
     lengths = {name: part * row["ms"] for name, part in shares.items() if part > 0}
-    return stacked(row["size"], line, lengths, "ms", f"{sig(row['ms'])} ms")
+    return stacked(row["size"], line, lengths, "ms", f"{sig(row['ms'])} ms", row["signs"])

@@ -109,16 +109,23 @@ class Losses(Section):
     @cached_property
     def bf16(self) -> Outside:
         """The worst losses with bf16 weights."""
-        return Outside(self.every.sound, "outside")
+        narrow = [name for name in _NARROW_RUNGS if name not in _IN_FLOAT8]
+        return self._outside("outside", narrow)
 
     @cached_property
     def graph(self) -> Outside:
         """The losses of the graph with float32 weights."""
-        return Outside(self.every.sound, "outside_graph")
+        return self._outside("outside_graph", ["graph"])
 
     def float8(self, rung: str) -> Outside:
         """The losses of a rung with float8 matmuls over bf16 weights."""
-        return Outside(self.every.sound, f"outside_{rung}")
+        return self._outside(f"outside_{rung}", [rung])
+
+    def _outside(self, column: str, rungs: list[str]) -> Outside:
+        """The losses of some rungs, of the sizes at which each of them holds."""
+        doubtful = having(self.every.frame, implementation=rungs, holds=False)["size"]
+        rows = self.every.sound
+        return Outside(rows[~rows["size"].isin(doubtful)], column)
 
     @property
     def apart(self) -> dict[str, float]:

@@ -203,7 +203,7 @@ class Profiles(Section):
     @property
     def adamw_over_copy(self) -> float:
         """The speed of AdamW as a fraction of a copy's; above 1 where weights fit into a cache."""
-        last = self.last
+        last = required(self.usual.kept(self.last.to_frame().T).sound, "it is stale").iloc[0]
         kernels = having(self.kernels.frame, kernel_class=OPTIMIZER, **last[CASE])
         if not kernels["total_ms"].max() >= 0.99 * last[OPTIMIZER]:
             raise NotMeasured("AdamW is not one fused kernel")
@@ -311,7 +311,7 @@ def bar(line: pd.Series) -> list[dict]:
     lengths = {CLASSES[name].words: line[name] for name in CLASSES if line[name] > least}
     end = f"{sig(line['busy'])} ms"
     end += f" of {sig(line['timer'])}" if line["timer"] > line["busy"] else ""
-    parts = stacked("", line["step"], lengths, "ms", end)
+    parts = stacked("", line["step"], lengths, "ms", end, line["signs"])
     return [
         part | {"value": f"{part['value']}, {percent(part['y'] / line['busy'])}"} for part in parts
     ]
