@@ -2,9 +2,10 @@
 
 import planted
 import pytest
-from planted_steps import loss, rung, sdpa
+from planted_steps import loss, rung, sdpa, step
 
 from lmperf.reporting.sections import section
+from lmperf.reporting.words import NotMeasured
 
 
 @pytest.mark.parametrize(
@@ -26,6 +27,30 @@ def test_gain_at_a_larger_batch_is_that_of_busy_graphs(waits, said):
         rows += [rung(name, ms), rung(name, larger, batch=16, tokens=16384, waits=waits)]
     text = planted.page("report", planted.evidence(*rows)).text
     assert ("bf16 weights are 1.05 times as fast" in text) is said
+
+
+def test_tokens_a_second_of_two_batches_are_compared_on_one_gpu():
+    def growing(gpu):
+        rows = [sdpa(110.0), rung("bf16_graph", 80.0, gpus="GPU-1")]
+        rows += [rung("bf16_graph", 240.0, batch=16, tokens=16384, gpus=gpu)]
+        return section(planted.evidence(*rows), "bf16_weights").growing
+
+    assert [*growing("GPU-1")["size"]] == ["large"]
+    with pytest.raises(NotMeasured, match="other GPUs"):
+        growing("GPU-2")
+
+
+def test_bf16_weights_stand_beside_sdpa_with_the_same_weights():
+    rows = [step("0.97B", "autocast_bfloat16", "sdpa_copies_graph", 10.0), rung("bf16_graph", 8.0)]
+    rows += [step("0.97B", "bfloat16", "sdpa_graph", 8.8)]
+    larger = {"batch": 16, "tokens": 16384}
+    rows += [rung("bf16_graph", 32.0, **larger)]
+    rows += [step("0.97B", "bfloat16", "sdpa_graph", 40.0, **larger)]
+    made = section(planted.evidence(*rows), "bf16_weights")
+    assert made.over_peer["ratio"].tolist() == [pytest.approx(1.1)]
+    assert made.over_larger_peer["ratio"].tolist() == [pytest.approx(1.25)]
+    shown = made.lines.frame.set_index("implementation")["ms"]
+    assert (shown["sdpa"], shown["step"]) == (8.8, 8.0)
 
 
 def test_loss_beside_a_step_has_the_signs_of_the_loss():

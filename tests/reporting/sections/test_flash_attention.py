@@ -70,6 +70,12 @@ def test_first_page_follows_the_data(ours, verdicts):
     assert bool(page.said) is bool(ours)
 
 
+def test_lengths_are_in_the_order_of_their_numbers():
+    table = part(*rows("triton", 0.5), *rows("sdpa_cudnn")).tables[1]
+    headers = [column.header for column in table.columns if column.header.startswith("length")]
+    assert headers == ["length 1,024", "length 4,096", "length 16,384"]
+
+
 def test_first_table_leads_with_the_heads_of_the_models():
     made = [*rows("triton"), *rows("sdpa_cudnn", 0.5), *rows("eager")]
     made += rows("triton", widths=(80,))

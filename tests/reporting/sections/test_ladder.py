@@ -194,3 +194,9 @@ def test_float8_is_compared_with_the_highest_rung():
     found = gains(*rows)
     assert (found["fp8_graph"], found["fp8_tensorwise"]) == (pytest.approx(2), pytest.approx(1.6))
     assert ladder(*rows).float8("fp8_tensorwise").mean == pytest.approx(1.6)
+
+
+def test_bar_of_a_stale_step_has_its_sign():
+    rows = rung("tf32", 50.0), rung("graph", 10.0, key="old")
+    bars = section(planted.evidence(*rows, stale=frozenset({"old"})), "ladder").bars
+    assert [bar["end"] for bar in bars] == ["50.0 ms", "10.0 msˢ"]
