@@ -202,10 +202,14 @@ class EndToEnd(Section):
         return pd.concat([row, pd.Series({"steps": steps})])
 
     @property
-    def whole_cost(self) -> Range:
-        """How many times as long the first calls of a whole model take as those by block."""
+    def whole(self) -> pd.DataFrame:
+        """The steps compiled as a whole beside those compiled by block.
+
+        longer: how many times as long the first calls take.
+        """
         pairs = self._run_as(WHOLE, BLOCKS)
-        return of_rows(Range.of(pairs["compile_s"] / pairs["compile_s_base"]), pairs)
+        pairs = pairs.assign(longer=pairs["compile_s"] / pairs["compile_s_base"])
+        return required(pairs.dropna(subset=["longer"]), "no first calls of both are known")
 
     def grows(self, gain: Gain) -> bool:
         """Whether each of three or more sizes gains more than the smaller one."""
