@@ -251,13 +251,18 @@ class EndToEnd(Timed):
         ),
     }
 
-    # The graphs of all sizes; SDPA, compiled, where it waits for the CPU and where it does not.
+    # The graphs of all sizes, and SDPA's with bf16 copies; SDPA, compiled, where it waits for the
+    # CPU and where it does not.
     repeated = {
         "cpu": [{"size": ["tiny"], "context_length": [256], "dtype": ["float32", _BF16]}],
         "gpu": [
             {
                 **{"context_length": [1024], "batch": [4], "dtype": [_BF16, "bfloat16"]},
                 "implementation": ["graph"],
+            },
+            {
+                **{"context_length": [1024], "batch": [4], "dtype": [_BF16]},
+                "implementation": ["sdpa_copies_graph"],
             },
             {
                 **{"size": ["0.13B", _LARGEST], "context_length": [1024], "batch": [4]},

@@ -21,12 +21,12 @@ from lmperf.machine.data_sheets import DataSheet, sheet_of
 from lmperf.own.recorded import declared
 from lmperf.reporting import untrusted
 from lmperf.reporting.frames import having, sorted_for_reading
-from lmperf.reporting.judging import KERNEL, STEP, WAITING, judged, masked, of_one_call, typed
+from lmperf.reporting.judging import KERNEL, PASS, STEP, WAITING, judged, masked, of_one_call, typed
 from lmperf.reporting.numbers import of_rows
 from lmperf.reporting.pairs import pairs
 from lmperf.statistics import LEAST_PAIRS, noise_floor
 
-ASSUMED_FLOORS = {KERNEL: 0.03, STEP: 0.05, WAITING: 0.30}
+ASSUMED_FLOORS = {KERNEL: 0.03, PASS: 0.03, STEP: 0.05, WAITING: 0.30}
 FEW = 3  # speed-ups of two processes; of fewer, all may be of one bad time
 COMPARED = ("implementation", "dtype", "phase")  # axes of which a speed-up has two values
 AGAIN = ("", "_again")  # suffixes of the first and the second time

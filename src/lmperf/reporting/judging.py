@@ -8,7 +8,7 @@ sections nor templates know these rules:
     signs        names of the signs behind a number: capped, loaded, stale
     waits        whether a step on a GPU waited for the CPU: its time is that of the host
     holds        whether a sentence may rest on the row: it is neither loaded nor stale
-    noise_kind   kernel, step, or step that waits for the CPU
+    noise_kind   kernel, pass over memory, step, or step that waits for the CPU
     ms           the median time: of calls in turn, or of a train step back to back
     low_ms, high_ms   the interval of `ms`; of steps the least and greatest of ten stretches
     mean_ms, std_ms   of its rounds or stretches
@@ -34,6 +34,8 @@ from lmperf.reporting.words import GIB, MIB
 
 # Kinds of rows, of which two processes differ by more and more.
 KERNEL, STEP, WAITING = "kernel", "step or phase", "step or phase that waits for the CPU"
+# A kernel with fewer FLOPs than bytes: its time depends on where its tensors lie in memory too.
+PASS = "pass over memory"
 WIDE = 0.05  # a step whose interval goes further from its time may have waited
 WITHHELD = ("failed_check", "impossible")
 # Columns of a row that tables and figures name, and what they are of a line without them.
@@ -101,7 +103,9 @@ def judged(
     wide = (rows["high_ms"] / ms > 1 + WIDE) | (rows["low_ms"] / ms < 1 - WIDE)
     sends = rows.get("communication_ms", pd.Series(np.nan, rows.index)).notna()
     waits = (rows["bound"] == "host") & ~at_limit | (sends & wide)
-    kind = np.where(waits, WAITING, STEP if is_step else KERNEL)
+    # Copies have bytes and no FLOPs; steps have no bytes.
+    is_pass = rows["flops"].fillna(0) < rows.get("bytes", pd.Series(np.nan, rows.index))
+    kind = np.select([waits, is_pass], [WAITING, PASS], STEP if is_step else KERNEL)
     causal = rows.get("causal", pd.Series(None, rows.index, object))
     tokens = rows.get("tokens", pd.Series(np.nan, rows.index))
     # The allocator does not count the memory of a CUDA graph as allocated.

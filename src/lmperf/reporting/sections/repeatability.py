@@ -11,21 +11,26 @@ import pandas as pd
 
 from lmperf.reporting.evidence import ASSUMED_FLOORS, Evidence
 from lmperf.reporting.frames import having, required
-from lmperf.reporting.judging import KERNEL, STEP, WAITING
+from lmperf.reporting.judging import KERNEL, PASS, STEP, WAITING
 from lmperf.reporting.numbers import of_rows
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.words import NotMeasured, Range
 
 FEWEST = 3  # pairs of which a sentence says how far they are apart
-KINDS = (KERNEL, STEP, WAITING)
-ASSUMED = {KERNEL: "kernels", STEP: "steps", WAITING: "steps that wait for the CPU"}
+KINDS = (KERNEL, PASS, STEP, WAITING)
+ASSUMED = {
+    KERNEL: "kernels",
+    PASS: "passes over memory",
+    STEP: "steps",
+    WAITING: "steps that wait for the CPU",
+}
 
 
 class Repeatability(Section):
     """The second time of each row beside its first."""
 
-    kernels, steps, waiting = KINDS
+    kernels, passes, steps, waiting = KINDS
 
     @property
     def lines(self) -> Rows:
@@ -53,7 +58,7 @@ class Repeatability(Section):
         """The kinds whose noise floor of speed-ups is assumed: too few were measured twice."""
         kinds = KINDS if self.evidence.is_cuda else KINDS[:-1]
         if "end_to_end" not in self.evidence.stems:
-            kinds = KINDS[:1]
+            kinds = KINDS[:2]
         assumed = [kind for kind in kinds if is_assumed(self.evidence, kind)]
         return [ASSUMED[kind] for kind in required(assumed, "all noise floors are measured")]
 
@@ -69,7 +74,7 @@ class Repeatability(Section):
         """(kernel or step, median, greatest): how far two GPUs time one apart; neither waited."""
         rows = self.moved[~self.moved["waits_again"].astype(bool)]
         distances = []
-        for kind, words in ((KERNEL, "kernel"), (STEP, "step")):
+        for kind, words in ((KERNEL, "kernel"), (PASS, "pass over memory"), (STEP, "step")):
             with suppress(NotMeasured):
                 pairs = _enough(having(rows, noise_kind=kind))
                 far = pairs["apart"].astype(float)
