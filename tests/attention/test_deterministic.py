@@ -7,9 +7,9 @@ from lmperf.attention.reference import attention
 
 
 class Seen(torch.autograd.Function):
-    """The identity; its backward notes whether deterministic algorithms are required."""
+    """The identity, whose backward notes the modes of PyTorch."""
 
-    found: list[bool] = []
+    found: list[tuple[bool, bool]] = []
 
     @staticmethod
     def forward(ctx, x):
@@ -17,8 +17,14 @@ class Seen(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad):
-        Seen.found.append(torch.are_deterministic_algorithms_enabled())
+        Seen.found.append(modes())
         return grad
+
+
+def modes() -> tuple[bool, bool]:
+    """Whether PyTorch's algorithms are deterministic, and whether it then fills new tensors."""
+    fills = torch.utils.deterministic.fill_uninitialized_memory
+    return torch.are_deterministic_algorithms_enabled(), fills
 
 
 def test_backward_alone_is_deterministic(monkeypatch):
@@ -29,7 +35,7 @@ def test_backward_alone_is_deterministic(monkeypatch):
     out = deterministic.deterministic_attention(q, k, v, True)
     grad = torch.randn_like(out)
     gradients = [torch.autograd.grad(out, (q, k, v), grad, retain_graph=True) for _ in range(2)]
-    assert Seen.found == [True, True] and not torch.are_deterministic_algorithms_enabled()
+    assert Seen.found == [(True, False)] * 2 and modes() == (False, True)
     expected = torch.autograd.grad(attention(q, k, v, True), (q, k, v), grad)
     for got in gradients:
         torch.testing.assert_close(got, expected)

@@ -14,7 +14,9 @@ from lmperf.attention.triton import flash_attention
 def deterministic_attention(q: Tensor, k: Tensor, v: Tensor, causal: bool = False) -> Tensor:
     """`flash_attention`, whose backward runs under `torch.use_deterministic_algorithms`.
 
-    A process that sets it for all of its operators needs no such function.
+    A process that sets it for all of its operators needs no such function. PyTorch then fills each
+    tensor that it allocates, unless `torch.utils.deterministic.fill_uninitialized_memory` is False.
+    Here it is: the kernel writes all of its results, and the fills would be timed as its own.
     """
     return _Attention.apply(q, k, v, causal)
 
@@ -39,8 +41,11 @@ class _Attention(torch.autograd.Function):
 def _deterministic() -> Iterator[None]:
     before = torch.are_deterministic_algorithms_enabled()
     warns = torch.is_deterministic_algorithms_warn_only_enabled()
+    fills = torch.utils.deterministic.fill_uninitialized_memory
     torch.use_deterministic_algorithms(True)
+    torch.utils.deterministic.fill_uninitialized_memory = False
     try:
         yield
     finally:
         torch.use_deterministic_algorithms(before, warn_only=warns)
+        torch.utils.deterministic.fill_uninitialized_memory = fills
