@@ -16,7 +16,7 @@ from lmperf.names import dtype_words, implementation_words
 from lmperf.reporting.cells import EMPTY, NOT_RECORDED, Cell
 from lmperf.reporting.columns import Quantity
 from lmperf.reporting.evidence import Evidence, cached_by_evidence
-from lmperf.reporting.frames import are_within, having, sorted_for_reading
+from lmperf.reporting.frames import are_within, having
 from lmperf.reporting.gains import rows_over
 from lmperf.transformer.rungs import FLOAT8_GRAPH, IN_FLOAT8, NEEDED, RUNGS
 
@@ -52,6 +52,9 @@ FUSED_GRAPH, SDPA_COPIES = Way("fused_graph", AUTOCAST), Way("sdpa_copies_graph"
 STORED_LOGITS = Way("stored_logits_graph", AUTOCAST)
 WAYS = {rung.name: Way(rung.implementation, rung.dtype) for rung in (*RUNGS, *IN_FLOAT8, *NEEDED)}
 _RUNGS = {way: name for name, way in WAYS.items()}
+# Way -> its name in tables of techniques: a rung, or a step with SDPA.
+NAMES = _RUNGS | {way: way.implementation for way in (SDPA, SDPA_GRAPH, SDPA_COPIES)}
+NAMES |= {SDPA_NARROW: "sdpa_bf16_graph"}
 # Steps that do more than others, such as clipping, or round more.
 APART = {WAYS[rung.name] for rung in (*NEEDED, FLOAT8_GRAPH)}
 
@@ -80,7 +83,7 @@ def named(rows: pd.DataFrame) -> pd.DataFrame:
 def steps(evidence: Evidence) -> pd.DataFrame:
     """The train steps of this project's ways to run a model; see `all_steps`.
 
-    Without those that do more than others or round more; see `costs`, and the ladder's float8.
+    Without those that do more than others, see `WhatToRun.costs`, or round more, as in float8.
     """
     rows = all_steps(evidence)
     ours = {
@@ -109,30 +112,19 @@ def usual_cells(rows: pd.DataFrame) -> pd.DataFrame:
     return most.index.to_frame(index=False)
 
 
-def compared(evidence: Evidence, ours: Way, base: Way) -> pd.DataFrame:
+def compared(evidence: Evidence, ours: Way, base: Way, stem: str = STEM) -> pd.DataFrame:
     """The steps of a way with their speed-ups over another one in the same cell, where both hold.
 
-    Columns as of `gains.rows_over`. Steps that cannot be compared are left out.
+    Columns as of `gains.rows_over`, in reading order. Steps that cannot be compared are left out.
     """
-    both = rows_over(evidence, STEM, ours._asdict(), base._asdict())
-    both = both[both.index.isin(steps(evidence).index)]
+    both = rows_over(evidence, stem, ours._asdict(), base._asdict())
     return both[both["holds"] & both["ratio"].notna()]
 
 
-def costs(evidence: Evidence, way: Way, base: Way = GRAPH, stem: str = STEM) -> pd.DataFrame:
-    """The steps of a way that does more beside those of one that does less, smallest size first.
-
-    Columns as of `gains.rows_over`.
-    """
-    both = rows_over(evidence, stem, way._asdict(), base._asdict())
-    both = both[both["holds"] & both["ratio"].notna()]
-    return sorted_for_reading(both, ["size"])
-
-
 def beside(evidence: Evidence, ours: Way, base: Way) -> pd.DataFrame:
-    """`compared` in the cells of `usual`, the smallest size first."""
+    """`compared` in the cells of `usual`."""
     pairs = compared(evidence, ours, base)
-    return sorted_for_reading(pairs[pairs.index.isin(usual(evidence).index)], ["size"])
+    return pairs[pairs.index.isin(usual(evidence).index)]
 
 
 def of_steps(columns: Iterable[Quantity], italic: bool = False) -> list[Quantity]:

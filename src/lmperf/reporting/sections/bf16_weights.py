@@ -17,7 +17,6 @@ from lmperf.reporting.calculations.steps import (
     SDPA_NARROW,
     Way,
     beside,
-    compared,
 )
 from lmperf.reporting.frames import having, matching, required, sorted_for_reading
 from lmperf.reporting.rows import Rows
@@ -96,7 +95,10 @@ class Bf16Weights(Section):
     def gains(self) -> bool:
         """Whether bf16 weights are faster than the best step with float32 weights at some size."""
         best = self.run.wide.sort_values("ms").drop_duplicates("size")
-        parts = [self._over(Way(*base), rows["size"]) for base, rows in best.groupby("way")]
+        parts = [
+            having(beside(self.evidence, self.way, Way(*base)), size=[*rows["size"]])
+            for base, rows in best.groupby("way")
+        ]
         if not any(map(len, parts)):
             raise NotMeasured("bf16 weights are not compared with float32 weights")
         return any((part["verdict"] == FASTER).any() for part in parts)
@@ -109,10 +111,6 @@ class Bf16Weights(Section):
     def is_shown(self) -> bool:
         """Whether the first page has a table of bf16 weights: on a CPU only with losses."""
         return self.steps and (self.evidence.is_cuda or self.has_losses)
-
-    def _over(self, base: Way, sizes) -> pd.DataFrame:
-        """bf16 weights beside another way, at some sizes."""
-        return having(beside(self.evidence, self.way, base), size=[*sizes])
 
     @cached_property
     def peer(self) -> Way:
@@ -127,26 +125,17 @@ class Bf16Weights(Section):
     @cached_property
     def over_peer(self) -> pd.DataFrame:
         """bf16 weights beside `peer`, at the sizes at which neither step waits."""
-        pairs = self._over(self.peer, self.run.sizes)
-        why = "bf16 weights and SDPA wait for the CPU, or were not measured"
-        return required(pairs[~pairs["waits"]], why)
+        return self.run.pairs(self.way, self.peer)
 
     @property
     def over_larger(self) -> pd.DataFrame:
         """bf16 weights beside the graph with float32 weights, of larger batches."""
-        return self._larger_over(GRAPH)
+        return self.run.pairs(self.way, GRAPH, larger=True)
 
     @property
     def over_larger_peer(self) -> pd.DataFrame:
         """bf16 weights beside `peer`, of larger batches."""
-        return self._larger_over(self.peer)
-
-    def _larger_over(self, base: Way) -> pd.DataFrame:
-        """bf16 weights beside another way, of the larger batches at which neither waits."""
-        steps = compared(self.evidence, self.way, base)
-        steps = steps[steps.index.isin(self.run.larger.index) & ~steps["waits"]]
-        steps = required(steps, "no larger batch was measured in both ways")
-        return sorted_for_reading(steps, ["size", "batch"])
+        return self.run.pairs(self.way, self.peer, larger=True)
 
     @property
     def growing(self) -> pd.DataFrame:

@@ -12,6 +12,7 @@ from lmperf.reporting.calculations.kernels import COPY, class_of
 from lmperf.reporting.calculations.steps import (
     AUTOCAST,
     CELL,
+    NAMES,
     SDPA,
     SDPA_COPIES,
     SDPA_GRAPH,
@@ -48,8 +49,6 @@ IN_FIRST_TABLES = {"fused_graph", "graph", "bf16_graph"}
 # Steps with SDPA -> what they build on.
 BELOW_SDPA = {SDPA: WAYS["compiled_blocks"], SDPA_GRAPH: SDPA, SDPA_COPIES: SDPA_GRAPH}
 BELOW_SDPA |= {SDPA_NARROW: SDPA_COPIES}
-_SDPA_NAMES = {way: way.implementation for way in BELOW_SDPA} | {SDPA_NARROW: "sdpa_bf16_graph"}
-_NAMES = {way: name for name, way in WAYS.items()} | _SDPA_NAMES
 ALONE = [rung.name for rung in RUNGS if rung.implementation in STEPS_ALONE]
 
 
@@ -68,14 +67,13 @@ class Ladder(Section):
         `builds_on`, its name.
         """
         rows = all_steps(self.evidence)
-        rows = rows.assign(rung=rows["rung"].fillna(rows["way"].map(_SDPA_NAMES)))
-        rows = rows[rows["rung"].notna()]
-        is_alone = rows["rung"].isin(ALONE).groupby([rows[axis] for axis in CELL])
+        rows = rows.assign(implementation=rows["way"].map(NAMES.get))
+        rows = rows[rows["implementation"].notna()]
+        is_alone = rows["implementation"].isin(ALONE).groupby([rows[axis] for axis in CELL])
         rows = rows[is_alone.transform("any")]
         bases = pd.concat([pd.Series(dtype=object), *map(_bases, parts(rows, *CELL))])
-        names = bases.map(lambda base: _NAMES[Way(**base)], na_action="ignore")
-        rows = rows.assign(implementation=rows["rung"], base=bases, builds_on=names)
-        return self.rows(STEM).kept(rows)
+        names = bases.map(lambda base: NAMES[Way(**base)], na_action="ignore")
+        return self.rows(STEM).kept(rows.assign(base=bases, builds_on=names))
 
     def over(self, rung: str, base: str) -> Gain:
         """The speed-ups of a rung over another one, of these cells."""
@@ -275,7 +273,7 @@ class Ladder(Section):
         graphs = [SDPA_GRAPH, SDPA_COPIES, SDPA_NARROW]
         peers = having(usual(self.evidence), way=graphs, size=[*rows["size"].unique()])
         peers = peers[peers["state"].isna()]
-        peers = peers.assign(implementation=peers["way"].map(_SDPA_NAMES))
+        peers = peers.assign(implementation=peers["way"].map(NAMES.get))
         peers = sorted_for_reading(peers, ["implementation"])
         peers = peers.assign(rung=peers["implementation"], part=OF_SDPA)
         rows = pd.concat([rows.assign(part=WORKING), peers])
@@ -291,11 +289,12 @@ def _change(pairs: pd.DataFrame) -> Range:
 def _bases(cell: tuple[tuple, pd.DataFrame]) -> pd.Series:
     """Of each step of a cell the axes of the step that it is compared with, or None."""
     _, rows = cell
-    below = {rung.name: rung_below(rung, {*rows["rung"]}) for rung in (*RUNGS, *IN_FLOAT8, *NEEDED)}
+    names = {*rows["implementation"]}
+    below = {rung.name: rung_below(rung, names) for rung in (*RUNGS, *IN_FLOAT8, *NEEDED)}
     bases = {name: WAYS[rung.name]._asdict() for name, rung in below.items() if rung}
     ran = {*rows["way"]}
-    bases |= {_SDPA_NAMES[way]: b._asdict() for way, b in BELOW_SDPA.items() if b in ran}
-    return rows["rung"].map(lambda name: bases.get(name))
+    bases |= {NAMES[way]: base._asdict() for way, base in BELOW_SDPA.items() if base in ran}
+    return rows["implementation"].map(bases.get)
 
 
 def _bar(row: dict, line: str) -> list[dict]:

@@ -20,6 +20,7 @@ from lmperf.reporting.calculations.steps import (
     FUSED_GRAPH,
     GRAPH,
     GRAPH_NARROW,
+    NAMES,
     NARROW,
     SDPA,
     SDPA_COPIES,
@@ -31,7 +32,6 @@ from lmperf.reporting.calculations.steps import (
     Way,
     all_steps,
     compared,
-    costs,
     steps,
     usual,
 )
@@ -287,35 +287,31 @@ class WhatToRun(Section):
         with_peak = self.wide[self.wide["peak_gib"].notna()]
         return with_peak.sort_values("ms", kind="stable").drop_duplicates("size")
 
-    def over(self, base: str, ours: str = "graph", larger: bool = False) -> pd.DataFrame:
-        """The steps of an implementation beside those of another one, if neither waits for the CPU.
+    def pairs(self, ours: Way, base: Way, larger: bool = False) -> pd.DataFrame:
+        """The steps of a way beside those of another one, if neither waits; see `steps.compared`.
 
-        Both have float32 weights under autocast. larger: of larger batches than the table's.
+        larger: of larger batches than the table's.
         """
         rows = self.larger if larger else self.valid
-        pairs = compared(self.evidence, Way(ours, AUTOCAST), Way(base, AUTOCAST))
+        pairs = compared(self.evidence, ours, base)
         pairs = pairs[pairs.index.isin(rows.index) & ~pairs["waits"]]
-        pairs = required(pairs, f"{ours} was not measured beside {base}, or one of them waits")
-        return sorted_for_reading(pairs, ["size", "batch"])
+        return required(pairs, f"{ours.words} was not measured beside {base.words}, or waits")
 
-    @property
-    def clipped(self) -> pd.DataFrame:
-        """The graph that clips its gradients beside the one that does not; see `steps.costs`."""
-        return required(costs(self.evidence, WAYS["clipped_graph"]), "clipping was not measured")
+    def over(self, base: str, ours: str = "graph", larger: bool = False) -> pd.DataFrame:
+        """`pairs` of two implementations that have float32 weights under autocast."""
+        return self.pairs(Way(ours, AUTOCAST), Way(base, AUTOCAST), larger)
 
-    @property
-    def accumulated(self) -> pd.DataFrame:
-        """The graph of micro-batches beside that of the whole batch; see `steps.costs`."""
-        pairs = costs(self.evidence, WAYS["accumulated_graph"])
-        return required(pairs, "micro-batches were not measured")
+    def costs(self, rung: str) -> pd.DataFrame:
+        """The graph that does more, such as to clip its gradients, beside the one that does not."""
+        return required(compared(self.evidence, WAYS[rung], GRAPH), f"{rung} was not measured")
 
     @property
     def chunks(self) -> pd.DataFrame:
-        """The graph with its loss in chunks beside that with stored logits; see `steps.costs`.
+        """The graph with its loss in chunks beside that with stored logits; see `steps.compared`.
 
         saved_gib: how much lower its peak is. With a vocabulary larger than that of the tables.
         """
-        pairs = costs(self.evidence, GRAPH, STORED_LOGITS, "vocabulary")
+        pairs = compared(self.evidence, GRAPH, STORED_LOGITS, "vocabulary")
         pairs = required(pairs, "no larger vocabulary was measured with both losses")
         return pairs.assign(saved_gib=pairs["peak_gib_base"] - pairs["peak_gib"])
 
@@ -341,17 +337,13 @@ class WhatToRun(Section):
 
     @property
     def at_larger(self) -> Rows:
-        """The steps of larger batches in the columns of their table.
-
-        Those with bf16 weights are under their names as rungs.
-        """
+        """The steps of larger batches in the columns of their table, under their `steps.NAMES`."""
         rows = all_steps(self.evidence)
         ways = {*COLUMNS, SDPA_NARROW, GRAPH_NARROW, *map(WAYS.get, _IN_FLOAT8)}
         rows = rows[rows["way"].isin(ways)]
         rows = required(self._at_larger(rows), "no larger batch was measured")
-        narrow = rows["dtype"] == NARROW
-        names = rows["implementation"].mask(narrow, rows["rung"].fillna("sdpa_bf16_graph"))
-        return self.rows("", in_reading_order([rows.assign(implementation=names)]))
+        rows = rows.assign(implementation=rows["way"].map(NAMES.get))
+        return self.rows("", in_reading_order([rows]))
 
 
 def in_reading_order(parts: list[pd.DataFrame]) -> pd.DataFrame:
