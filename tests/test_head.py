@@ -105,6 +105,6 @@ def test_quick_run_lacks_no_rows_that_it_does_not_measure(tmp_path, monkeypatch)
     monkeypatch.setattr(Machine, "emulates_bf16", False)
     project, benchmark = quick_project(tmp_path), load("attention")
     facts = {"machine": "here", "preset": "cpu", "environments": {}}
-    plan = project.plan_of(RecordedMachine("here", tmp_path, facts), "attention")
+    plan = project.plan_of(RecordedMachine("here", tmp_path, facts, project.config), "attention")
     assert plan.chosen == benchmark.head_cases("cpu")
     assert [*plan.cases] == benchmark.cases("cpu")

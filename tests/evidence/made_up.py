@@ -5,8 +5,8 @@ from configurations import attention
 from lmperf.benchmarks import load
 from lmperf.config.read import load_config
 from lmperf.evidence.facts import write_facts
-from lmperf.evidence.plan import files_of
 from lmperf.evidence.project import Project
+from lmperf.evidence.store import files_of
 from lmperf.measuring.supervisor import Supervisor
 
 UNSUPPORTED = {"status": "unsupported", "reason": "not here"}

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from lmperf.benchmarks import load
 from lmperf.evidence.machine import Machine
-from lmperf.evidence.plan import FAILURES, Plan, files_of
+from lmperf.evidence.plan import FAILURES, Plan
+from lmperf.evidence.store import files_of
 
 HERE = Machine("here", "cpu", {"kind": "cpu"})
 GRID = {"batch": [2], "d_head": [16], "dtype": ["float32"], "causal": [False]}

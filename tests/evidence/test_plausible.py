@@ -7,10 +7,10 @@ import pytest
 from lmperf.benchmarks import load
 from lmperf.config.read import load_config
 from lmperf.evidence.facts import write_facts
-from lmperf.evidence.plan import files_of
 from lmperf.evidence.plausible import KIND, floor_ms, impossible, limits_of
 from lmperf.evidence.project import Project
 from lmperf.evidence.review import review
+from lmperf.evidence.store import files_of
 
 ROOT = Path(__file__).parents[2]
 GPU = {"kind": "cuda", "device": "NVIDIA H200", "clock_sm_mhz": 1830}

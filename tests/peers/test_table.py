@@ -10,9 +10,9 @@ from lmperf.benchmarks import load, stems
 from lmperf.config.model import Config
 from lmperf.evidence.facts import write_facts
 from lmperf.evidence.keys import code_of, row_key
-from lmperf.evidence.plan import files_of
 from lmperf.evidence.project import Project
 from lmperf.evidence.review import review
+from lmperf.evidence.store import files_of
 from lmperf.own.check import check_names
 from lmperf.peers.table import PEERS
 

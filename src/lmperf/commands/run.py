@@ -27,8 +27,9 @@ from lmperf.commands.options import (
 from lmperf.config.machine_names import slug
 from lmperf.config.read import overrides_of
 from lmperf.errors import UserError, meant
-from lmperf.evidence.plan import Plan, files_of
+from lmperf.evidence.plan import Plan
 from lmperf.evidence.project import Project
+from lmperf.evidence.store import files_of
 from lmperf.evidence.tried import Tried, tried
 from lmperf.evidence.wanted import Wanted, chosen, plan_with_cases
 from lmperf.measuring.interpreter import CHECKED

@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from lmperf.benchmark import FULL
+from lmperf.benchmark import FULL, Benchmark
 from lmperf.errors import UserError
-from lmperf.evidence.facts import IDENTIFYING, Facts, devices_of
+from lmperf.evidence.facts import IDENTIFYING, Facts, devices_of, topology_of
+from lmperf.evidence.keys import is_fresh
+from lmperf.evidence.store import Row
 from lmperf.evidence.syntax import digest
 from lmperf.machine import bf16
 from lmperf.machine.cpu import core_facts, cpu_model
@@ -58,6 +60,11 @@ class Machine:
         return devices_of(self.facts)
 
     @property
+    def topology(self) -> str:
+        """The devices and their links; see `topology_of`."""
+        return topology_of(self.facts)
+
+    @property
     def emulates_bf16(self) -> bool:
         """Whether it is a CPU that is slow in bf16: its grids have no matmuls in bf16."""
         if self.kind != "cpu" or torch_version() is None:
@@ -68,6 +75,10 @@ class Machine:
     def environment(self) -> str:
         """The digest of device, driver branch, torch, CUDA, Triton, CPU threads and settings."""
         return digest(repr([(name, self.facts.get(name)) for name in IDENTIFYING]))
+
+    def is_fresh(self, benchmark: Benchmark, row: Row) -> bool:
+        """Whether a row's key is the one that it would get if it were measured here now."""
+        return is_fresh(benchmark, row, self.environment, self.topology)
 
 
 @cache

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from lmperf.benchmark import Benchmark, Case, Timed, ranks_of
 from lmperf.evidence.cases import asked, case_of_row, texts_of
-from lmperf.evidence.facts import Facts, topology_of
-from lmperf.evidence.keys import is_fresh, row_key
+from lmperf.evidence.keys import row_key
 from lmperf.evidence.machine import Machine
+from lmperf.evidence.recorded_machine import RecordedMachine
 from lmperf.evidence.rows import is_loaded
 from lmperf.evidence.store import Row, RowFiles, is_ahead
 
@@ -39,7 +38,7 @@ class Plan:
 
     Attributes:
         cases: the cases whose rows the view and the report have.
-        machine: the machine that measures; its environment and topology are part of each key.
+        machine: the machine that measures, or has measured; it knows which rows are fresh.
         head: the cases that are measured first.
         quick: whether only those are measured.
         repeated: the cases that are measured a second time, once all have rows.
@@ -50,7 +49,7 @@ class Plan:
     benchmark: Benchmark
     cases: tuple[Case, ...]
     files: RowFiles
-    machine: Machine
+    machine: Machine | RecordedMachine
     head: frozenset[Case] = frozenset()
     quick: bool = False
     repeated: frozenset[Case] = frozenset()
@@ -85,13 +84,11 @@ class Plan:
 
     def is_fresh(self, row: Row) -> bool:
         """Whether a row's key is the one that it would get if it were measured now."""
-        topology = topology_of(self.machine.facts)
-        return is_fresh(self.benchmark, row, self.machine.environment, topology)
+        return self.machine.is_fresh(self.benchmark, row)
 
     def key(self, columns: Mapping[str, object]) -> str:
         """Return the key that a row with these columns would get if it were measured now."""
-        topology = topology_of(self.machine.facts)
-        return row_key(self.benchmark, columns, self.machine.environment, topology)
+        return row_key(self.benchmark, columns, self.machine.environment, self.machine.topology)
 
     @cached_property
     def _read(self) -> tuple[list[Row], list[str]]:
@@ -184,31 +181,6 @@ class Plan:
         return f"{words} ({counts})" if counts else words
 
 
-@dataclass(frozen=True, kw_only=True)
-class RecordedPlan(Plan):
-    """The cases of a benchmark on a machine that cannot measure here: only its rows are judged.
-
-    Attributes:
-        environments: digest -> facts of the environments in which rows were measured.
-        benchmark_in: returns the benchmark with the implementations of an environment.
-    """
-
-    environments: Mapping[str, Facts]
-    benchmark_in: Callable[[str], Benchmark]
-
-    def is_fresh(self, row: Row) -> bool:
-        """Whether a row's key is the one that it would get in its own environment now."""
-        environment = row["environment"]
-        topology = topology_of(self.environments.get(environment, {}))
-        return is_fresh(self.benchmark_in(environment), row, environment, topology)
-
-
 def _filled(row: Row) -> Row:
     """The filled cells of a row; columns of other rows are empty in it."""
     return {name: text for name, text in row.items() if text}
-
-
-def files_of(benchmark: Benchmark, directory: Path) -> RowFiles:
-    """Return the rows of a benchmark in `report/<machine>`."""
-    columns = benchmark.identity[: len(benchmark.identity) - len(benchmark.index)]
-    return RowFiles(directory, benchmark.stem, columns)

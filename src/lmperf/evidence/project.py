@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
-from functools import cache, cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,10 @@ from lmperf.errors import UserError
 from lmperf.evidence.cases import measurable
 from lmperf.evidence.facts import FILE, Facts, read_facts
 from lmperf.evidence.machine import GPU_PRESETS, Machine, accelerator, detect, elsewhere, preset_of
-from lmperf.evidence.plan import FAILURES, Plan, RecordedPlan, files_of
+from lmperf.evidence.plan import FAILURES, Plan
 from lmperf.evidence.recorded_machine import RecordedMachine
 from lmperf.evidence.repeatability import Repeats
-from lmperf.evidence.store import EVIDENCE
+from lmperf.evidence.store import EVIDENCE, files_of
 from lmperf.machine.repository import commit_facts
 from lmperf.machine.software import torch_version
 from lmperf.own.check import check_names
@@ -141,26 +141,19 @@ class Project:
 
         Its cases are those whose rows the report shows, the chosen ones those that must have rows.
         """
-        config = self.config
-        in_environment = cache(partial(machine.benchmark, config, stem))
-        recorded = partial(
-            RecordedPlan, environments=machine.environments, benchmark_in=in_environment
-        )
         if not self.is_here(machine.slug):
-            return self._plan_elsewhere(machine, stem, recorded)
-        make = Plan if self.can_measure else recorded
-        plan = self._plan_here(load(stem, config.external(stem)), machine.preset, make)
-        is_asked = stem in config.stems(machine.preset, machine.slug)
-        return plan if is_asked else replace(plan, cases=())
+            return self._plan_elsewhere(machine, stem)
+        plan = self._plan_here(load(stem, self.config.external(stem)), machine.preset)
+        is_asked = stem in self.config.stems(machine.preset, machine.slug)
+        plan = plan if is_asked else replace(plan, cases=())
+        return plan if self.can_measure else replace(plan, machine=machine)
 
-    def _plan_here(
-        self, benchmark: Benchmark, preset: str, make: Callable[..., Plan] = Plan
-    ) -> Plan:
+    def _plan_here(self, benchmark: Benchmark, preset: str) -> Plan:
         """The plan of a benchmark on the machine at hand, with the configured grid of a preset."""
         grid, machine = self.config.grid_of(benchmark.stem), self.machine
         emulates = machine.emulates_bf16 and "dtype" not in grid
         cases = measurable(benchmark, benchmark.cases(preset, grid), machine.devices, emulates)
-        return make(
+        return Plan(
             benchmark,
             tuple(cases),
             files_of(benchmark, self.directory),
@@ -171,16 +164,14 @@ class Project:
             FAILURES if self.config.retry_failed else frozenset(),
         )
 
-    def _plan_elsewhere(
-        self, machine: RecordedMachine, stem: str, make: Callable[..., Plan]
-    ) -> Plan:
+    def _plan_elsewhere(self, machine: RecordedMachine, stem: str) -> Plan:
         """The plan of a benchmark on another machine, whose configuration is unknown.
 
         It must have rows of the default grid. Rows of cells in the grid that is configured here are
         shown as well.
         """
         config, preset = self.config, machine.preset
-        own, benchmark = load(stem), machine.benchmark(config, stem)
+        own, benchmark = load(stem), machine.benchmark(stem)
         is_asked = stem in config.stems(preset, machine.slug, here=False)
         required = own.cases(preset) if is_asked else []
         required = measurable(own, required, machine.devices, machine.emulates_bf16)
@@ -188,7 +179,7 @@ class Project:
         configured = measurable(benchmark, configured, machine.devices)
         cases = tuple(dict.fromkeys([*required, *configured]))
         files = files_of(benchmark, machine.directory)
-        return make(benchmark, cases, files, self.machine, frozenset(required), quick=True)
+        return Plan(benchmark, cases, files, machine, frozenset(required), quick=True)
 
     def _head(self, benchmark: Benchmark, preset: str, cases: Iterable[Case]) -> frozenset[Case]:
         """Those of the cases that a quick run measures, and other runs first.

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 from lmperf.benchmark import CPU_DEVICES, Benchmark
 from lmperf.benchmarks import load
 from lmperf.config.model import Config
-from lmperf.evidence.facts import Facts, devices_of
-from lmperf.evidence.plan import files_of
+from lmperf.evidence.facts import Facts, devices_of, topology_of
+from lmperf.evidence.keys import is_fresh
+from lmperf.evidence.store import Row, files_of
 from lmperf.machine import bf16
 from lmperf.own.recorded import declared
 
@@ -23,11 +25,13 @@ class RecordedMachine:
         slug: its name.
         directory: `report/<machine>`.
         facts: the content of its `machine.json`.
+        config: the configuration at hand, whose implementations it is asked about as well.
     """
 
     slug: str
     directory: Path
     facts: Facts
+    config: Config
 
     @property
     def preset(self) -> str:
@@ -50,7 +54,17 @@ class RecordedMachine:
         rows, _ = files_of(load("ceilings"), self.directory).published()
         return bf16.slowdown_in(rows) > bf16.SLOW
 
-    def benchmark(self, config: Config, stem: str, environment: str | None = None) -> Benchmark:
+    def is_fresh(self, benchmark: Benchmark, row: Row) -> bool:
+        """Whether a row's key is the one that it would get in its own environment now."""
+        environment = row["environment"]
+        topology = topology_of(self.environments.get(environment, {}))
+        return is_fresh(self._benchmark_in(benchmark.stem, environment), row, environment, topology)
+
+    @cached_property
+    def _benchmark_in(self) -> Callable[[str, str], Benchmark]:
+        return cache(self.benchmark)  # each row asks
+
+    def benchmark(self, stem: str, environment: str | None = None) -> Benchmark:
         """A benchmark with the recorded peers and custom implementations, and those configured.
 
         environment: the environment whose records count; None: all environments.
@@ -61,4 +75,4 @@ class RecordedMachine:
         peers = {
             name: version for facts in records for name, version in facts.get("peers", {}).items()
         }
-        return load(stem, config.external(stem, peers) | declared(records, stem))
+        return load(stem, self.config.external(stem, peers) | declared(records, stem))

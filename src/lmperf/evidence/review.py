@@ -140,7 +140,7 @@ def review(project: Project, machine: str) -> Review:
     if not (directory / FILE).exists():
         damage = f"{directory / FILE} is missing"
     reviewed = Review(machine, facts, {"machine": damage} if damage else {})
-    recorded = RecordedMachine(machine, directory, facts)
+    recorded = RecordedMachine(machine, directory, facts, project.config)
     for stem in stems():
         _review_benchmark(project.plan_of(recorded, stem), reviewed)
     limits = plausible.limits_of(reviewed.rows.get("ceilings", []), facts["environments"])

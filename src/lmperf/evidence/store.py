@@ -22,6 +22,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from lmperf.benchmark import Benchmark
 from lmperf.evidence.rows import as_read
 from lmperf.evidence.syntax import digest
 
@@ -118,6 +119,12 @@ class RowFiles:
     def publish(self, rows: Iterable[Row]) -> None:
         """Make these rows the view."""
         write_view(self.path, rows)
+
+
+def files_of(benchmark: Benchmark, directory: Path) -> RowFiles:
+    """Return the rows of a benchmark in `report/<machine>`."""
+    columns = benchmark.identity[: len(benchmark.identity) - len(benchmark.index)]
+    return RowFiles(directory, benchmark.stem, columns)
 
 
 def now() -> str:
