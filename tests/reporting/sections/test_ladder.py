@@ -193,7 +193,7 @@ def test_float8_is_compared_with_the_highest_rung():
     rows += [rung("fp8_graph", 20), rung("fp8_tensorwise", 25)]
     found = gains(*rows)
     assert (found["fp8_graph"], found["fp8_tensorwise"]) == (pytest.approx(2), pytest.approx(1.6))
-    assert ladder(*rows).float8("fp8_tensorwise").mean == pytest.approx(1.6)
+    assert ladder(*rows).over("fp8_tensorwise", "bf16_graph").mean == pytest.approx(1.6)
 
 
 def test_bar_of_a_stale_step_has_its_sign():

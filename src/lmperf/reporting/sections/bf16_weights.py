@@ -103,15 +103,6 @@ class Bf16Weights(Section):
             raise NotMeasured("bf16 weights are not compared with float32 weights")
         return any((part["verdict"] == FASTER).any() for part in parts)
 
-    @predicate
-    def gains_nothing(self) -> bool:
-        return not self.gains
-
-    @predicate
-    def is_shown(self) -> bool:
-        """Whether the first page has a table of bf16 weights: on a CPU only with losses."""
-        return self.steps and (self.evidence.is_cuda or self.has_losses)
-
     @cached_property
     def peer(self) -> Way:
         """The best step with SDPA that was measured in the cells of `steps`."""

@@ -57,11 +57,6 @@ class CourseModel(Course):
         wide = rows.pivot_table("ms", CELL, "phase").reindex(columns=["forward", "backward"])
         return of_rows(Range.of((wide["backward"] / wide["forward"]).dropna()), rows)
 
-    @predicate
-    def backward_has_twice_the_work(self) -> bool:
-        """Whether the backward takes about twice as long as the forward."""
-        return self.backward_over_forward.low > 1.5 and self.backward_over_forward.high < 2.5
-
     @cached_property
     def by_context(self) -> dict[str, object]:
         """The largest `size` with steps that do not wait of several `contexts`: least and greatest.
@@ -93,7 +88,7 @@ class CourseModel(Course):
         where = {"phase": STEP, "dtype": dtype, "context_length": self.of(STEM).context}
         return self.one(STEM).where(**where).over(dtype=base)
 
-    @cached_property
+    @property
     def slowed(self) -> pd.Series:
         """The smallest step that waits and that autocast makes longer than float32 (`ms_base`).
 
@@ -103,10 +98,6 @@ class CourseModel(Course):
         pairs = steps.where(dtype=AUTOCAST).query("waits").pairs(dtype=FLOAT32)
         pairs = pairs[pairs["holds"] & (pairs["high"] * (1 + pairs["floor"]) < 1)]
         return required(pairs, "autocast makes no step longer that waits").iloc[0]
-
-    @predicate
-    def adds_launches(self) -> bool:
-        return self.slowed["launches"] > self.slowed["launches_base"]
 
     @predicate
     def model_gains_less(self) -> bool:

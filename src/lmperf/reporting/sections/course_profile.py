@@ -50,12 +50,6 @@ class CourseProfile(Course):
         """The profiled train step of the same model."""
         return self.profiled.kept(having(self.profiled.frame, **self._case(STEP))).one
 
-    @predicate
-    def optimizer_adds_other_work(self) -> bool:
-        """Whether matmuls take less of the step than of the forward, and AdamW has kernels."""
-        step, forward = self.step, self.forward
-        return step["matmul_share"] < forward["matmul_share"] and step["optimizer"] > 0
-
     def _case(self, phase: str) -> dict[str, object]:
         return self.forward[CASE].to_dict() | {"phase": phase}
 

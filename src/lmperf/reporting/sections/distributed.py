@@ -15,7 +15,6 @@ from lmperf.reporting.gains import Gain, rows_over
 from lmperf.reporting.judging import WIDE
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
-from lmperf.reporting.sections.external import told_apart
 from lmperf.reporting.sections.ranks_memory import matched, peaks_gib
 from lmperf.reporting.words import NotMeasured, sig
 from lmperf.statistics import FASTER
@@ -80,11 +79,6 @@ class Distributed(Section):
             for name in steps.frame["implementation"]
         ]
         return steps.kept(steps.frame.assign(peak=peak, at=at, base=base, late=late, **beside))
-
-    @property
-    def models(self) -> list[Quantity]:
-        """A column with the model that a strategy trains, if there are several."""
-        return told_apart(self.steps.frame, model="model")
 
     @property
     def parameter(self) -> str:
@@ -237,11 +231,6 @@ class Distributed(Section):
     def head(self) -> Rows:
         """The rows of the first table, at its smallest and its largest batch."""
         return self.strategies(*self.words)
-
-    @predicate
-    def lacks_peak_of_fsdp2(self) -> bool:
-        condition = "implementation.str.startswith('fsdp2') and peak.isna() and state.isna()"
-        return self.head.query(condition)
 
     @property
     def width(self) -> float:
@@ -401,9 +390,3 @@ class Distributed(Section):
     def bucket(self, megabytes: int) -> pd.Series:
         """The row of the ledger of buckets of a size, at the smallest batch."""
         return self.ledger_of(f"bucket_{megabytes}", self.few)
-
-    @predicate
-    def small_buckets_merge_nothing(self) -> bool:
-        """Whether buckets of 1 and 10 MB make as many calls as one for each gradient."""
-        alone = self.ledger_of("one_by_one", self.few)["calls"]
-        return self.bucket(1)["calls"] == self.bucket(10)["calls"] == alone

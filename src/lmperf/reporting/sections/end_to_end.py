@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cached_property
-from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -28,7 +27,7 @@ from lmperf.reporting.gains import Gain
 from lmperf.reporting.numbers import of_rows
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
-from lmperf.reporting.sections.external import another_model, told_apart
+from lmperf.reporting.sections.external import another_model
 from lmperf.reporting.words import NotMeasured, Range
 from lmperf.statistics import FASTER
 
@@ -52,11 +51,6 @@ class EndToEnd(Section):
     @property
     def lines(self) -> Rows:
         return self.every.kept(named(self.every.frame))
-
-    @property
-    def compiled_how(self) -> list[Quantity]:
-        """A column that says how lmperf compiled a custom model, if it did."""
-        return told_apart(self.every.frame, compiled="compiled")
 
     @cached_property
     def ours(self) -> pd.DataFrame:
@@ -95,11 +89,6 @@ class EndToEnd(Section):
         is_swept = rows["implementation"].isin([EAGER, WHOLE, BLOCKS])
         in_ladder = rows.index.isin(self.of("ladder").every.frame.index)
         return self.every.kept(rows[is_swept | ~in_ladder])
-
-    @property
-    def parts(self) -> Rows:
-        """The train steps whose parts have times; a CUDA graph has none."""
-        return self.lines.where(phase=STEP).query("forward_ms.notna()")
 
     def beside(self, axis: str, base: str, *others: str) -> Rows:
         """The rows with other values of an axis than a base, in the cells of both."""
@@ -211,15 +200,12 @@ class EndToEnd(Section):
         pairs = pairs.assign(longer=pairs["compile_s"] / pairs["compile_s_base"])
         return required(pairs.dropna(subset=["longer"]), "no first calls of both are known")
 
-    def grows(self, gain: Gain) -> bool:
-        """Whether each of three or more sizes gains more than the smaller one."""
-        means = _by_size(gain)
-        return len(means) > 2 and all(a < b for a, b in pairwise(means))
-
-    def shrinks(self, gain: Gain) -> bool:
-        """Whether each of three or more sizes gains less than the smaller one."""
-        means = _by_size(gain)
-        return len(means) > 2 and all(a > b for a, b in pairwise(means))
+    def trend(self, gain: Gain) -> int:
+        """1 if each of three or more sizes gains more than the smaller one, -1 if less, else 0."""
+        changes = np.diff([part.mean for _, part in gain.by("size")])
+        if len(changes) < 2:
+            return 0
+        return 1 if (changes > 0).all() else -1 if (changes < 0).all() else 0
 
     @cached_property
     def backward_over_forward(self) -> dict[str, Range]:
@@ -262,8 +248,3 @@ class EndToEnd(Section):
         )
         both = half.keys() & single.keys()
         return both and all(half[context] > single[context] for context in both)
-
-
-def _by_size(gain: Gain) -> list[float]:
-    """The mean speed-up of each size, the smallest first."""
-    return [part.mean for _, part in gain.by("size")]

@@ -14,7 +14,7 @@ import pandas as pd
 from lmperf.benchmark import Timed
 from lmperf.benchmarks import load
 from lmperf.names import IMPLEMENTATIONS, implementation_words, in_order
-from lmperf.reporting.columns import Quantity, largest_error, over, text, time
+from lmperf.reporting.columns import Quantity, largest_error, over, time
 from lmperf.reporting.evidence import Evidence
 from lmperf.reporting.frames import having, matching, required
 from lmperf.reporting.gains import Gain, rows_over
@@ -58,12 +58,6 @@ def external_names(evidence: Evidence, stem: str) -> list[str]:
     named = {*(declared.name for declared in benchmark.implementations), *IMPLEMENTATIONS}
     named |= {name for grid in grids for name in grid["implementation"]}
     return sorted(set(evidence.rows(stem)["implementation"]) - named)
-
-
-def told_apart(rows: pd.DataFrame, **headers: str) -> list[Quantity]:
-    """Columns of text, name -> header, of those in which several values stand."""
-    several = [name for name in headers if name in rows and rows[name].nunique(dropna=False) > 1]
-    return [text(name, headers[name]) for name in several]
 
 
 def another_model(rows: pd.DataFrame) -> pd.Series:

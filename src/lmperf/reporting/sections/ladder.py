@@ -29,16 +29,15 @@ from lmperf.reporting.calculations.steps import (
 from lmperf.reporting.cells import EMPTY
 from lmperf.reporting.figures import stacked
 from lmperf.reporting.frames import having, parts, required, sorted_for_reading
-from lmperf.reporting.gains import Gain, rows_over
+from lmperf.reporting.gains import MIXED, Gain, rows_over
 from lmperf.reporting.numbers import of_rows
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section, predicate
 from lmperf.reporting.sentences import paragraph
-from lmperf.reporting.words import NotMeasured, Range, absent, sig
+from lmperf.reporting.words import NotMeasured, Range, sig
 from lmperf.statistics import FASTER, SAME, SLOWER
 from lmperf.transformer.rungs import IN_FLOAT8, NEEDED, RUNGS, STEPS_ALONE, Rung, rung_below
 
-MIXED = "mixed"
 # The GPU's time of a step has changed or is the same, beyond or within these fractions.
 CHANGED, UNCHANGED = 0.005, 0.02
 # Parts of a bar: time in which the device works, and in which it waits for the CPU.
@@ -80,20 +79,16 @@ class Ladder(Section):
         pairs = rows_over(self.evidence, STEM, WAYS[rung]._asdict(), WAYS[base]._asdict())
         return Gain(pairs[pairs.index.isin(self.every.frame.index)])
 
-    def float8(self, rung: str) -> Gain:
-        """The speed-ups of a rung with float8 matmuls over the highest one without."""
-        return self.over(rung, self.highest)
-
     def float8_gains(self, rung: str) -> pd.DataFrame:
-        """The steps of a rung in float8 that are faster; columns as of `gains.rows_over`."""
-        rows = self.float8(rung).rows
-        return required(rows[rows["verdict"] == FASTER], "float8 gains nothing")
-
-    def float8_advised(self, rung: str) -> pd.DataFrame:
-        """The steps of a rung in float8 that are faster and whose loss holds.
+        """The steps of a rung in float8 that are faster than those of the highest one without.
 
         Columns as of `gains.rows_over`.
         """
+        rows = self.over(rung, self.highest).rows
+        return required(rows[rows["verdict"] == FASTER], "float8 gains nothing")
+
+    def float8_advised(self, rung: str) -> pd.DataFrame:
+        """Those of `float8_gains` whose loss holds."""
         harmless = self.of("losses").float8(rung).harmless
         return required(having(self.float8_gains(rung), size=harmless), "no loss of it holds")
 
@@ -166,27 +161,6 @@ class Ladder(Section):
             raise NotMeasured("no size has both ends of the ladder")
         return in_order("size", whole["size"])
 
-    @predicate
-    def gains_everywhere(self) -> bool:
-        """Whether `gained` are all of several sizes."""
-        return self.gained == self.sizes and len(self.sizes) > 1
-
-    @predicate
-    def is_over_peer(self) -> bool:
-        """Whether the last rung, bf16 weights in a graph, was measured beside SDPA."""
-        pairs = self.of("bf16_weights").over_peer
-        return self.rungs[-1] == RUNGS[-1] and pairs["ratio"].notna().any()
-
-    @predicate
-    def replaces_tf32(self) -> bool:
-        """Whether autocast stands above TF32."""
-        return {"tf32", "autocast"}.issubset(rung.name for rung in self.rungs)
-
-    @predicate
-    def narrows_fused(self) -> bool:
-        """Whether bf16 weights without a graph stand above fused blocks."""
-        return {"bf16_weights", "fused_blocks"}.issubset(rung.name for rung in self.rungs)
-
     # What a rung gains over the one below it.
 
     def over_below(self, rung: Rung) -> pd.DataFrame:
@@ -252,11 +226,6 @@ class Ladder(Section):
             return False
         spent = spent[["float32", AUTOCAST]].dropna()
         return len(spent) and (spent[AUTOCAST] > spent["float32"]).all()
-
-    def rate(self, dtype: str) -> float | None:
-        """TFLOP/s of the fastest matmul back to back, else None."""
-        rate = self.evidence.peak(dtype, "sustained", sound=True)
-        return None if absent(rate) else rate
 
     # The figure.
 

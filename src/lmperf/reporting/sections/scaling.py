@@ -66,17 +66,6 @@ class Scaling(Section):
         """Whether there are steps on several ranks beside that of one."""
         return self.steps.query("ranks > 1")
 
-    @predicate
-    def lacks_peak(self) -> bool:
-        """Whether steps of FSDP2 have a time and no peak."""
-        return self.steps.query(
-            "implementation.str.startswith('fsdp2') and peak.isna() and state.isna()"
-        )
-
-    def has(self, peer: str) -> bool:
-        """Whether a step of a peer, by how its names begin, is among the steps."""
-        return self.steps.frame["implementation"].str.startswith(peer).any()
-
     @property
     def ranks(self) -> int:
         """The largest number of ranks."""

@@ -8,14 +8,13 @@ import pandas as pd
 
 from lmperf.reporting.frames import having, required
 from lmperf.reporting.rows import Rows
-from lmperf.reporting.sections import Section, predicate
+from lmperf.reporting.sections import Section
 from lmperf.reporting.words import sig
 
 STEM, LINE = "distributed_timeline", ["size", "context_length", "batch", "ranks", "dtype"]
 COMPUTATION, GATHER = "computation", "all-gather"
 # Kind of interval -> its colour.
 COLOURS = {COMPUTATION: "blue", GATHER: "orange", "reduce-scatter": "green", "all-reduce": "violet"}
-IN_TIME = 0.01  # all-gathers end in time if computation waits for a smaller share of the step
 
 
 class TimeLine(Section):
@@ -32,12 +31,7 @@ class TimeLine(Section):
     @property
     def step(self) -> pd.Series:
         """The ledger of the step that is drawn."""
-        return self.ledger.kept(required(self.ledger.sound, "no time line holds").head(1)).one
-
-    @predicate
-    def is_in_time(self) -> bool:
-        """Whether hardly any all-gather has no computation beside it."""
-        return self.step.late_ms < IN_TIME * self.step.step_ms
+        return self.ledger.sound.iloc[0]
 
     @property
     def longest_gather(self) -> float:

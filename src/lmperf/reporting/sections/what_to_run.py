@@ -57,7 +57,6 @@ WITHOUT_GRAPH = (
 )
 _IN_FLOAT8 = [rung.name for rung in IN_FLOAT8]
 COLUMNS = (SDPA, SDPA_GRAPH, FUSED_GRAPH, SDPA_COPIES, GRAPH)  # of the times on a GPU
-SLOW = 1.1  # bf16 that takes so many times as long as float32 is left out
 CLOSE = 0.02  # a recipe that takes at most this much longer is as good as the fastest
 
 
@@ -161,11 +160,6 @@ class WhatToRun(Section):
     def is_graph(self) -> bool:
         return self.recipe == GRAPH
 
-    @predicate
-    def has_static_inputs(self) -> bool:
-        """Whether the recipe is a graph, which reads its inputs from the same memory each time."""
-        return self.recipe in (GRAPH, SDPA_GRAPH)
-
     @property
     def exceptions(self) -> list[tuple[str, Way]]:
         """(size, its fastest recipe) for the sizes at which `recipe` is slower."""
@@ -215,10 +209,6 @@ class WhatToRun(Section):
         faster = gains.loc[gains["verdict"] == FASTER, "ratio"]
         return best.to_frame().T.assign(over_eager=faster.get(best.name, np.nan)).iloc[0]
 
-    @predicate
-    def is_slow_in_bf16(self) -> bool:
-        return self.bf16_slowdown > SLOW
-
     @property
     def has_bf16(self) -> bool | None:
         """Whether this machine multiplies bf16 matrices; None if that was not looked at."""
@@ -248,15 +238,6 @@ class WhatToRun(Section):
     def elsewhere(self) -> pd.DataFrame:
         """Those of `fastest` that are in no column of the table."""
         return self.fastest.drop(self.shown.index, errors="ignore")
-
-    @predicate
-    def has_sdpa(self) -> bool:
-        """Whether a column of a GPU's table has SDPA."""
-        return {SDPA, SDPA_GRAPH} & {*self.steps["way"]}
-
-    @predicate
-    def has_graph(self) -> bool:
-        return GRAPH in {*self.steps["way"]}
 
     @cached_property
     def lines(self) -> Rows:
