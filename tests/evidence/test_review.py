@@ -12,7 +12,8 @@ from lmperf.commands.verify import print_causes
 from lmperf.errors import UserError
 from lmperf.evidence.facts import FILE, write_facts
 from lmperf.evidence.record import record
-from lmperf.evidence.review import AHEAD, LOADED, OOM, causes, review
+from lmperf.evidence.review import AHEAD, causes, review
+from lmperf.evidence.rows import LOADED, OOM
 
 
 @pytest.fixture

@@ -10,9 +10,10 @@ import click
 
 from lmperf.commands.options import of_project, only_option, say, stem_argument
 from lmperf.errors import UserError
-from lmperf.evidence.plan import LOADED, Plan
+from lmperf.evidence.plan import Plan
 from lmperf.evidence.project import Project
 from lmperf.evidence.repeatability import STEM
+from lmperf.evidence.rows import LOADED
 
 
 @click.command(short_help="Measure the missing and stale cases of a benchmark.")

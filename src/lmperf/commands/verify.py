@@ -41,7 +41,8 @@ def print_causes(project: Project, machines: Sequence[str], verbose: bool = Fals
     Rows that are not right are no cause where they are published all the same (`is_allowed`).
     Returns the number of causes.
     """
-    from lmperf.evidence.review import OF_ROWS, OOM, causes, review
+    from lmperf.evidence.review import OF_ROWS, causes, review
+    from lmperf.evidence.rows import OOM
 
     lines, allowed = [], False
     for machine in machines:

@@ -19,15 +19,8 @@ from lmperf.evidence.cases import asked, case_of_row, texts_of
 from lmperf.evidence.keys import row_key
 from lmperf.evidence.machine import Machine
 from lmperf.evidence.recorded_machine import RecordedMachine
-from lmperf.evidence.rows import is_loaded
+from lmperf.evidence.rows import LOADED, fault_kind
 from lmperf.evidence.store import Row, RowFiles, is_ahead
-
-# Statuses that a retry may change, because their cause may be gone. A check may have failed because
-# it needed too much memory, because the host was woken late, or because a few right results exceed
-# its bound.
-FAILURES = frozenset({"crash", "timeout", "oom", "failed_check", "nan", "unchecked"})
-# In `Plan.again`: rows that were timed beside others (`rows.is_loaded`).
-LOADED = "loaded"
 
 
 @dataclass(frozen=True)
@@ -42,7 +35,7 @@ class Plan:
         head: the cases that are measured first.
         quick: whether only those are measured.
         repeated: the cases that are measured a second time, once all have rows.
-        again: statuses, or `LOADED`, that are measured again although their rows are fresh.
+        again: kinds of fault (`fault_kind`) that are measured again although their rows are fresh.
         forced: whether cases are measured although they are fresh.
     """
 
@@ -145,9 +138,8 @@ class Plan:
             return "missing"
         if self.stale_row(case):
             return "stale"
-        if any(row["status"] in self.again for row in rows):
-            return "failed"
-        return LOADED if LOADED in self.again and any(map(is_loaded, rows)) else ""
+        kinds = self.again.intersection(map(fault_kind, rows))
+        return ("loaded" if kinds == {LOADED} else "failed") if kinds else ""
 
     def stale_row(self, case: Case) -> Row | None:
         """Return the first row of a case whose key is not today's; None if there is none."""

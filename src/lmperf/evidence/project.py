@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -17,9 +17,10 @@ from lmperf.errors import UserError
 from lmperf.evidence.cases import measurable
 from lmperf.evidence.facts import FILE, Facts, read_facts
 from lmperf.evidence.machine import GPU_PRESETS, Machine, accelerator, detect, elsewhere, preset_of
-from lmperf.evidence.plan import FAILURES, Plan
+from lmperf.evidence.plan import Plan
 from lmperf.evidence.recorded_machine import RecordedMachine
 from lmperf.evidence.repeatability import Repeats
+from lmperf.evidence.rows import FAILURES
 from lmperf.evidence.store import EVIDENCE, files_of
 from lmperf.machine.repository import commit_facts
 from lmperf.machine.software import torch_version
@@ -41,7 +42,7 @@ class Project:
         self.machine = self._machine()
         recorded, _ = read_facts(self.directory, self.machine.slug)
         self.preset = preset_of(config.preset, self.machine.kind, recorded["preset"])
-        self._require_own_name()
+        self._require_own_name([*recorded["environments"].values()])
 
     def _machine(self) -> Machine:
         preset, name = self.config.preset, self.config.machine
@@ -161,7 +162,7 @@ class Project:
             self._head(benchmark, preset, cases),
             self.is_quick,
             frozenset(cases).intersection(benchmark.repeated_cases(preset, grid)),
-            FAILURES if self.config.retry_failed else frozenset(),
+            frozenset(FAILURES.values() if self.config.retry_failed else ()),
         )
 
     def _plan_elsewhere(self, machine: RecordedMachine, stem: str) -> Plan:
@@ -210,9 +211,8 @@ class Project:
         facts, _ = read_facts(self.directory, self.machine.slug)
         return facts | {"preset": self.preset}
 
-    def _require_own_name(self) -> None:
-        recorded = self.known_facts()["environments"].values()
-        recorded = [(facts.get("kind"), facts.get("device")) for facts in recorded]
+    def _require_own_name(self, environments: Sequence[Facts]) -> None:
+        recorded = [(facts.get("kind"), facts.get("device")) for facts in environments]
         here = self.machine.kind, self.machine.facts["device"]
         if self.machine.is_here and recorded and here not in recorded:
             raise UserError(

@@ -21,19 +21,11 @@ from lmperf.evidence.project import Project
 from lmperf.evidence.recorded_machine import RecordedMachine
 from lmperf.evidence.repeatability import BENCHMARK, repeated
 from lmperf.evidence.repeatability import STEM as REPEATED
-from lmperf.evidence.rows import is_loaded, readable, row_name
+from lmperf.evidence.rows import LOADED, OOM, fault_kind, readable, row_name
 from lmperf.evidence.store import COST, COST_COLUMNS, Row, RowFiles, is_ahead
 from lmperf.evidence.syntax import digest
-from lmperf.gate import FAILED
 
-LOADED, OOM = "timed beside other load", "out of memory"
 AHEAD = "measured ahead of the clock"
-# Status of a fresh row without a valid result -> the kind of fault of that row.
-_KINDS = {
-    **dict.fromkeys(FAILED, "failed check"),
-    **dict.fromkeys(("crash", "timeout"), "failed"),
-    **dict.fromkeys(("oom", "unchecked"), OOM),
-}
 # Kinds for which `verify` fails, in the order in which it lists them; it lists OOM only.
 OF_ROWS = ("failed check", "failed", plausible.KIND, LOADED, "missing", "stale", AHEAD)
 
@@ -176,8 +168,7 @@ def _review_benchmark(plan: Plan, reviewed: Review) -> None:
         reviewed.rows[stem] = rows
     by_kind: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
-        kind = _KINDS.get(row["status"], LOADED if is_loaded(row) else "")
-        by_kind[kind if plan.is_fresh(row) else "stale"].append(row)
+        by_kind[fault_kind(row) if plan.is_fresh(row) else "stale"].append(row)
         if is_ahead(row.get("measured_at", "")):
             by_kind[AHEAD].append(row)
     reviewed.stale |= {row["key"] for row in by_kind["stale"]}

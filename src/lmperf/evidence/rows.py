@@ -1,4 +1,4 @@
-"""What rows of evidence say: their final status, their name, and whether their time may hold."""
+"""What rows of evidence say: their final status, their name, and the kind of their fault."""
 
 from __future__ import annotations
 
@@ -8,8 +8,18 @@ from pathlib import Path
 
 from lmperf.benchmark import Benchmark, Timed
 from lmperf.errors import shown
-from lmperf.gate import UNCHECKED
+from lmperf.gate import FAILED, UNCHECKED
 from lmperf.names import STATUSES
+
+LOADED, OOM = "timed beside other load", "out of memory"
+# Status of a row without a valid result -> the kind of its fault. A retry may change each of them,
+# because its cause may be gone. A check may have failed because it needed too much memory, because
+# the host was woken late, or because a few right results exceed its bound.
+FAILURES = {
+    **dict.fromkeys(FAILED, "failed check"),
+    **dict.fromkeys(("crash", "timeout"), "failed"),
+    **dict.fromkeys(("oom", "unchecked"), OOM),
+}
 
 
 def fault(benchmark: Benchmark, row: Mapping[str, object]) -> str:
@@ -67,12 +77,14 @@ def as_read(row: dict[str, str]) -> dict[str, str]:
     return {**row, "status": "unchecked", "reason": UNCHECKED.partition(": ")[2]}
 
 
-def is_loaded(row: Mapping[str, str]) -> bool:
-    """Whether other processes took so much of the machine that a row's time may not hold.
+def fault_kind(row: Mapping[str, str]) -> str:
+    """Return the kind of a row's fault; empty if it has none.
 
-    The worker that timed it has marked it.
+    LOADED: its worker marked it, since other processes took so much of the machine that its time
+    may not hold.
     """
-    return "loaded" in row.get("marks", "").split(";")
+    is_loaded = "loaded" in row.get("marks", "").split(";")
+    return FAILURES.get(row["status"], LOADED if is_loaded else "")
 
 
 def row_name(benchmark: Benchmark, row: Mapping[str, object]) -> str:
