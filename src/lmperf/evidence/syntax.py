@@ -198,39 +198,34 @@ class References:
         modules: string literals passed to `import_module` or `__import__`.
     """
 
-    def __init__(self, nodes: Iterable[ast.AST]) -> None:
-        self.chains: set[tuple[str, ...]] = set()
-        self.imports: list[ast.Import | ast.ImportFrom] = []
-        self.strings: set[str] = set()
-        self.modules: set[str] = set()
-        waiting = [*nodes][::-1]
-        while waiting:  # an ast.NodeVisitor would recurse too deeply in long expressions
-            waiting += self._add(waiting.pop())[::-1]
+    def __init__(self, statements: Iterable[ast.AST]) -> None:
+        # An ast.NodeVisitor would recurse too deeply in long expressions.
+        nodes = [node for statement in statements for node in ast.walk(statement)]
+        imports = (node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom))
+        self.imports = sorted(imports, key=lambda node: (node.lineno, node.col_offset))
+        self.chains = _chains(nodes)
+        self.strings = set(filter(ENTRY.fullmatch, _texts(nodes)))
+        calls = (node for node in nodes if isinstance(node, ast.Call))
+        loading = (call for call in calls if _last_name(call) in ("import_module", "__import__"))
+        self.modules = {text for call in loading for text in _texts(call.args[:1])}
 
-    def _add(self, node: ast.AST) -> list[ast.AST]:
-        """Add the names that a node refers to; return its child nodes that are still to visit."""
-        if isinstance(node, ast.Attribute):
-            return self._add_chain(node)
-        if isinstance(node, ast.Name):
-            self.chains.add((node.id,))
-        elif isinstance(node, ast.Import | ast.ImportFrom):
-            self.imports.append(node)
-        elif isinstance(node, ast.Constant):
-            if isinstance(node.value, str) and ENTRY.fullmatch(node.value):
-                self.strings.add(node.value)
-        elif isinstance(node, ast.Call) and _last_name(node) in ("import_module", "__import__"):
-            first = node.args[0] if node.args else None
-            if isinstance(first, ast.Constant) and isinstance(first.value, str):
-                self.modules.add(first.value)
-        return [*ast.iter_child_nodes(node)]
 
-    def _add_chain(self, node: ast.Attribute) -> list[ast.AST]:
+def _chains(nodes: Iterable[ast.AST]) -> set[tuple[str, ...]]:
+    """The dotted names among all nodes of some statements, each as long as it is written."""
+    names = [node for node in nodes if isinstance(node, ast.Name | ast.Attribute)]
+    parts = {id(node.value) for node in names if isinstance(node, ast.Attribute)}
+    chains: set[tuple[str, ...]] = set()
+    for node in names:
         attributes: list[str] = []
         inner: ast.expr = node
         while isinstance(inner, ast.Attribute):
             attributes.append(inner.attr)
             inner = inner.value
-        if not isinstance(inner, ast.Name):
-            return [inner]
-        self.chains.add((inner.id, *reversed(attributes)))
-        return []
+        if id(node) not in parts and isinstance(inner, ast.Name):
+            chains.add((inner.id, *reversed(attributes)))
+    return chains
+
+
+def _texts(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    constants = (node.value for node in nodes if isinstance(node, ast.Constant))
+    return (value for value in constants if isinstance(value, str))
