@@ -9,35 +9,20 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Callable, Iterable
-from contextlib import suppress
-from functools import cached_property, wraps
+from collections.abc import Iterable
 
 import pandas as pd
 
 from lmperf.reporting.evidence import Evidence, cached_by_evidence
 from lmperf.reporting.rows import Rows
-from lmperf.reporting.words import NotMeasured
-
-
-def predicate(method: Callable) -> cached_property:
-    """A cached property that is true or false, and false where its rows are missing."""
-
-    @wraps(method)
-    def holds(section: Section) -> bool:
-        with suppress(NotMeasured):
-            return bool(method(section))
-        return False
-
-    return cached_property(holds)
 
 
 class Section:
     """The rows and calculations of one template.
 
     Attributes of subclasses are cached properties, so that a template pays for what it names. One
-    whose rows are missing raises `NotMeasured`, and the sentence around it is left out. So does one
-    that can say nothing, or a number that would explain something else.
+    whose rows are missing raises `NotMeasured`: the sentence around it is left out, and a condition
+    is false. So does one that can say nothing, or a number that would explain something else.
     """
 
     def __init__(self, evidence: Evidence):

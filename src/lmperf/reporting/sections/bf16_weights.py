@@ -20,7 +20,7 @@ from lmperf.reporting.calculations.steps import (
 )
 from lmperf.reporting.frames import having, matching, required, sorted_for_reading
 from lmperf.reporting.rows import Rows
-from lmperf.reporting.sections import Section, predicate
+from lmperf.reporting.sections import Section
 from lmperf.reporting.sections.what_to_run import WhatToRun, in_reading_order
 from lmperf.reporting.words import NotMeasured
 from lmperf.statistics import FASTER
@@ -82,7 +82,7 @@ class Bf16Weights(Section):
         steps = [part.assign(implementation=name, **without) for name, part in parts.items()]
         return self.rows("", in_reading_order([*steps, self.losses]))
 
-    @predicate
+    @property
     def is_graph(self) -> bool:
         return self.way == GRAPH_NARROW
 

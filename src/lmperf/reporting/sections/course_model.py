@@ -17,7 +17,6 @@ from lmperf.reporting.frames import having, matching, required
 from lmperf.reporting.gains import Gain
 from lmperf.reporting.numbers import of_rows
 from lmperf.reporting.rows import Rows
-from lmperf.reporting.sections import predicate
 from lmperf.reporting.sections.course import Course
 from lmperf.reporting.words import NotMeasured, Range
 
@@ -77,7 +76,7 @@ class CourseModel(Course):
         processes = self.of("warmup").processes
         return processes.where(implementation=self.subject("warmup"))
 
-    @predicate
+    @property
     def first_is_longer(self) -> bool:
         """Whether each process's first step is longer than its second, beyond the noise floor."""
         least = 1 + self.evidence.floors[self.of("repeatability").steps]
@@ -99,7 +98,7 @@ class CourseModel(Course):
         pairs = pairs[pairs["holds"] & (pairs["high"] * (1 + pairs["floor"]) < 1)]
         return required(pairs, "autocast makes no step longer that waits").iloc[0]
 
-    @predicate
+    @property
     def model_gains_less(self) -> bool:
         """Whether compiling gains less in the float32 model, mostly matmuls, than in attention."""
         steps, matmuls = self.of(STEM), self.of("profiles").matmul_shares(FLOAT32)

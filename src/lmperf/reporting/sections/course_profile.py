@@ -12,7 +12,6 @@ from lmperf.reporting.calculations.kernels import MATMUL
 from lmperf.reporting.calculations.steps import STEP
 from lmperf.reporting.frames import having, required
 from lmperf.reporting.rows import Rows
-from lmperf.reporting.sections import predicate
 from lmperf.reporting.sections.course import Course
 from lmperf.reporting.sections.profiles import CASE, usual_size
 from lmperf.reporting.words import NotMeasured
@@ -92,7 +91,7 @@ class CourseProfile(Course):
         ]
         return rows.assign(meaning=[next(iter(matches), None) for matches in names])
 
-    @predicate
+    @property
     def further_kernels_move_data(self) -> bool:
         classes = required(self.further_kernels["kernel_class"], "there are no others")
         return classes.isin([kernels.ELEMENTWISE, kernels.REDUCTION, kernels.COPY]).all()

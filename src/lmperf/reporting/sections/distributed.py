@@ -14,7 +14,7 @@ from lmperf.reporting.frames import having, required
 from lmperf.reporting.gains import Gain, rows_over
 from lmperf.reporting.judging import WIDE
 from lmperf.reporting.rows import Rows
-from lmperf.reporting.sections import Section, predicate
+from lmperf.reporting.sections import Section
 from lmperf.reporting.sections.ranks_memory import matched, peaks_gib
 from lmperf.reporting.words import NotMeasured, sig
 from lmperf.statistics import FASTER
@@ -186,10 +186,10 @@ class Distributed(Section):
     def ranks(self) -> int:
         return int(self.cell["ranks"])
 
-    @predicate
+    @property
     def has_head(self) -> bool:
         """Whether the first table has steps on several ranks."""
-        return self._batches
+        return bool(self._batches)
 
     @cached_property
     def _batches(self) -> list[int]:

@@ -26,7 +26,7 @@ from lmperf.reporting.frames import having, required
 from lmperf.reporting.gains import Gain
 from lmperf.reporting.numbers import of_rows
 from lmperf.reporting.rows import Rows
-from lmperf.reporting.sections import Section, predicate
+from lmperf.reporting.sections import Section
 from lmperf.reporting.sections.external import another_model
 from lmperf.reporting.words import NotMeasured, Range
 from lmperf.statistics import FASTER
@@ -234,12 +234,12 @@ class EndToEnd(Section):
         by_context = [(name, *part) for name, gain in gains for part in gain.by("context_length")]
         return required(by_context, "no other attention was timed")
 
-    @predicate
+    @property
     def attention_lowers_peaks(self) -> bool:
         """Whether each other attention lowers the peak of every step."""
         return all(gain.saved.low > 0 for _, _, gain in self.attention_of_blocks)
 
-    @predicate
+    @property
     def fuses(self) -> bool:
         """Whether compiling gains more under autocast than in float32, at the contexts of both."""
         half, single = (
@@ -247,4 +247,4 @@ class EndToEnd(Section):
             for numerics in (AUTOCAST, FLOAT32)
         )
         both = half.keys() & single.keys()
-        return both and all(half[context] > single[context] for context in both)
+        return bool(both) and all(half[context] > single[context] for context in both)

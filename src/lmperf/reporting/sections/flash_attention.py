@@ -20,7 +20,7 @@ from lmperf.reporting.gains import Gain, Tally
 from lmperf.reporting.numbers import of_rows
 from lmperf.reporting.pairs import pairs
 from lmperf.reporting.rows import Rows
-from lmperf.reporting.sections import Section, predicate
+from lmperf.reporting.sections import Section
 from lmperf.reporting.words import TENSORS, NotMeasured, Range, error, listed, whole
 from lmperf.transformer.sizes import SIZES
 
@@ -288,7 +288,7 @@ class FlashAttention(Section):
             lines.append(line)
         return self.table_rows(lines)
 
-    @predicate
+    @property
     def fails_as_upstream(self) -> bool:
         """Whether only dQ of FlashAttention-4 is wrong, a fault that its authors know."""
         name = implementation_words("flash_attention_4")
@@ -308,7 +308,7 @@ class FlashAttention(Section):
         facts = self.evidence.environments.get(rows["environment"].iloc[0], {})
         return (facts.get("peers") or {}).get(rows["implementation"].iloc[0])
 
-    @predicate
+    @property
     def fills_gpu(self) -> bool:
         return self.evidence.is_cuda and self.kind == "grid"
 
@@ -512,7 +512,7 @@ class FlashAttention(Section):
         )
         return of_rows(Range.of((tf32 / float32.reindex(tf32.index)).stack()), rows)
 
-    @predicate
+    @property
     def prefers_float32(self) -> bool:
         """Whether TF32 is mostly slower than float32, and no more exact."""
         slower = self.tf32.slower

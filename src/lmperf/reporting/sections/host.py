@@ -8,7 +8,7 @@ import pandas as pd
 
 from lmperf.reporting.calculations.steps import SDPA
 from lmperf.reporting.frames import having, required, sorted_for_reading
-from lmperf.reporting.sections import Section, predicate
+from lmperf.reporting.sections import Section
 from lmperf.reporting.sections.what_to_run import WhatToRun
 from lmperf.reporting.words import NotMeasured
 
@@ -22,15 +22,15 @@ class Host(Section):
     def run(self) -> WhatToRun:
         return self.of("what_to_run")
 
-    @predicate
+    @property
     def is_asked(self) -> bool:
         """Whether steps were timed on a GPU, and not only CUDA graphs, which cannot wait."""
         rows = self.run.valid
         return self.evidence.is_cuda and not rows["implementation"].str.contains("graph").all()
 
-    @predicate
+    @property
     def some_wait(self) -> bool:
-        return self.run.valid["waits"].any()
+        return bool(self.run.valid["waits"].any())
 
     @property
     def idle(self) -> pd.Series:

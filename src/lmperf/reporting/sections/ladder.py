@@ -32,7 +32,7 @@ from lmperf.reporting.frames import having, parts, required, sorted_for_reading
 from lmperf.reporting.gains import MIXED, Gain, rows_over
 from lmperf.reporting.numbers import of_rows
 from lmperf.reporting.rows import Rows
-from lmperf.reporting.sections import Section, predicate
+from lmperf.reporting.sections import Section
 from lmperf.reporting.sentences import paragraph
 from lmperf.reporting.words import NotMeasured, Range, sig
 from lmperf.statistics import FASTER, SAME, SLOWER
@@ -215,7 +215,7 @@ class Ladder(Section):
         ends_waiting = bool(self.ends_waiting(rung))
         return rung.name == "fused_graph" or ("graph" in rung.name and ends_waiting)
 
-    @predicate
+    @property
     def casts_cost(self) -> bool:
         """Whether profiled steps copy for longer under bf16 autocast than in float32."""
         kernels = having(self.evidence.rows("profiles"), table="kernel", phase=STEP)

@@ -15,7 +15,7 @@ from lmperf.reporting.frames import having, matching, parts, required, sorted_fo
 from lmperf.reporting.gains import Gain
 from lmperf.reporting.judging import WITHHELD
 from lmperf.reporting.rows import Rows
-from lmperf.reporting.sections import Section, predicate
+from lmperf.reporting.sections import Section
 from lmperf.reporting.words import Count, NotMeasured, Range, error, listed, percent, range_, ratio
 
 STEM, CHECK = "lrpe", "lrpe_check"
@@ -144,19 +144,19 @@ class Lrpe(Section):
         """That share in whole percent, as `83` or `83 to 85`."""
         return range_([100 * self.share.low, 100 * self.share.high], "whole")
 
-    @predicate
+    @property
     def leads_compiled(self) -> bool:
         """Whether lmperf's forward is faster than the compiled one in the first page's rows."""
         forward = self.largest.where(phase="forward", implementation=KERNEL)
         return self.lead == KERNEL and forward.over("compiled").is_faster
 
-    @predicate
+    @property
     def matches_copy(self) -> bool:
         """Whether the lead is as fast as a copy in all large rows."""
         speed = self.of_copy(self.large, self.lead)
         return speed.low >= 1 - NEAR and speed.high <= 1 + NEAR
 
-    @predicate
+    @property
     def is_bound_by_bytes(self) -> bool:
         """Whether lmperf's kernel is nearly a copy where arithmetic limits the compiled forward."""
         is_near = self.lead == KERNEL and self.share.low >= NEARLY
@@ -182,7 +182,7 @@ class Lrpe(Section):
         """lmperf's kernel with cached angles over the one that computes them."""
         return self.largest.where(implementation=CACHED).over(KERNEL)
 
-    @predicate
+    @property
     def compiled_is_compute_bound(self) -> bool:
         """Whether arithmetic limits the compiled forward: it is far from the speed of a copy."""
         forward = self.largest.where(phase="forward")

@@ -17,7 +17,7 @@ from lmperf.reporting.evidence import Evidence
 from lmperf.reporting.frames import are_within, having, matching, required
 from lmperf.reporting.numbers import of_rows
 from lmperf.reporting.rows import Rows
-from lmperf.reporting.sections import Section, predicate
+from lmperf.reporting.sections import Section
 from lmperf.reporting.words import MIB_IN_GIB, NotMeasured, Range
 
 STEM = "memory"
@@ -188,7 +188,7 @@ class Memory(Section):
         rows = self.steps.where(dtype=FLOAT32, context_length=context, size=self.sizes_at_both)
         return of_rows(Range.of(self._shares[f"{part}_share", context]), rows.sound)
 
-    @predicate
+    @property
     def activations_take_over(self) -> bool:
         """Whether the model takes most of the peak at the shortest context only."""
         short, long = (self.share("state", context) for context in self.contexts)

@@ -13,7 +13,7 @@ from lmperf.reporting.columns import Quantity, memory
 from lmperf.reporting.figures import stacked
 from lmperf.reporting.frames import having, required, sorted_for_reading
 from lmperf.reporting.rows import Rows
-from lmperf.reporting.sections import Section, predicate
+from lmperf.reporting.sections import Section
 from lmperf.reporting.words import GIB, sig
 
 # AdamW keeps two moments of each weight, in the dtype of the weight. bf16 copies of weights count
@@ -55,10 +55,6 @@ class MemoryLadder(Section):
         kept = rows["kept_gib"].groupby(rows["size"]).transform("max")
         return self.rows(STEM, rows.assign(weights_gib=kept))
 
-    @predicate
-    def is_measured(self) -> bool:
-        return self.every
-
     @property
     def columns(self) -> list[Quantity]:
         """A column of peaks for each rung of the table that has a row."""
@@ -87,10 +83,10 @@ class MemoryLadder(Section):
         ]
         return [TECHNIQUES[rung] for rung in saving]
 
-    @predicate
+    @property
     def autocast_changes_little(self) -> bool:
         changes = self.changes("autocast")
-        return len(changes) and (changes.abs() <= LITTLE).all()
+        return bool(len(changes) and (changes.abs() <= LITTLE).all())
 
     @property
     def context(self) -> int:

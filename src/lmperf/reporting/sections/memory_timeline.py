@@ -14,7 +14,7 @@ from lmperf.reporting.calculations.steps import STEP
 from lmperf.reporting.columns import Quantity, memory
 from lmperf.reporting.frames import having, required, sorted_for_reading
 from lmperf.reporting.rows import Rows
-from lmperf.reporting.sections import Section, predicate
+from lmperf.reporting.sections import Section
 from lmperf.reporting.words import EMPTY, MIB_IN_GIB, NotMeasured, percent
 
 STEM = "memory_timeline"
@@ -72,11 +72,6 @@ class MemoryTimeline(Section):
     @property
     def _rows(self) -> pd.DataFrame:
         return having(self.evidence.rows(STEM), implementation=self.subject)
-
-    @predicate
-    def has_kept(self) -> bool:
-        """Whether it was recorded what a block keeps for the backward."""
-        return self.kept
 
     @cached_property
     def kept(self) -> Rows:

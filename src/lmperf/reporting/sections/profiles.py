@@ -24,7 +24,7 @@ from lmperf.reporting.figures import stacked
 from lmperf.reporting.frames import having, matching, required, sorted_for_reading
 from lmperf.reporting.judging import NEUTRAL
 from lmperf.reporting.rows import Rows
-from lmperf.reporting.sections import Section, predicate
+from lmperf.reporting.sections import Section
 from lmperf.reporting.untrusted import neutral, plain
 from lmperf.reporting.words import NotMeasured, Range, count, percent, sig
 from lmperf.transformer.sizes import SHORT
@@ -183,12 +183,12 @@ class Profiles(Section):
         way = self.last[["dtype", "implementation"]]
         return self.step(**way, phase="forward")
 
-    @predicate
+    @property
     def moving_decides(self) -> bool:
         """Whether matmuls take most of a float32 step, but not of one in bf16 autocast."""
         return self.eager["matmul_share"] < 0.5 < self.single["matmul_share"]
 
-    @predicate
+    @property
     def adamw_lowers_share(self) -> bool:
         """Whether matmuls take less of the last step than of its forward, because of AdamW."""
         step = self.last

@@ -10,7 +10,7 @@ from lmperf.names import in_order
 from lmperf.reporting.frames import having, required
 from lmperf.reporting.gains import Gain
 from lmperf.reporting.rows import Rows
-from lmperf.reporting.sections import Section, predicate
+from lmperf.reporting.sections import Section
 from lmperf.reporting.words import NotMeasured
 
 ONE, WHOLE, SHARDED = "one_rank_graph", "overlapped_graph", "sharded_optimizer_graph"
@@ -61,10 +61,10 @@ class Scaling(Section):
         found = frame[CELL].merge(alone[[*CELL, "batch", "tokens_s", "holds"]], "left", CELL)
         return found.set_axis(frame.index)
 
-    @predicate
+    @property
     def is_measured(self) -> bool:
         """Whether there are steps on several ranks beside that of one."""
-        return self.steps.query("ranks > 1")
+        return bool(self.steps.query("ranks > 1"))
 
     @property
     def ranks(self) -> int:

@@ -37,7 +37,7 @@ from lmperf.reporting.calculations.steps import (
 )
 from lmperf.reporting.frames import having, matching, required, sorted_for_reading
 from lmperf.reporting.rows import Rows
-from lmperf.reporting.sections import Section, predicate
+from lmperf.reporting.sections import Section
 from lmperf.reporting.words import NotMeasured
 from lmperf.statistics import FASTER
 from lmperf.transformer.rungs import IN_FLOAT8, RUNGS, STEPS_ALONE
@@ -151,7 +151,7 @@ class WhatToRun(Section):
             return GRAPH
         return min(near, key=lambda way: (-near.count(way), effort(way)))
 
-    @predicate
+    @property
     def is_in_doubt(self) -> bool:
         """Whether a step that the recipe follows from is stale or was timed beside other load."""
         return self.recipe and not all(part["holds"].all() for part in self._near.values())
