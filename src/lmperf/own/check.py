@@ -20,10 +20,14 @@ _CHILD = """
 import sys
 sys.path[:] = {path!r}
 from lmperf.own import trial
-trial.{function}(*{arguments!r}, parent={parent})
+trial.answer({asked!r}, {calls}, {parent})
 """
 _LONGEST = 900  # characters of a reason
 TOO_LONG = "importing it takes longer than"
+
+# What is asked of `trial.answer`: an entry, what a benchmark takes, kind and options, as for
+# `problem_of`.
+Asked = tuple[str, str, str, dict[str, Any]]
 
 
 def check_names(benchmark: Benchmark) -> None:
@@ -63,38 +67,37 @@ def problem_of(
     limit_s: how long import and call may take.
     options: keyword arguments that it is called with.
     """
-    answers, problem = _told("answer", (entry, takes, kind, {**options}), limit_s)
-    problem = answers[-1] if answers else problem
+    answers, problem = _told([(entry, takes, kind, {**options})], True, limit_s)
+    use, problem = answers[-1] if answers else (entry, problem)
+    if use != entry:
+        problem = f"it returns {use.partition(':')[2]}; write {use}"
     return one_line(f"{entry}: {problem}", _LONGEST) if problem else ""
 
 
-def entries_of(
-    asked: Sequence[tuple[str, str, str, dict[str, Any]]], limit_s: float = 120.0
-) -> list[tuple[str, str]]:
+def entries_of(asked: Sequence[Asked], limit_s: float = 120.0) -> list[tuple[str, str]]:
     """Return for each entry the one to configure, and why it cannot be used; "" if it can.
 
     Another entry is to be configured where one is a function that only returns a class. No
     implementation is called.
 
-    asked: (entry, what a benchmark takes, kind, keyword arguments) of each, the first three as for
-    `problem_of`. limit_s: how long all imports may take.
+    limit_s: how long all imports may take.
     """
-    answers, problem = _told("answer_all", (asked,), limit_s)
+    answers, problem = _told(asked, False, limit_s)
     missing = [(entry, problem) for entry, *_ in asked[len(answers) :]]
     told = [(entry, one_line(words, _LONGEST)) for entry, words in answers]
     return told + missing
 
 
-def _told(function: str, arguments: tuple, limit_s: float) -> tuple[list[Any], str]:
-    """What a function of `trial` answers in a child process, one value a line, and how the child
-    ended, unless it ended as it should.
+def _told(asked: Sequence[Asked], calls: bool, limit_s: float) -> tuple[list[Any], str]:
+    """What `trial.answer` writes in a child process, and how the child ended if it has not written
+    all.
 
     The child imports the user's modules, so that an import cannot print, exit or hang in this
     process. Processes that it has started are ended, even in other sessions: this process adopts
     them if their parent ends.
     """
     path = [str(folder) for folder in sys.path]
-    child = _CHILD.format(path=path, function=function, arguments=arguments, parent=os.getpid())
+    child = _CHILD.format(path=path, asked=asked, calls=calls, parent=os.getpid())
     ours = family(os.getpid())
     adopt_orphans()
     process = subprocess.Popen(

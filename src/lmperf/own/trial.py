@@ -30,39 +30,28 @@ _IMPORTED = {
 }
 
 
-def answer(entry: str, takes: str, kind: str, options: dict[str, Any], parent: int) -> None:
-    """Import an entry and write its problem as JSON; then end the process.
+def answer(
+    asked: Sequence[tuple[str, str, str, dict[str, Any]]], calls: bool, parent: int
+) -> None:
+    """Import entries, and write for each as JSON the entry to configure and why it cannot be used.
 
-    Runs in the child process. Output of the imported module is discarded. If there is no problem,
-    a call may show one, which is a second line: the first one counts if the call ends the process.
-    A timer ends one that takes longer than `_CALL_S`: it may need a GPU, or compile.
-    """
-    answers = _answers(parent)
-    instead, problem = _problem(entry, takes, kind, options)
-    if instead:
-        problem = f"it returns {instead.partition(':')[2]}; write {instead}"
-    _write(answers, problem)
-    if not problem and takes in _IMPORTED and "torch" in sys.modules:
-        for module in _IMPORTED[takes]:  # before the timer starts: slow on busy cores
-            importlib.import_module(module)
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.setitimer(signal.ITIMER_REAL, _CALL_S)
-        _write(answers, _called(bound(imported(entry), options), takes))
-    os._exit(0)  # without waiting for threads that the import started
+    Runs in the child process, and ends it. Output of the imported modules is discarded.
 
-
-def answer_all(asked: Sequence[tuple[str, str, str, dict[str, Any]]], parent: int) -> None:
-    """Import entries, and write for each as JSON which one to configure, and its problem.
-
-    Runs in the child process, as `answer`, and calls only functions that return classes.
-
-    asked: (entry, takes, kind, options) of each.
+    asked: (entry, takes, kind, options) of each. calls: whether to call each that has no problem,
+        too. The call may show one, which is a further line: that before counts if the call ends the
+        process. A timer ends one that takes longer than `_CALL_S`: it may need a GPU, or compile.
     """
     answers = _answers(parent)
     for entry, takes, kind, options in asked:
         instead, problem = _problem(entry, takes, kind, options)
         _write(answers, (instead or entry, problem))
-    os._exit(0)
+        if calls and not (instead or problem) and takes in _IMPORTED and "torch" in sys.modules:
+            for module in _IMPORTED[takes]:  # before the timer starts: slow on busy cores
+                importlib.import_module(module)
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.setitimer(signal.ITIMER_REAL, _CALL_S)
+            _write(answers, (entry, _called(bound(imported(entry), options), takes)))
+    os._exit(0)  # without waiting for threads that the imports started
 
 
 def _answers(parent: int) -> int:
@@ -84,10 +73,8 @@ def _problem(entry: str, takes: str, kind: str, options: Mapping[str, Any]) -> t
     module_name, _, name = entry.partition(":")
     try:
         module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        return "", f"it cannot be imported: {described(error)}{_installing(error)}"
     except BaseException as error:
-        return "", f"it cannot be imported: {described(error)}"
+        return "", f"it cannot be imported: {_described(error)}"
     try:
         given = getattr(module, name)
     except AttributeError:
@@ -104,10 +91,8 @@ def _returned(function: Any, takes: str, kind: str, problem: str) -> tuple[str, 
     """The same for a function without arguments, whose own problem is known."""
     try:
         returned = function()
-    except ModuleNotFoundError as error:
-        return "", f"it raises {described(error)}{_installing(error)}"
     except BaseException as error:
-        return "", f"it raises {described(error)}"
+        return "", f"it raises {_described(error)}"
     if not isinstance(returned, type):
         return "", problem
     if problem := fault_of(returned, takes, kind):
@@ -194,7 +179,9 @@ def _no_tensor(result: Any, wanted: str) -> str:
     return "" if is_tensor else f"it returns a {kind}; it must return {wanted}, a tensor"
 
 
-def _installing(error: ModuleNotFoundError) -> str:
-    """How to install what an import misses; "" if it is a module of a package that is there."""
-    package = (error.name or "").partition(".")[0]
-    return f"; {how_to_install(package)}" if package and find(package) is None else ""
+def _described(error: BaseException) -> str:
+    """An exception in words, with how to install a package that an import misses."""
+    missing = error.name if isinstance(error, ModuleNotFoundError) else None
+    package = (missing or "").partition(".")[0]
+    more = f"; {how_to_install(package)}" if package and find(package) is None else ""
+    return f"{described(error)}{more}"
