@@ -109,10 +109,13 @@ def test_notes_of_which_nothing_is_left_are_named(here, lmperf):
     assert "This one stays." in (here / "report/here/mine.md").read_text()
 
 
-def test_exit_code_says_whether_something_is_due(here, lmperf, made):
-    assert lmperf("report", "--if-nothing-is-due")[:2] == (0, lmperf("report")[1])
+def test_exit_code_says_whether_something_is_to_be_measured(here, lmperf, made):
     (here / "templates/mine.md.j2").write_text(MINE)
-    assert lmperf("report", "--if-nothing-is-due")[0] == 3 and not made
+    assert lmperf("report", "--if-nothing-is-due")[0] == 0 and made == ["mine"]
+    (here / "report/here/store/flash_attention.csv").unlink()
+    (here / "report/here/evidence/flash_attention.csv").unlink()
+    (here / "templates/mine.md.j2").write_text(MINE + NOTES)
+    assert lmperf("report", "--if-nothing-is-due")[0] == 3 and made == ["mine"]
 
 
 def test_numbers_are_listed_beside_the_pages(here):

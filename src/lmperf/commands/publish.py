@@ -43,9 +43,7 @@ def publish(project: Project, anyway: str | None) -> int:
             reviewed.allow(project.directory, anyway)
         else:
             say(f"{machine}: all rows are right; --anyway is not needed")
-    for target in (machine, None):
-        if not written.is_current(project, target):
-            render(project, target)
+    render(project, None)
     if print_causes(project, [machine]):
         return 1
     traces = (project.directory / "traces" / name for name in traces_in(project.directory))

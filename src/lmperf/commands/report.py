@@ -13,14 +13,14 @@ from lmperf.config.machine_names import slug
 from lmperf.errors import UserError
 from lmperf.evidence.project import Project
 
-SOMETHING_IS_DUE = 3  # exit code of --if-nothing-is-due
+SOMETHING_IS_DUE = 3  # exit code of --if-nothing-is-due where cases are to be measured
 
 
 @click.command(short_help="Render the write-up of measured evidence.")
 @click.argument("machine", required=False, type=slug)
 @click.option("--page", metavar="NAME", help="Only this page, such as lrpe; report: the first.")
 @click.option("--watch", is_flag=True, help="Render again whenever a template is saved.")
-@click.option("--if-nothing-is-due", is_flag=True, hidden=True)  # for `make report`
+@click.option("--if-nothing-is-due", is_flag=True, hidden=True)  # measured; for `make report`
 @force_option
 @of_project
 def report(
@@ -47,7 +47,7 @@ def report(
       lmperf report nvidia-h200
       lmperf report nvidia-h200 --page lrpe --watch
     """
-    if if_nothing_is_due and (project.due_jobs or not _is_current(project)):
+    if if_nothing_is_due and project.due_jobs:
         return SOMETHING_IS_DUE
     if page is not None or watch:
         _render_pages(project, machine or project.machine.slug, page, watch, force)
@@ -65,12 +65,18 @@ def render(project: Project, machine: str | None, force: bool = False) -> None:
     """
     from lmperf.reporting import report, written
 
-    machines = [machine] if machine is not None else [*_out_of_date(project), None]
+    linked = (
+        name
+        for name in project.machines_with_evidence()
+        if project.is_here(name) or not written.target(project, name).exists()
+    )
+    machines = [machine] if machine is not None else [*linked, None]
     due = {target: None if force else written.due_pages(project, target) for target in machines}
     machines = [target for target in machines if due[target] != set()]
     _say_rendered(lambda: report.render(project, machines, force, due))
-    for target in due:
+    for target in machines:
         written.record(project, target)
+    for target in due:
         written.target(project, target).touch()  # so that Snakemake knows that nothing is due
 
 
@@ -123,28 +129,6 @@ def _render_pages(
                 render_due(wanted)
         except UserError as error:
             say(str(error))
-
-
-def _is_current(project: Project) -> bool:
-    """Whether the write-up of this machine, and the overview, are there and up to date."""
-    from lmperf.reporting.written import is_current, target
-
-    machines = [*filter(project.is_here, project.machines_with_evidence()), None]
-    return all(
-        target(project, machine).exists() and is_current(project, machine) for machine in machines
-    )
-
-
-def _out_of_date(project: Project) -> list[str]:
-    """This machine if its write-up is out of date, and others without a write-up."""
-    from lmperf.reporting.written import is_current, target
-
-    def is_due(machine: str) -> bool:
-        if project.is_here(machine):
-            return not is_current(project, machine)
-        return not target(project, machine).exists()
-
-    return [*filter(is_due, project.machines_with_evidence())]
 
 
 def not_rendered(project: Project, machine: str) -> list[str]:
