@@ -52,6 +52,7 @@ def test_init_writes_its_files_and_nothing_else(repository, lmperf):
         ("--lrpe", {"lrpe", "lrpe_check"}),
         ("--model", {"end_to_end", "memory", "memory_timeline", "profiles", "warmup"}),
         ("--train-step", {"end_to_end"}),
+        ("--optimizer", {"end_to_end", "profiles", "warmup"}),
         ("--ddp", STRATEGY_STEMS),
         ("--fsdp", STRATEGY_STEMS),
         ("--sharded-optimizer", STRATEGY_STEMS),

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import click
 
 from lmperf.commands.diff import comparison_options, print_comparison
-from lmperf.commands.options import implementations_option, of_project, phases_option, say
+from lmperf.commands.options import of_project, say, wanted_options
 from lmperf.evidence.project import Project
+from lmperf.evidence.wanted import Wanted
 
 
 @click.command(short_help="Time two versions of the code, interleaved.")
 @click.argument("old", default="HEAD")
 @click.argument("new", required=False)
-@implementations_option
-@phases_option
+@wanted_options
 @comparison_options
 @of_project
 def compare(
     project: Project,
     old: str,
     new: str | None,
-    implementations,
-    phases,
-    only,
-    benchmarks,
+    wanted: Wanted,
+    benchmarks: Sequence[str],
     at_least: float,
     format: str,
 ) -> int:
@@ -37,9 +38,8 @@ def compare(
       lmperf compare main --benchmark lrpe --only shape=1024,32x32
     """
     from lmperf.comparing.run import compare_versions
-    from lmperf.evidence.wanted import Wanted
 
-    wanted = Wanted(benchmarks, only, implementations, phases)
+    wanted = replace(wanted, benchmarks=benchmarks)
     comparison = compare_versions(project, old, new, wanted, at_least / 100)
     if comparison is None:
         say("the code of no benchmark differs; choose one with --benchmark to time it anyway")

@@ -42,7 +42,6 @@ def comparison_options(command: Callable) -> Callable:
             metavar="STEM",
             help="Only this benchmark; repeat for more.",
         ),
-        only_option,
     ):
         command = option(command)
     return command
@@ -51,6 +50,7 @@ def comparison_options(command: Callable) -> Callable:
 @click.command(short_help="Show what changed between two results, worst first.")
 @click.argument("old")
 @click.argument("new")
+@only_option
 @comparison_options
 @click.option("--numbers", is_flag=True, help="Which numbers that pages print have moved.")
 @click.pass_obj

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,14 +22,6 @@ from lmperf.own.check import check_names
 from lmperf.own.course import Found, found_in
 from lmperf.own.kinds import KINDS
 from lmperf.reporting.files import is_foreign, write_files
-
-# Kind -> its name in the configuration; others are called `mine`.
-_NAMES = {
-    "train_step": "my_step",
-    **{kind: f"my_{kind}" for kind in ("ddp", "fsdp", "sharded_optimizer")},
-}
-# Kind -> the benchmarks that measure it, where they are fewer.
-_FEWER = {"train_step": ["end_to_end"], "optimizer": ["end_to_end", "profiles", "warmup"]}
 
 CI = Path(".github/workflows/report.yml")
 PROFILE = Path("profiles/default/profile.yaml")
@@ -49,19 +41,17 @@ _FOR_GIT = {
 }
 
 
-def _entry_option(kind: str):
-    option = f"--{kind.replace('_', '-')}"
-    return click.option(option, kind, metavar="MODULE:NAME", help=f"Your {option[2:]}.")
+def _entry_options(command: Callable) -> Callable:
+    """A decorator that adds an option for each kind of implementation."""
+    for kind in reversed(KINDS):
+        option = f"--{kind.replace('_', '-')}"
+        add = click.option(option, kind, metavar="MODULE:NAME", help=f"Your {option[2:]}.")
+        command = add(command)
+    return command
 
 
 @click.command(short_help="Set up the report in your own repository.")
-@_entry_option("attention")
-@_entry_option("lrpe")
-@_entry_option("model")
-@_entry_option("train_step")
-@_entry_option("ddp")
-@_entry_option("fsdp")
-@_entry_option("sharded_optimizer")
+@_entry_options
 @click.option(
     "--course",
     "adapters",
@@ -171,9 +161,8 @@ _Entries = dict[str, dict[str, Any]]
 
 def _stems_of(kind: str) -> list[str]:
     """The benchmarks that measure a kind of implementation."""
-    if kind in _FEWER:
-        return _FEWER[kind]
-    return [stem for stem in stems() if load(stem).takes == KINDS[kind]]
+    takes, measured = KINDS[kind].takes, KINDS[kind].measured
+    return [*measured] or [stem for stem in stems() if load(stem).takes == takes]
 
 
 def _entries(given: Mapping[str, str]) -> _Entries:
@@ -181,7 +170,7 @@ def _entries(given: Mapping[str, str]) -> _Entries:
     entries: _Entries = {}
     for kind, entry in given.items():
         for stem in _stems_of(kind):
-            entries.setdefault(stem, {})[_NAMES.get(kind, "mine")] = entry
+            entries.setdefault(stem, {})[KINDS[kind].name] = entry
     return entries
 
 

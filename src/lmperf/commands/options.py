@@ -19,6 +19,7 @@ from lmperf.config.read import config_of, load_config, overrides_of
 from lmperf.errors import UserError, meant
 from lmperf.evidence.facts import FILE
 from lmperf.evidence.project import Project
+from lmperf.evidence.wanted import Wanted
 from lmperf.workflow import TEMPLATES
 
 CONFIG = Path("config/config.yaml")
@@ -150,10 +151,6 @@ def stem_argument(type: Callable | None = _known, **how) -> Callable:
     return click.argument("stem", type=type, shell_complete=_stem, **how)
 
 
-def _listed(name: str, words: str) -> Callable:
-    return click.option(name, metavar="NAME,...", callback=_names, help=words)
-
-
 only_option = click.option(
     "--only",
     type=_pairs,
@@ -162,5 +159,21 @@ only_option = click.option(
     callback=lambda context, param, given: [pair for pairs in given for pair in pairs],
     help="Only cells with these values: seq_len=512,1024,dtype=bfloat16. Repeatable.",
 )
-implementations_option = _listed("--implementations", "Only these implementations.")
-phases_option = _listed("--phases", "Only these phases.")
+
+
+def wanted_options(command: Callable) -> Callable:
+    """A decorator that adds --only, --implementations and --phases, and passes them as `wanted`."""
+
+    @only_option
+    @click.option(
+        "--implementations",
+        metavar="NAME,...",
+        callback=_names,
+        help="Only these implementations.",
+    )
+    @click.option("--phases", metavar="NAME,...", callback=_names, help="Only these phases.")
+    @functools.wraps(command)
+    def called(*given, only, implementations, phases, **options):
+        return command(*given, wanted=Wanted((), only, implementations, phases), **options)
+
+    return called

@@ -16,13 +16,11 @@ from lmperf.benchmarks import load
 from lmperf.commands.options import (
     Settings,
     config_option,
-    implementations_option,
     of_project,
-    only_option,
-    phases_option,
     print_tables,
     say,
     stem_argument,
+    wanted_options,
 )
 from lmperf.config.machine_names import slug
 from lmperf.config.read import overrides_of
@@ -36,24 +34,13 @@ from lmperf.measuring.interpreter import CHECKED
 from lmperf.measuring.progress import duration
 from lmperf.names import axis_words, implementation_words, value_words
 from lmperf.own.check import TOO_LONG, problem_of
+from lmperf.own.kinds import KINDS
 
 if TYPE_CHECKING:  # pandas is slow to import
     from lmperf.reporting.evidence import Evidence
 
 MINE = "mine"
 
-# Kind of function -> the benchmark in which `lmperf try` measures it, and of a strategy its nearest
-# peer, which is measured beside it instead of those of the benchmark's `trials`.
-_TRIED = {
-    "attention": ("flash_attention", ()),
-    "lrpe": ("lrpe", ()),
-    "model": ("end_to_end", ()),
-    "train_step": ("end_to_end", ()),
-    "optimizer": ("end_to_end", ("eager",)),
-    "ddp": ("distributed", ("ddp",)),
-    "fsdp": ("distributed", ("fsdp2",)),
-    "sharded_optimizer": ("distributed", ("zero_redundancy",)),
-}
 # How long a step of `lmperf try` may take, and one in which a model is compiled.
 _LIMIT_S, _COMPILING_S = 30.0, 300.0
 # Characters of a name in a line of its tables, which have at most 100.
@@ -64,9 +51,7 @@ over_option = click.option("--over", metavar="NAME", help="The baseline of the s
 
 @click.command(short_help="Measure some cells now and print verdicts.")
 @stem_argument(required=False)
-@only_option
-@implementations_option
-@phases_option
+@wanted_options
 @over_option
 @click.option(
     "--row",
@@ -84,9 +69,7 @@ over_option = click.option("--over", metavar="NAME", help="The baseline of the s
 def run(
     project: Project,
     stem: str | None,
-    only,
-    implementations,
-    phases,
+    wanted: Wanted,
     over: str | None,
     key: str | None,
     against: str | None,
@@ -107,13 +90,12 @@ def run(
         raise click.UsageError("name a benchmark, or a row by --row KEY")
     if key and not against:
         raise click.UsageError("--row names a row of a machine's evidence; add --against MACHINE")
-    if key and (only or implementations or phases):
+    if key and (wanted.pairs or wanted.phases):
         raise click.UsageError("--row names one row; leave --only and the like out")
     from lmperf.reporting import report
     from lmperf.reporting.reproduced import require_comparable
 
     then = report.evidence_of(project, against) if against else None
-    wanted = Wanted((), only, implementations, phases)
     if key:
         stem, wanted = _row_of(then, key)
     if then is not None:
@@ -136,7 +118,7 @@ def run(
     "--as",
     "kind",
     required=True,
-    type=click.Choice([*_TRIED]),
+    type=click.Choice([*KINDS]),
     help="What the function or class is.",
 )
 @click.option("--tolerance", help="The rounding that it declares, as in a configuration.")
@@ -147,9 +129,7 @@ def run(
     metavar="NAME=VALUE",
     help="A keyword argument of it, as in a configuration. Repeatable.",
 )
-@only_option
-@implementations_option
-@phases_option
+@wanted_options
 @over_option
 @click.option("--quick", is_flag=True, help="Measure the smallest cell alone.")
 @click.option("--all", "every", is_flag=True, help="Show all columns.")
@@ -169,9 +149,7 @@ def try_(
     kind: str,
     tolerance: str | None,
     options: Sequence[str],
-    only,
-    implementations,
-    phases,
+    wanted: Wanted,
     over: str | None,
     quick: bool,
     every: bool,
@@ -187,7 +165,7 @@ def try_(
     Example:
       lmperf try examples.student_attention:FlashAttention --as attention
     """
-    stem, peers = _TRIED[kind]
+    stem, peers = KINDS[kind].tried, KINDS[kind].beside
     declared = {"use": use, **({"tolerance": tolerance} if tolerance else {})}
     declared |= overrides_of(options, "--option")
     limit_s = limit_s or (_COMPILING_S if declared.get("compiled") is True else _LIMIT_S)
@@ -201,7 +179,7 @@ def try_(
     if problem := problem_of(use, plan.benchmark.takes.name, kind, limit_s, given):
         more = "; --limit SECONDS allows more" if TOO_LONG in problem else ""
         raise UserError(problem + more)
-    trial = tried(project, plan, MINE, Wanted((), only, implementations, phases), peers, quick)
+    trial = tried(project, plan, MINE, wanted, peers, quick)
     trial = replace(trial, plan=trial.plan.with_benchmark(limit_s=limit_s))
     print(_measures(use, trial), flush=True)
     evidence = _measured_now(project, trial.plan, over, trial.check, short=not every)

@@ -103,7 +103,7 @@ def found_in(adapters: str, files: Collection[Path]) -> list[Found]:
     there += _basics(files)
     asked = [part for part in there if part.kind and not part.fault]
     told = entries_of(
-        [(part.entry, KINDS[part.kind].name, part.kind, part.first_options) for part in asked]
+        [(part.entry, KINDS[part.kind].takes.name, part.kind, part.first_options) for part in asked]
     )
     answers = {part.entry: answer for part, answer in zip(asked, told, strict=True)}
     return [_answered(part, *answers.get(part.entry, (part.entry, part.fault))) for part in there]

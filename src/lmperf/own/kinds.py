@@ -40,10 +40,39 @@ LRPE = Taken("lrpe")
 MODEL = Taken("model", ("lmperf.own.model", "lmperf.own.optimizer"))
 STRATEGY = Taken("strategy", ("lmperf.own.model", "lmperf.own.strategy"))
 
-# Kind of implementation, as the option --as names it -> what the benchmarks for it take.
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of implementation, as `lmperf try --as` names it.
+
+    Attributes:
+        takes: what the benchmarks that can measure it take.
+        tried: stem of the benchmark in which `lmperf try` measures it.
+        beside: its nearest peers, which are measured beside it instead of those of the benchmark's
+            `trials`.
+        name: what `lmperf init` calls it in the configuration.
+        measured: stems of the benchmarks that measure it; empty: all that take it.
+    """
+
+    takes: Taken
+    tried: str
+    beside: tuple[str, ...] = ()
+    name: str = "mine"
+    measured: tuple[str, ...] = ()
+
+
 KINDS = {
-    "attention": ATTENTION,
-    "lrpe": LRPE,
-    **dict.fromkeys(("model", "train_step", "optimizer"), MODEL),
-    **dict.fromkeys(("ddp", "fsdp", "sharded_optimizer"), STRATEGY),
+    "attention": Kind(ATTENTION, "flash_attention"),
+    "lrpe": Kind(LRPE, "lrpe"),
+    "model": Kind(MODEL, "end_to_end"),
+    "train_step": Kind(MODEL, "end_to_end", name="my_step", measured=("end_to_end",)),
+    "optimizer": Kind(
+        *(MODEL, "end_to_end", ("eager",), "my_optimizer"),
+        measured=("end_to_end", "profiles", "warmup"),
+    ),
+    "ddp": Kind(STRATEGY, "distributed", ("ddp",), "my_ddp"),
+    "fsdp": Kind(STRATEGY, "distributed", ("fsdp2",), "my_fsdp"),
+    "sharded_optimizer": Kind(
+        STRATEGY, "distributed", ("zero_redundancy",), "my_sharded_optimizer"
+    ),
 }

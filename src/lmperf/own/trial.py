@@ -30,9 +30,7 @@ _IMPORTED = {
 }
 
 
-def answer(
-    asked: Sequence[tuple[str, str, str, dict[str, Any]]], calls: bool, parent: int
-) -> None:
+def answer(asked: Sequence[tuple[str, str, str, dict[str, Any]]], calls: bool, parent: int) -> None:
     """Import entries, and write for each as JSON the entry to configure and why it cannot be used.
 
     Runs in the child process, and ends it. Output of the imported modules is discarded.
