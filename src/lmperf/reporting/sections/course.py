@@ -7,7 +7,7 @@ the user brought. Tables show all of them, sentences are about the first that ha
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import cached_property
 
@@ -20,6 +20,7 @@ from lmperf.reporting.html import anchor
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.words import NotMeasured
+from lmperf.statistics import UNRESOLVED
 from lmperf.workflow import TEMPLATES
 
 # What a report is about that is not about custom implementations.
@@ -117,16 +118,23 @@ class Course(Section):
     def beside(self, stem: str) -> list[tuple[str, str, Gain]]:
         """(subject, the first one, its speed-up over that), of several subjects of a benchmark."""
         first, *others = self.names(stem) or [""]
-        gains = []
-        for name in others:
-            with suppress(NotMeasured):
-                gains.append((name, first, self.rows(stem).where(implementation=name).over(first)))
-        return gains
+        return resolved(self.rows(stem), [(name, first) for name in others])
 
     @property
     def is_lmperf(self) -> bool:
         """Whether the page is about lmperf's own implementations."""
         return not self.evidence.is_own or self.evidence.reference
+
+
+def resolved(rows: Rows, pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str, Gain]]:
+    """(implementation, base, its speed-up over that) of those of which something can be said."""
+    gains = []
+    for name, base in pairs:
+        with suppress(NotMeasured):
+            gain = rows.where(implementation=name).over(base)
+            if gain.verdict != UNRESOLVED:
+                gains.append((name, base, gain))
+    return gains
 
 
 def is_measured(measured: Sequence[str]) -> bool:

@@ -17,7 +17,7 @@ from lmperf.reporting.frames import having, matching, required
 from lmperf.reporting.gains import Gain
 from lmperf.reporting.numbers import of_rows
 from lmperf.reporting.rows import Rows
-from lmperf.reporting.sections.course import Course
+from lmperf.reporting.sections.course import Course, resolved
 from lmperf.reporting.words import NotMeasured, Range
 
 PHASES = ["forward", "backward", STEP]
@@ -108,16 +108,13 @@ class CourseModel(Course):
     @property
     def compiled_models(self) -> list[tuple[str, str, Gain]]:
         """(model that is compiled, the same one as it is, its speed-up over that)."""
-        declared, gains = self.evidence.declared(STEM), []
+        declared, pairs = self.evidence.declared(STEM), []
         for name, first in permutations(self.names(STEM), 2):
             model, other = declared[name], declared[first]
             same = (model.entry, model.options) == (other.entry, other.options)
             if same and model.compiles and not other.compiles:
-                with suppress(NotMeasured):
-                    gains.append(
-                        (name, first, self.rows(STEM).where(implementation=name).over(first))
-                    )
-        return gains
+                pairs.append((name, first))
+        return resolved(self.rows(STEM), pairs)
 
     @cached_property
     def recorded(self) -> Rows:

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import math
 import re
-from contextlib import suppress
 from functools import cached_property
-
-import numpy as np
 
 from lmperf.names import in_order
 from lmperf.reporting.frames import having, required
 from lmperf.reporting.gains import Gain
 from lmperf.reporting.rows import Rows
-from lmperf.reporting.sections.course import Course
-from lmperf.reporting.sections.ranks_memory import matched
-from lmperf.reporting.words import NotMeasured
-from lmperf.statistics import UNRESOLVED
+from lmperf.reporting.sections.course import Course, resolved
+from lmperf.reporting.sections.ranks_memory import CELL, MEMORY, matched
+from lmperf.reporting.words import MIB_IN_GIB, NotMeasured
 
 # Problem -> lmperf's strategies, and what the name or function of a custom one has.
 # The first that fits counts; by default a custom one overlaps single gradients.
@@ -28,8 +24,7 @@ STRATEGIES = {
     "naive": (["one_by_one"], "naive|one_by_one|minimal"),
     "overlapped": (["overlapped"], ""),
 }
-RANKS, RANKS_MEMORY = "distributed", "distributed_memory"
-RANKED = ["size", "context_length", "batch", "ranks", "dtype"]
+RANKS = "distributed"
 OF_LEDGER = ["step_ms", "communication_ms", "exposed_ms", "late_ms", "hidden_share"]
 OF_LEDGER += ["calls", "sent_bytes"]
 MOMENTS = ["init", "before_step", "after_step", "peak"]
@@ -57,14 +52,14 @@ class CourseRanks(Course):
 
         The cell is that of most strategies; of equals two ranks, the largest size, least batch.
         """
-        names = [name for strategies in self.strategies.values() for name in strategies]
+        names = self._names(*self.strategies)
         rows = having(self.of(RANKS).steps.frame, implementation=names)
         ran = required(rows[rows["state"].isna()], "no strategy ran")
-        counts = ran.groupby(RANKED, sort=False)["implementation"].nunique()
+        counts = ran.groupby(CELL, sort=False)["implementation"].nunique()
         cells = counts[counts == counts.max()].reset_index()
         sizes = in_order("size", cells["size"])
         cells = cells.assign(two=cells["ranks"] != 2, place=-cells["size"].map(sizes.index))
-        cell = cells.sort_values(["two", "place", "batch"], kind="stable").iloc[0][RANKED]
+        cell = cells.sort_values(["two", "place", "batch"], kind="stable").iloc[0][CELL]
         rows = having(rows, **cell)
         ledger = self.of(RANKS).ledger.frame
         ledger = matched(ledger[ledger["holds"]], rows)[OF_LEDGER].astype(float)
@@ -73,8 +68,10 @@ class CourseRanks(Course):
 
     def runs(self, *problems: str) -> Rows:
         """The steps of the strategies of some problems, in their order."""
-        names = [name for problem in problems for name in self.strategies.get(problem, ())]
-        return self.steps.kept(having(self.steps.frame, implementation=names))
+        return self.steps.kept(having(self.steps.frame, implementation=self._names(*problems)))
+
+    def _names(self, *problems: str) -> list[str]:
+        return [name for problem in problems for name in self.strategies.get(problem, ())]
 
     def sound(self, *problems: str) -> Rows:
         """Those on which a sentence may rest."""
@@ -89,14 +86,9 @@ class CourseRanks(Course):
 
     def over(self, problem: str, base: str) -> list[tuple[str, str, Gain]]:
         """(strategy, base, its speed-up over the first strategy of a base), where resolved."""
-        bases = [name for name in self.strategies.get(base, ()) if self.runs(base)]
-        gains = []
-        for name in self.strategies.get(problem, ()):
-            with suppress(NotMeasured):
-                gain = self.steps.where(implementation=name).over(required(bases, "no base")[0])
-                if gain.verdict != UNRESOLVED:
-                    gains.append((name, bases[0], gain))
-        return gains
+        bases = self.strategies.get(base, ())[:1]
+        pairs = [(name, first) for first in bases for name in self.strategies.get(problem, ())]
+        return resolved(self.steps, pairs)
 
     @property
     def more_bytes(self) -> float:
@@ -106,32 +98,25 @@ class CourseRanks(Course):
 
     def moments(self, *problems: str) -> Rows:
         """The memory of a rank of these strategies at each moment, in the cell of `steps`."""
-        names = [name for problem in problems for name in self.strategies.get(problem, ())]
-        cell = {name: self.steps.only(name) for name in RANKED}
-        rows = self.rows(RANKS_MEMORY)
-        rows = rows.kept(having(rows.frame, implementation=names, moment=MOMENTS, **cell))
-        return rows.kept(rows.frame.assign(gib=rows.frame["total_mib"] / 1024))
+        cell = {name: self.steps.only(name) for name in CELL}
+        rows = having(self.evidence.rows(MEMORY), moment=MOMENTS, **cell)
+        rows = having(rows, implementation=self._names(*problems))
+        return self.rows(MEMORY, rows.assign(gib=rows["total_mib"] / MIB_IN_GIB))
 
     def moment(self, problem: str, moment: str) -> float:
         """GiB of a rank of the first strategy of a problem at a moment."""
         rows = self.moments(problem)
         return rows.kept(having(rows.frame, moment=moment)).range("gib").low
 
-    @cached_property
+    @property
     def flops(self) -> float:
         """TFLOP/s of bf16 matmuls back to back."""
-        return self._known(self.evidence.peak("bfloat16", "sustained", True))
+        return float(self.evidence.peak("bfloat16", "sustained", sound=True))
 
-    @cached_property
+    @property
     def link(self) -> float:
         """GB/s that a rank sends in the longest all-reduce."""
-        return self._known(self.of("collectives").longest["bus"])
-
-    @staticmethod
-    def _known(rate: float) -> float:
-        if not np.isfinite(rate):
-            raise NotMeasured("the rate was not measured")
-        return float(rate)
+        return float(self.of("collectives").longest["bus"])
 
     @property
     def intensity(self) -> float:

@@ -147,7 +147,7 @@ class Distributed(Section):
             self.hidden("whole", note),
             memory("peak", f"peak of a {gpu}", "GiB"),
         )
-        return across("at", self.batches[-1:], *shown)
+        return across("at", [f"batch {self.many}"], *shown)
 
     @cached_property
     def _several(self) -> pd.DataFrame:
@@ -213,10 +213,6 @@ class Distributed(Section):
         words = SHORT | {ONE: "one GPU" if self.evidence.is_cuda else "one process"}
         own = {name: implementation_words(name) for name in self.subjects}
         return own | {family + self.suffix: words[family] for family in HEAD}
-
-    @property
-    def batches(self) -> list[str]:
-        return [f"batch {batch}" for batch in dict.fromkeys((self.few, self.many))]
 
     def within(self, rows: Rows, **where) -> Rows:
         """The rows in the cell of the first table, with these further values."""
@@ -339,7 +335,7 @@ class Distributed(Section):
     def step(self, family: str, batch: int) -> pd.Series:
         """The step of a strategy in the cell of the first table."""
         name = family + self.suffix
-        return self.head.kept(having(self.head.frame, implementation=name, batch=batch)).one
+        return self.head.where(implementation=name, batch=batch).one
 
     def gain(self, batch: int) -> Gain:
         """The speed-up of the fastest strategy over one rank."""
@@ -386,7 +382,3 @@ class Distributed(Section):
         """The fastest step at the largest batch, if it draws the power limit."""
         rows = self._at(self.many).iloc[:1]
         return required(rows[self.evidence.at_limit(rows)], "it draws less").iloc[0]
-
-    def bucket(self, megabytes: int) -> pd.Series:
-        """The row of the ledger of buckets of a size, at the smallest batch."""
-        return self.ledger_of(f"bucket_{megabytes}", self.few)

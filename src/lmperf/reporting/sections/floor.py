@@ -6,7 +6,6 @@ from functools import cached_property
 
 import pandas as pd
 
-from lmperf.names import size_words
 from lmperf.reporting.calculations.kernels import ATTENTION, MATMUL, OPTIMIZER
 from lmperf.reporting.calculations.steps import AUTOCAST, GRAPH, NARROW, STEM, STEP, usual
 from lmperf.reporting.frames import having, required, sorted_for_reading
@@ -15,7 +14,7 @@ from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.words import absent
 from lmperf.transformer.floor import step_work
-from lmperf.transformer.sizes import SIZES
+from lmperf.transformer.sizes import SHORT
 
 # Parts of a step -> its words in a sentence.
 PARTS = {
@@ -76,7 +75,7 @@ class Floor(Section):
 
     def _parts(self, row: pd.Series) -> dict[str, float]:
         """The ms of each part of a step at its rate, and their sum; NaN without a rate."""
-        size = next(SIZES[key] for key in SIZES if size_words(key) == row["size"])
+        size = SHORT[row["size"]]
         work = step_work(size, int(row["context_length"]), int(row["batch"]), row["dtype"])
         rates = self._attention_rates(size.d_head, int(row["context_length"]))
         matmul = self.evidence.peak("bfloat16", "sustained", sound=True)

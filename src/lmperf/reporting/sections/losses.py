@@ -5,6 +5,7 @@ The graph with float32 weights does not count in that range, since its gradients
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 
 import pandas as pd
@@ -23,9 +24,9 @@ STEM = "ladder_loss"
 NEAR = 0.01  # a loss within this fraction of the range with float32 weights is near it
 SHOWN = 0.0005  # less of it reads as 0.0 %
 # Of the runs with float32 weights the first and the usual one; the range has all of them.
+_NARROW_RUNGS = [rung.name for rung in RUNGS if rung.dtype == NARROW]
 _IN_FLOAT8 = [rung.name for rung in IN_FLOAT8]
-_NARROW_RUNGS = (*(rung.name for rung in RUNGS if rung.dtype == NARROW), *_IN_FLOAT8)
-SHOWN_RUNGS = (FLOAT32, "autocast", "graph", *_NARROW_RUNGS)
+SHOWN_RUNGS = (FLOAT32, "autocast", "graph", *_NARROW_RUNGS, *_IN_FLOAT8)
 
 
 class Losses(Section):
@@ -35,13 +36,14 @@ class Losses(Section):
     def every(self) -> Rows:
         """A row for each rung, with `dtype`, that of the rung.
 
-        loss: the mean over its runs. runs: how many. The same for all rows of a size:
+        loss: the mean over its runs. runs: how many. beyond: by which fraction it is outside the
+            range of `low` and `high`; 0 within.
+
+        The same for all rows of a size:
 
         apart: by which fraction the runs of a rung differ at most, if there are several.
         low, high: the range of the losses with float32 weights and gradients, if there are two.
-        outside, outside_graph, outside_RUNG: how far the worst loss with bf16 weights, that of
-            the graph with float32 weights, and that of each rung in float8, is outside the range,
-            as a fraction.
+        outside: `beyond` of the worst loss with bf16 weights.
         """
         rows = self.rows(STEM).valid.frame
         rows = rows[rows["loss"].notna() & (rows["step"] == rows["step"].max())]
@@ -58,21 +60,14 @@ class Losses(Section):
             dtype=rows["implementation"].map({n: w.dtype for n, w in WAYS.items()}),
         ).drop_duplicates([*CELL, "implementation"])
         is_narrow, is_graph = rows["dtype"] == NARROW, rows["implementation"] == "graph"
-        in_float8 = {name: rows["implementation"] == name for name in _IN_FLOAT8}
         exact = rows["loss"].mask(is_narrow | is_graph).groupby(rows["size"])
         is_range = exact.transform("count") > 1
         low, high = (exact.transform(end).where(is_range) for end in ("min", "max"))
         beyond = (rows["loss"] / high - 1).clip(lower=0) + (rows["loss"] / low - 1).clip(upper=0)
-        kinds = {
-            "outside": is_narrow & ~rows["implementation"].isin(_IN_FLOAT8),
-            "outside_graph": is_graph,
-            **{f"outside_{name}": which for name, which in in_float8.items()},
-        }
-        outside = {
-            name: beyond.where(which).groupby(rows["size"]).transform(_farthest)
-            for name, which in kinds.items()
-        }
-        return self.rows(STEM).kept(rows.assign(low=low, high=high, **outside))
+        narrow = beyond.where(rows["implementation"].isin(_NARROW_RUNGS))
+        outside = narrow.groupby(rows["size"]).transform(_farthest)
+        rows = rows.assign(low=low, high=high, beyond=beyond, outside=outside)
+        return self.rows(STEM).kept(rows)
 
     @property
     def of_bf16_weights(self) -> Rows:
@@ -109,23 +104,22 @@ class Losses(Section):
     @cached_property
     def bf16(self) -> Outside:
         """The worst losses with bf16 weights."""
-        narrow = [name for name in _NARROW_RUNGS if name not in _IN_FLOAT8]
-        return self._outside("outside", narrow)
+        return self._outside(*_NARROW_RUNGS)
 
     @cached_property
     def graph(self) -> Outside:
         """The losses of the graph with float32 weights."""
-        return self._outside("outside_graph", ["graph"])
+        return self._outside("graph")
 
     def float8(self, rung: str) -> Outside:
         """The losses of a rung with float8 matmuls over bf16 weights."""
-        return self._outside(f"outside_{rung}", [rung])
+        return self._outside(rung)
 
-    def _outside(self, column: str, rungs: list[str]) -> Outside:
+    def _outside(self, *rungs: str) -> Outside:
         """The losses of some rungs, of the sizes at which each of them holds."""
         doubtful = having(self.every.frame, implementation=rungs, holds=False)["size"]
         rows = self.every.sound
-        return Outside(rows[~rows["size"].isin(doubtful)], column)
+        return Outside(rows[~rows["size"].isin(doubtful)], rungs)
 
     @property
     def apart(self) -> dict[str, float]:
@@ -156,22 +150,23 @@ class Losses(Section):
 
 
 class Outside:
-    """How far losses of one kind are outside the range with float32 weights and gradients.
+    """How far losses of some rungs are outside the range with float32 weights and gradients.
 
     Args:
         rows: the rows of `Losses.every` that a sentence may rest on.
-        column: of how far they are outside, as a fraction.
 
     Attributes:
-        by_size: size -> that fraction.
+        by_size: size -> how far the worst of these losses is outside, as a fraction.
 
     Raises:
         NotMeasured: none of these losses stands beside a range.
     """
 
-    def __init__(self, rows: pd.DataFrame, column: str):
-        rows = required(rows.dropna(subset=[column]), "no such loss beside two with float32")
-        self._rows, self.by_size = rows, rows.groupby("size", sort=False)[column].first()
+    def __init__(self, rows: pd.DataFrame, rungs: Sequence[str]):
+        losses = having(rows, implementation=rungs).dropna(subset=["beyond"])
+        losses = required(losses, "no such loss beside two with float32")
+        self._rows = rows
+        self.by_size = losses.groupby("size", sort=False)["beyond"].agg(_farthest)
 
     @property
     def harmless(self) -> list[str]:

@@ -18,7 +18,8 @@ from lmperf.reporting.words import GIB, MIB, MIB_IN_GIB, Count, NotMeasured
 from lmperf.transformer.sizes import SHORT, ModelSize
 
 MEMORY = "distributed_memory"
-LINE = ["size", "context_length", "batch", "ranks", "dtype", "implementation"]
+CELL = ["size", "context_length", "batch", "ranks", "dtype"]
+LINE = [*CELL, "implementation"]
 PARTS = (*COMPONENTS, "total")
 # At the update a weight, its gradient and two moments are alive, in float32.
 BYTES_AT_UPDATE = 16

@@ -40,18 +40,9 @@ class Report(Section):
         return LACKS.get(name.rpartition(", ")[2])
 
     def versions(self, fact: str) -> str | None:
-        """A fact of all environments, cut at a plus: ``2.10.0 and 2.11.0``; or None."""
+        """A fact of all environments, ``2.10.0 and 2.11.0``; or None."""
         values = [facts.get(fact) for facts in self.evidence.environments.values()]
-        distinct = dict.fromkeys(str(value).split("+")[0] for value in values if value)
-        return listed(distinct) if distinct else None
-
-    @property
-    def cudnn(self) -> str | None:
-        """``9.19`` for 91900."""
-        values = [facts.get("cudnn") for facts in self.evidence.environments.values()]
-        distinct = dict.fromkeys(
-            f"{value // 10_000}.{value % 10_000 // 100}" for value in values if value
-        )
+        distinct = dict.fromkeys(_version(value) for value in values if value)
         return listed(distinct) if distinct else None
 
     @property
@@ -173,3 +164,10 @@ class Report(Section):
         """Those of `graphs` that draw the power limit back to back, below the GPU's clock."""
         rows = self.graphs[self.evidence.at_limit(self.graphs, below_clock=1.0)]
         return required(rows, "no graph draws the power limit")
+
+
+def _version(recorded: str | int) -> str:
+    """``2.10.0`` of ``2.10.0+cu130``; ``9.19`` of cuDNN's 91900."""
+    if isinstance(recorded, int):
+        return f"{recorded // 10_000}.{recorded % 10_000 // 100}"
+    return str(recorded).split("+")[0]

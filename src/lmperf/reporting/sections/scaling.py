@@ -7,7 +7,7 @@ from functools import cached_property
 import pandas as pd
 
 from lmperf.names import in_order
-from lmperf.reporting.frames import having, required
+from lmperf.reporting.frames import having, matching, required
 from lmperf.reporting.gains import Gain
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
@@ -38,7 +38,10 @@ class Scaling(Section):
         """
         steps = self.of("distributed").steps
         frame = steps.frame
-        base, of_peers = (self._beside_one(frame, name) for name in (ONE, PEER_ALONE))
+        base, of_peers = (
+            matching(frame, having(frame, implementation=name, ranks=1), CELL)
+            for name in (ONE, PEER_ALONE)
+        )
         a_rank = frame["batch"] / frame["ranks"]
         scaling = pd.Series(None, frame.index, object)
         scaling[frame["batch"] == base["batch"]] = "strong"
@@ -53,13 +56,6 @@ class Scaling(Section):
             holds=frame["holds"] & base["holds"].eq(True),
         )
         return steps.kept(frame[base["batch"].notna()])
-
-    @staticmethod
-    def _beside_one(frame: pd.DataFrame, name: str) -> pd.DataFrame:
-        """For each step that of an implementation on one rank, of its size and context."""
-        alone = having(frame, implementation=name, ranks=1).drop_duplicates(CELL)
-        found = frame[CELL].merge(alone[[*CELL, "batch", "tokens_s", "holds"]], "left", CELL)
-        return found.set_axis(frame.index)
 
     @property
     def is_measured(self) -> bool:
@@ -77,40 +73,31 @@ class Scaling(Section):
         rows = having(self.steps.valid.frame, ranks=self.ranks)
         return in_order("size", required(rows["size"], "no step scales"))[-1]
 
-    def step(self, name: str, scaling: str) -> pd.Series:
-        """The step of an implementation at the largest size, on the largest number of ranks."""
-        return self._at(name, scaling).one
+    def at(self, scaling: str, *names: str) -> Rows:
+        """The steps at the largest size, on the largest number of ranks.
+
+        names: of implementations; by default all.
+        """
+        where = {"implementation": names} if names else {}
+        return self.steps.where(size=self.size, ranks=self.ranks, scaling=scaling, **where)
 
     @cached_property
     def best(self) -> str:
         """The strategy of ours to use: ZeRO-1 unless it is slower, or was not measured."""
         try:
-            return WHOLE if self.over(SHARDED, WHOLE, "weak").is_slower else SHARDED
+            return WHOLE if self.at("weak", SHARDED).over(WHOLE).is_slower else SHARDED
         except NotMeasured:
             return WHOLE
 
     @property
-    def over_peers(self) -> list[tuple[Gain, str, pd.Series]]:
-        """(gain of `best` over it, its name, its step) of the fastest peer of each kind."""
-        rows = self._at(None, "weak").valid.frame.sort_values("ms")
-        kinds = [rows[rows["implementation"].str.startswith(kind)].head(1) for kind in PEERS]
-        peers = required(pd.concat(kinds), "no peer has a time")
-        return [
-            (self.over(self.best, peer["implementation"], "weak"), peer["implementation"], peer)
-            for _, peer in peers.iterrows()
-        ]
+    def over_peers(self) -> list[tuple[Gain, str]]:
+        """(gain of `best` over it, its name) of the fastest peer of each kind."""
+        names = self.at("weak").valid.frame.sort_values("ms")["implementation"]
+        peers = [name for kind in PEERS for name in names[names.str.startswith(kind)][:1]]
+        ours = self.at("weak", self.best)
+        return [(ours.over(peer), peer) for peer in peers]
 
     @property
     def over_peer_alone(self) -> Gain:
         """The speed-up of the recommended step over that of the peers on one rank."""
-        rows = having(self.steps.frame, size=self.size, ranks=1, implementation=ONE)
-        return self.steps.kept(rows).over(PEER_ALONE)
-
-    def over(self, name: str, base: str, scaling: str) -> Gain:
-        """The speed-up of the step of `step` over that of another implementation."""
-        return self._at(name, scaling).over(base)
-
-    def _at(self, name: str | None, scaling: str) -> Rows:
-        where = {"scaling": scaling} | ({"implementation": name} if name else {})
-        rows = having(self.steps.frame, size=self.size, ranks=self.ranks, **where)
-        return self.steps.kept(rows)
+        return self.steps.where(size=self.size, ranks=1, implementation=ONE).over(PEER_ALONE)

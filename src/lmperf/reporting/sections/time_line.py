@@ -9,9 +9,10 @@ import pandas as pd
 from lmperf.reporting.frames import having, required
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
+from lmperf.reporting.sections.ranks_memory import LINE
 from lmperf.reporting.words import sig
 
-STEM, LINE = "distributed_timeline", ["size", "context_length", "batch", "ranks", "dtype"]
+STEM = "distributed_timeline"
 COMPUTATION, GATHER = "computation", "all-gather"
 # Kind of interval -> its colour.
 COLOURS = {COMPUTATION: "blue", GATHER: "orange", "reduce-scatter": "green", "all-reduce": "violet"}
@@ -25,8 +26,7 @@ class TimeLine(Section):
     @cached_property
     def ledger(self) -> Rows:
         """One row for each step, or the state of one that failed."""
-        rows = self.evidence.rows(STEM)
-        return self.rows(STEM, rows.drop_duplicates([*LINE, "implementation"]))
+        return self.rows(STEM, self.evidence.rows(STEM).drop_duplicates(LINE))
 
     @property
     def step(self) -> pd.Series:
@@ -50,9 +50,7 @@ class TimeLine(Section):
     @property
     def _intervals(self) -> pd.DataFrame:
         """The intervals of the step that is drawn, in order."""
-        step = self.step
-        rows = self.evidence.rows(STEM)
-        rows = having(rows, **{name: step[name] for name in [*LINE, "implementation"]})
+        rows = having(self.evidence.rows(STEM), **self.step[LINE])
         return rows[rows["kind"].notna()].sort_values("position", kind="stable")
 
     @property
