@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 
 from lmperf.benchmarks import load
-from lmperf.names import dtype_words, implementation_words, in_order, phase_words
+from lmperf.names import dtype_words, phase_words
 from lmperf.reporting.calculations.bounds import LAUNCH_BOUND
-from lmperf.reporting.columns import Quantity, across, mean, number, over, rate, text, time
+from lmperf.reporting.columns import Quantity, across, mean, over, rate, time
 from lmperf.reporting.evidence import Evidence
 from lmperf.reporting.frames import having, parts, required, sorted_for_reading
 from lmperf.reporting.gains import Gain, Tally
@@ -21,10 +21,10 @@ from lmperf.reporting.numbers import of_rows
 from lmperf.reporting.pairs import pairs
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
-from lmperf.reporting.words import TENSORS, NotMeasured, Range, error, listed, whole
+from lmperf.reporting.words import NotMeasured, whole
 from lmperf.transformer.sizes import SIZES
 
-STEM, CHECK, PROFILES = "flash_attention", "flash_attention_check", "profiles"
+STEM, PROFILES = "flash_attention", "profiles"
 PLAIN, HALF, AUTOCAST = "eager", "bfloat16", "autocast_bfloat16"
 DETERMINISTIC = "flash_attention_4_deterministic"
 SAME_BITS = "triton_deterministic"
@@ -34,16 +34,13 @@ PEERS = (
     *("sdpa_flash", "sdpa_efficient", "flex", "sdpa"),
 )
 RIVALS = ("sdpa_cudnn", "flash_attention_4", "sdpa_flash")
-CHECKED = ("flash_attention_4",)
 BACKENDS = ("sdpa_cudnn", "sdpa_flash", "sdpa_efficient")
 FASTEST = "the fastest SDPA backend"
-PHASES = ("forward", "backward", "forward_backward")
+BOTH = ("forward", "backward")
+PHASES = (*BOTH, "forward_backward")
 SHAPE = ["batch", "heads", "seq_len", "d_head"]
-CELL = ["dtype", "seq_len", "d_head", "mask", "batch", "heads", "cuda_graph"]
 LONG = 2048  # one head of a shorter sequence is launch-bound or leaves most SMs idle
 NARROW = 64  # d_head of the small and medium models
-# What errors are compared with: plain attention, or without it the fallback SDPA backend.
-REFERENCES = {PLAIN: "plain PyTorch", "sdpa_efficient": "SDPA efficient"}
 
 
 class FlashAttention(Section):
@@ -53,8 +50,6 @@ class FlashAttention(Section):
     `shown`. Of these rows it shows some causal ones first: those of the models' heads at their
     length (`of_models`), and the longest ones of the widest head (`longest`).
     """
-
-    phases, fastest = PHASES, FASTEST
 
     def __init__(self, evidence: Evidence, subject: str = ""):
         """subject: by default the first custom implementation, else lmperf's kernel."""
@@ -91,7 +86,7 @@ class FlashAttention(Section):
     def each(self) -> list[FlashAttention]:
         """This section about each of several custom implementations."""
         names = self.evidence.subjects(STEM)
-        return [FlashAttention(self.evidence, name) for name in names] or [self]
+        return [type(self)(self.evidence, name) for name in names] or [self]
 
     @property
     def peers(self) -> tuple[str, ...]:
@@ -107,7 +102,7 @@ class FlashAttention(Section):
     @property
     def rates_over_peer(self) -> list[Quantity]:
         """The rates of the subject in both phases, and its speed-ups over the peer."""
-        return across("phase", PHASES[:2], rate(self.subject), over(self.subject, self.peer))
+        return across("phase", BOTH, rate(self.subject), over(self.subject, self.peer))
 
     @property
     def times_over_plain(self) -> list[Quantity]:
@@ -126,7 +121,7 @@ class FlashAttention(Section):
     @property
     def mean_speedups(self) -> list[Quantity]:
         """The mean speed-up over each peer, and over the fastest one."""
-        return [mean(peer) for peer in (*self.peers, self.fastest)]
+        return [mean(peer) for peer in (*self.peers, FASTEST)]
 
     @property
     def over_peers(self) -> list[Quantity]:
@@ -195,7 +190,7 @@ class FlashAttention(Section):
         Of the widths at which a comparison with the peer holds.
         """
         where = {"implementation": self.subject, "dtype": self.dtype, "mask": self.mask}
-        where |= {"kind": "grid", "phase": [*PHASES[:2]]}
+        where |= {"kind": "grid", "phase": BOTH}
         widths = [width for width, _ in self.tallies(self.peer, where["phase"], kind="grid")]
         rows = self.every.where(d_head=widths, **where).frame
         words = {length: f"length {whole(length)}" for length in sorted(rows["seq_len"].unique())}
@@ -242,71 +237,11 @@ class FlashAttention(Section):
                 tallies.append((width, self.tally(peer, phase, d_head=width, **where)))
         return tallies
 
-    @property
-    def short(self) -> list[int]:
-        """The lengths of one head below LONG."""
+    def lengths(self, short: bool) -> list[int]:
+        """The lengths of one head below LONG, or those from it on."""
         lengths = self.every.where(kind="head").values("seq_len")
-        return required([int(n) for n in lengths if n < LONG], "no short head was timed")
-
-    @property
-    def long(self) -> list[int]:
-        """The lengths of one head from LONG on."""
-        lengths = self.every.where(kind="head").values("seq_len")
-        return required([int(n) for n in lengths if n >= LONG], "no long head was timed")
-
-    @property
-    def failures(self) -> Rows:
-        """Wrong results by d_head: whose, in how many shapes, and the errors of each tensor.
-
-        apart: of the tensors beyond the bound, in `wrong`; `most`: the largest error of the others,
-        in `right`. passes: widths at which the same implementations pass.
-        """
-        lines, every = [], self.every.frame
-        tensors = {name: words for name, words in TENSORS.items() if f"error_{name}" in every}
-        for (width,), part in parts(having(every, state="failed_check"), "d_head"):
-            errors = part[[f"error_{name}" for name in tensors]].set_axis(
-                [*tensors.values()], axis=1
-            )
-            errors = errors.dropna(axis=1, how="all")
-            is_wrong = errors.gt(part["error_bound"], axis=0).any()
-            names = in_order("implementation", part["implementation"])
-            right = errors.loc[:, ~is_wrong]
-            others = having(every, implementation=names)
-            passing = others.loc[others["state"].isna(), "d_head"]
-            line = {
-                "names": listed(map(implementation_words, names)),
-                "version": self._version(part),
-                "d_head": width,
-                "shapes": len(part.drop_duplicates(CELL)),
-                "wrong": listed(errors.columns[is_wrong]),
-                "apart": of_rows(Range.of(errors.loc[:, is_wrong].stack()), part),
-                "bound": part["error_bound"].iloc[0],
-                "right": listed(right.columns) if len(right.columns) else None,
-                "most": right.max().max(),
-                "passes": listed(sorted({*map(int, passing)} - {int(width)})),
-            }
-            lines.append(line)
-        return self.table_rows(lines)
-
-    @property
-    def fails_as_upstream(self) -> bool:
-        """Whether only dQ of FlashAttention-4 is wrong, a fault that its authors know."""
-        name = implementation_words("flash_attention_4")
-        failures = self.failures.frame.to_dict("records")
-        return any(
-            failure["names"].startswith(name) and failure["wrong"] == "dQ" for failure in failures
-        )
-
-    @property
-    def checked_peers(self) -> list[FlashAttention]:
-        """This section about each peer outside PyTorch: F4 has its errors, too."""
-        names = [name for name in CHECKED if name in {*self.every.frame["implementation"]}]
-        return [FlashAttention(self.evidence, name) for name in names]
-
-    def _version(self, rows: pd.DataFrame) -> str | None:
-        """The version of the package of a peer that rows are of."""
-        facts = self.evidence.environments.get(rows["environment"].iloc[0], {})
-        return (facts.get("peers") or {}).get(rows["implementation"].iloc[0])
+        lengths = [int(length) for length in lengths if (length < LONG) == short]
+        return required(lengths, "no such head was timed")
 
     @property
     def fills_gpu(self) -> bool:
@@ -345,7 +280,7 @@ class FlashAttention(Section):
         place = place.mask(rows["implementation"].isin(subjects), 0)
         words = "d_head " + rows["d_head"].astype(str) + ", length " + rows["seq_len"].map(whole)
         rows = rows.assign(shape=words).iloc[place.argsort(kind="stable")]
-        return self.rows("", having(rows, phase=[*PHASES[:2]]) if self.fills_gpu else rows)
+        return self.rows("", having(rows, phase=BOTH) if self.fills_gpu else rows)
 
     @cached_property
     def uses_gluon(self) -> bool:
@@ -391,9 +326,9 @@ class FlashAttention(Section):
         cell = [*SHAPE, "causal"]
         rows = self.of_subject.sound
         wide = rows.pivot_table([*columns.values()], cell, "phase").dropna()
-        if not {*PHASES[:2]} <= {*wide.columns.get_level_values("phase")}:
+        if not {*BOTH} <= {*wide.columns.get_level_values("phase")}:
             raise NotMeasured(f"{self.subject} has a forward or a backward only")
-        forward, backward = (wide.xs(phase, axis=1, level="phase") for phase in PHASES[:2])
+        forward, backward = (wide.xs(phase, axis=1, level="phase") for phase in BOTH)
         middle = (backward / forward).median()
         medians = {name: middle.get(column, np.nan) for name, column in columns.items()}
         return {name: of_rows(value, rows) for name, value in medians.items()}
@@ -402,7 +337,7 @@ class FlashAttention(Section):
     def host_rows(self) -> Rows:
         """One head in bf16, d_head 64, with its host times, also as a CUDA graph."""
         kinds = ["head", "graph"]
-        return self.every.where(kind=kinds, dtype=HALF, d_head=NARROW, phase=list(PHASES[:2]))
+        return self.every.where(kind=kinds, dtype=HALF, d_head=NARROW, phase=BOTH)
 
     @cached_property
     def launch_bound(self) -> list[tuple[str, str, float | None]]:
@@ -424,12 +359,6 @@ class FlashAttention(Section):
         return self.rows(STEM, medians.reset_index())
 
     @cached_property
-    def over_plain(self) -> Gain:
-        """The speed-ups of one head, forward and backward, over plain PyTorch."""
-        rows = self.every.where(kind="head", implementation=self.subject, phase=list(PHASES[:2]))
-        return rows.over(PLAIN)
-
-    @cached_property
     def leaderboard_ms(self) -> float:
         """Both phases in the cell of a public leaderboard."""
         shape = dict(zip(SHAPE, load(STEM).stated["leaderboard"], strict=True))
@@ -440,88 +369,27 @@ class FlashAttention(Section):
     def means(self) -> Rows:
         """For each dtype, work, phase and peer: the speed-ups of all cells as ``gain`` (F2).
 
-        Over the fastest of several SDPA backends, if several have the dtype.
+        Over the fastest of several SDPA backends, too.
         """
-        every, lines = self.every.where(implementation=self.subject), []
-        if not every:
-            return self.table_rows(lines)
-        by_peer = {peer: every.pairs(peer) for peer in self.peers}
-        by_peer[FASTEST] = over_the_fastest([by_peer[name] for name in BACKENDS])
-        for dtype, of_dtype in every.by("dtype"):
-            for (work, part), phase in product(works(of_dtype.frame), PHASES):
-                rows = having(part, phase=phase)
+        lines = []
+        for dtype, rows in self.every.where(implementation=self.subject).by("dtype"):
+            by_peer = {peer: rows.pairs(peer) for peer in self.peers}
+            backends = [by_peer[name] for name in BACKENDS if by_peer[name]["is_known"].any()]
+            if len(backends) > 1:
+                by_peer[FASTEST] = over_the_fastest(backends)
+            for (work, part), phase in product(works(rows.frame), PHASES):
+                cells = having(part, phase=phase).index
                 line = {"dtype": dtype, "work": work, "phase": phase}
                 for peer, speedups in by_peer.items():
                     with suppress(NotMeasured):
-                        gain = Gain(speedups[speedups.index.isin(rows.index)])
+                        gain = Gain(speedups[speedups.index.isin(cells)])
                         lines.append({**line, "implementation": peer, "gain": gain})
-        ran = {(line["dtype"], line["implementation"]) for line in lines}
-        several = {dtype for dtype, _ in ran if sum((dtype, name) in ran for name in BACKENDS) > 1}
-        return self.table_rows(
-            line for line in lines if line["implementation"] != FASTEST or line["dtype"] in several
-        )
-
-    @cached_property
-    def errors(self) -> Rows:
-        """The largest errors of the subject over the phases of a cell, with PyTorch's (F4)."""
-        rows = self.every.frame[self.every.frame["error_bound"].notna()]
-        rows = rows.assign(failed=rows["state"].eq("failed_check"))
-        tensors = [f"error_{name}" for name in TENSORS if f"error_{name}" in rows]
-        columns = [*tensors, "max_error", "error_bound", "failed"]
-        worst = rows.groupby(["implementation", *CELL], sort=False)[columns].max()
-        worst = worst.reset_index("implementation")
-        theirs = pd.concat([having(worst, implementation=name) for name in REFERENCES])
-        theirs = theirs[~theirs.index.duplicated()].add_suffix("_theirs")
-        errors = having(worst, implementation=self.subject).join(theirs).reset_index()
-        errors["compared_with"] = errors["implementation_theirs"].map(REFERENCES)
-        errors["gate"] = np.where(errors["failed"].eq(True), "failed", "passed")
-        errors["grid"] = errors["heads"] > 1
-        order = ("grid", "cuda_graph", "seq_len", "d_head", "mask")
-        return self.every.kept(sorted_for_reading(errors, order))
-
-    def error_columns(self, *tensors: str) -> list[Quantity]:
-        """The error of each tensor, beside PyTorch's if known, and the worst one with its bound."""
-        return [
-            *map(_error_column, tensors),
-            number("max_error", "error of the worst tensor", error),
-            number("error_bound", "its bound", error),
-            text("gate", "check"),
-        ]
-
-    @cached_property
-    def tests(self) -> Rows:
-        """The kernel tests with ``gate``: passed, failed, or why there is no result."""
-        tests = self.rows(CHECK).frame
-        gate = tests["words"].replace("", "passed").mask(tests["state"] == "failed_check", "failed")
-        nothing = {f"error_{name}_theirs": np.nan for name in TENSORS}
-        return self.rows(CHECK, tests.assign(gate=gate, **nothing))
-
-    @cached_property
-    def tf32(self) -> Gain:
-        """The speed-ups of the subject in TF32 over float32, forward and backward."""
-        rows = self.every.where(implementation=self.subject, dtype="tf32", phase=list(PHASES[:2]))
-        return rows.over(self.subject, dtype="float32")
-
-    @cached_property
-    def tf32_errors(self) -> Range:
-        """How many times as large the errors in TF32 are as those in float32."""
-        tensors = [f"error_{name}" for name in ("out", "dq", "dk", "dv")]
-        rows = having(self.errors.frame, dtype=["tf32", "float32"])
-        tf32, float32 = (
-            having(rows, dtype=dtype).set_index(CELL[1:])[tensors] for dtype in ("tf32", "float32")
-        )
-        return of_rows(Range.of((tf32 / float32.reindex(tf32.index)).stack()), rows)
-
-    @property
-    def prefers_float32(self) -> bool:
-        """Whether TF32 is mostly slower than float32, and no more exact."""
-        slower = self.tf32.slower
-        return 2 * slower.k > slower.n and self.tf32_errors.low >= 1
+        return self.table_rows(lines)
 
     @cached_property
     def curves(self) -> pd.DataFrame:
         """Forward and backward rates of the write-up's rows, with their intervals."""
-        rows = self.shown.where(phase=list(PHASES[:2])).valid.frame
+        rows = self.shown.where(phase=BOTH).valid.frame
         low, high = (rows["flops"] / rows[f"{end}_ms"] / 1e9 for end in ("high", "low"))
         rows = rows.assign(tflops_low=low, tflops_high=high)
         several = rows.groupby(["phase", "d_head", "mask"])["seq_len"].transform("nunique") > 1
@@ -568,8 +436,3 @@ def over_the_fastest(backends: list[pd.DataFrame]) -> pd.DataFrame:
     every = pd.concat(backends).query("is_timed").sort_values("ratio", kind="stable")
     every = every[every["is_known"].groupby(every.index).transform("all")]
     return every[~every.index.duplicated()]
-
-
-def _error_column(tensor: str) -> Quantity:
-    column = f"error_{tensor}"
-    return number(column, TENSORS[tensor], error, second=f"{column}_theirs")
