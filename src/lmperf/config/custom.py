@@ -17,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from lmperf.benchmark import STRICT
+from lmperf.benchmark import STRICT, Implementation
 from lmperf.benchmarks import load
 from lmperf.config.axis_values import distinct
 from lmperf.config.machine_names import LONGEST
@@ -57,18 +57,18 @@ class Variant(NamedTuple):
 
     Attributes:
         key: the key of the custom one, `custom`.
-        name: the name of this implementation.
         words: what the report calls it; empty: its name.
-        options: its keyword arguments.
-        compiled: whether lmperf compiles it.
+        implementation: without the models that it trains.
     """
 
     key: str
     custom: Custom
-    name: str
     words: str
-    options: dict[str, Any]
-    compiled: bool
+    implementation: Implementation
+
+    @property
+    def name(self) -> str:
+        return self.implementation.name
 
 
 class Custom(BaseModel):
@@ -119,7 +119,10 @@ class Custom(BaseModel):
             parts += ["compiled"] * compiled
             name = re.sub(r"[^a-z0-9]+", "_", "_".join([key, *parts]).lower()).rstrip("_")
             words = ", ".join([self.name or key, *parts]) if self.name or compiled else ""
-            variants.append(Variant(key, self, name, words, options, compiled))
+            implementation = Implementation(
+                name, self.use, options, self.tolerance, compiled, origin="custom"
+            )
+            variants.append(Variant(key, self, words, implementation))
         return variants
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -210,38 +211,28 @@ class Config(BaseModel):
         """
         versions = self.peer_versions() if peers is None else peers
         return peers_of(stem, versions) | {
-            variant.name: Implementation(
-                variant.name,
-                variant.custom.use,
-                variant.options,
-                variant.custom.tolerance,
-                compiles=variant.compiled,
-                origin="custom",
-                models=self._models_of(stem, variant.custom),
-            )
+            variant.name: replace(variant.implementation, models=self._models_of(stem, variant))
             for variant in self.variants(stem)
         }
 
-    def _models(self) -> dict[str, tuple[str, dict[str, Any]]]:
-        """The custom implementations of `end_to_end`: name -> entry and options.
+    def _models(self) -> dict[str, tuple[str, str, Mapping[str, Any]]]:
+        """The custom implementations of `end_to_end`: name -> name, entry and options.
 
         Those that are compiled are the same models.
         """
-        variants = self.variants("end_to_end")
+        declared = [variant.implementation for variant in self.variants("end_to_end")]
         return {
-            variant.name: (variant.custom.use, variant.options)
-            for variant in variants
-            if not variant.compiled
+            one.name: (one.name, one.entry, one.options) for one in declared if not one.compiles
         }
 
-    def _models_of(self, stem: str, custom: Custom) -> tuple[tuple[str, str, dict[str, Any]], ...]:
+    def _models_of(self, stem: str, variant: Variant) -> tuple[tuple, ...]:
         """What an implementation may train, as `Implementation.models`."""
         models = self._models()
-        if custom.model:
-            return ((custom.model, *models[custom.model]),)
+        if variant.custom.model:
+            return (models[variant.custom.model],)
         if load(stem).takes != STRATEGY or not models:
             return ()
-        return (*((name, *model) for name, model in models.items()), ("", "", {}))
+        return (*models.values(), ("", "", {}))
 
 
 def _there(name: str, names: Collection[str], stem: str) -> str:
