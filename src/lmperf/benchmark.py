@@ -553,9 +553,16 @@ class Observed(Benchmark):
 
     Attributes:
         traces: the folder for traces of the profiler; None: none are kept.
+        results: the columns that `lmperf run` shows and compares; empty: all of `columns`.
     """
 
     traces: Path | None = None
+    results: tuple[str, ...] = ()
+
+    @property
+    def result_columns(self) -> tuple[str, ...]:
+        """The columns that are the result of the benchmark."""
+        return self.results or tuple(column.name for column in self.columns)
 
     @property
     def has_times(self) -> bool:

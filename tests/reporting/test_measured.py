@@ -46,7 +46,7 @@ def test_short_tables_compare_with_the_fastest_peer():
         "lmperf's kernel": "–",
         "mine": "2.00x (2.00-2.00) faster",
     }
-    (table,) = short_tables(of, benchmark, over="sdpa_cudnn")
+    (table,) = short_tables(of, benchmark, "sdpa_cudnn")
     assert table.columns[2].name == "over.sdpa_cudnn"
 
 
@@ -66,7 +66,7 @@ def test_short_tables_have_at_most_100_columns():
 
 def test_failed_check_has_its_reason_and_no_time():
     bad = planted.row(STEM, 1.0, implementation="triton", phase="forward", max_error=1.0)
-    bad |= {"status": "failed_check", "error_bound": "0.1"}
+    bad |= {"status": "failed_check", "error_bound": "0.1", "reason": "dq is wrong"}
     good = planted.row(STEM, 1.0, implementation="eager", phase="forward", max_error=1e-6)
     evidence = planted.evidence(good | {"error_bound": "1e-5"}, bad)
     found = words(evidence)
@@ -76,5 +76,5 @@ def test_failed_check_has_its_reason_and_no_time():
     ]
     assert (
         failures(evidence.rows(STEM))
-        == "- gate failed, withheld, lmperf's kernel (1 row): error 1.0e+00, bound 1.0e-01"
+        == "- gate failed, withheld, lmperf's kernel (1 row): dq is wrong"
     )

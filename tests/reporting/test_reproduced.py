@@ -88,7 +88,7 @@ def observed(stem, **values):
 def test_observed_numbers_may_differ_by_one_percent(peak, verdict):
     then, now = (observed("memory", peak_mib=of) for of in (1000, peak))
     (one,) = judgements(then, now, load("memory"))
-    assert one.verdict == verdict and one.compared == "peak_mib"
+    assert one.verdict == verdict and one.column == "peak_mib"
 
 
 @pytest.mark.parametrize(("dtype", "words"), [("float16", "equal"), ("float32", "in 1 of 1")])

@@ -23,6 +23,7 @@ class AttentionLimit(Observed):
         *numbers("scaled_mib", "softmax_mib", "output_mib", "requested_mib", "free_mib"),
         *texts("outcome"),
     )
+    results = ("seq_len", "requested_mib")
     axes = (
         Axis("batch", int),
         Axis("d_head", int),

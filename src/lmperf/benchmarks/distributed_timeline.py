@@ -33,6 +33,7 @@ class DistributedTimeline(RankedObserved):
         *numbers(*(f"{name}{end}_ms" for name in _QUANTITIES for end in ("", "_low", "_high"))),
         *numbers("hidden_share", "hidden_share_low", "hidden_share_high"),
     )
+    results = ("step_ms",)
     axes = DistributedLeaderboard.axes
     phases = ("train_step",)
     limit_s = 300.0

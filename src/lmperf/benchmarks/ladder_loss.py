@@ -57,6 +57,7 @@ class LadderLoss(Observed):
     title = "The ladder's loss"
     section = "end_to_end"
     columns = numbers("step", "run", "loss")
+    results = ("loss",)
     stated = {"steps": STEPS, "warm_up": WARM_UP}
     axes = (
         SIZE,

@@ -25,6 +25,7 @@ class Memory(Observed):
         ),
         *texts("instrument"),
     )
+    results = ("peak_mib",)
     axes = model_axes(MODEL_STORED_DTYPES)
     takes = MODEL
     phases = ("forward", "train_step")

@@ -28,6 +28,7 @@ class MemoryTimeline(Observed):
         *numbers("position", "parameters_mib", "optimizer_mib", "inputs_mib", "gradients_mib"),
         *numbers("activations_mib", "temporary_mib", "recorded_mib", "size_mib", "predicted_mib"),
     )
+    results = ("size_mib", "recorded_mib")
     axes = model_axes(MODEL_STORED_DTYPES)
     takes = MODEL
     phases = ("forward", "train_step")

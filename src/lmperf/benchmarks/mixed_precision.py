@@ -44,6 +44,7 @@ class MixedPrecision(Observed):
         *texts("tensor", "kind", "observed_dtype"),
         *numbers("value", "exact", signed=True),
     )
+    results = ("value", "observed_dtype")
     stated = {"additions": _ADDITIONS, "addend": _ADDEND}
     axes = (
         Axis("experiment", str, ("accumulation", "dtypes")),

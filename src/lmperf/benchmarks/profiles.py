@@ -40,6 +40,7 @@ class Profiles(Observed):
         *numbers("instances", "total_ms", "median_us", "min_us", "max_us", "std_us"),
         *numbers("wall_ms", "flops_share"),
     )
+    results = ("total_ms",)
     axes = model_axes(STEP_DTYPES)
     takes = MODEL
     phases = ("forward", "backward", "forward_backward", "train_step")

@@ -25,6 +25,7 @@ class Warmup(Observed):
         # Growth of the allocator's reserved memory in a step; negative if it freed memory.
         *numbers("reserved_mib", signed=True),
     )
+    results = ("step_ms",)
     axes = model_axes(MODEL_STORED_DTYPES)
     takes = MODEL
     phases = ("train_step",)

@@ -33,8 +33,8 @@ METHOD_VERSION = 8
 DECLARATIONS = frozenset(
     {
         *("axes", "check", "columns", "grids", "head", "implementations", "least_devices"),
-        *("not_applicable", "order", "phases_of", "repeated", "section", "stated"),
-        *("takes", "title", "trials"),
+        *("not_applicable", "order", "phases_of", "repeated", "results", "section"),
+        *("stated", "takes", "title", "trials"),
     }
 )
 

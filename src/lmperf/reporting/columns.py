@@ -8,7 +8,6 @@ from functools import partial
 
 import pandas as pd
 
-from lmperf.errors import UserError
 from lmperf.names import axis_words, value_words
 from lmperf.reporting.cells import NO_ROW, NOT_COMPARED, NOT_RECORDED, Cell, TableColumn
 from lmperf.reporting.evidence import Evidence, cached_by_evidence
@@ -23,7 +22,6 @@ from lmperf.reporting.words import (
     between,
     end,
     error,
-    listed,
     percent,
     ratio,
     sig,
@@ -100,6 +98,10 @@ class Quantity:
 
         return replace(self, make=make)
 
+    def of(self, form: Callable[[pd.DataFrame], pd.DataFrame]) -> Quantity:
+        """The column of the rows in another form, or of others with the same labels."""
+        return replace(self, make=lambda whole, rows: self.make(whole, form(rows)))
+
 
 # The words of a cell that has a further number, by its name.
 WORDS = {"low": "{value} ({low}-{high})", "second": "{value} / {second}", "": "{value}"}
@@ -145,8 +147,7 @@ def memory(
 
     more: see `number`.
     """
-    shown = number(value, header, form, unit, owner, **more)
-    return replace(shown, make=lambda whole, rows: shown.make(whole, of_memory(rows)))
+    return number(value, header, form, unit, owner, **more).of(of_memory)
 
 
 def of_memory(rows: pd.DataFrame) -> pd.DataFrame:
@@ -165,18 +166,12 @@ def known_size(
     more: see `number`.
     """
     shown = memory(value, header, unit, form, owner, **more)
-    unjudged = {"state": None, "words": ""}
-    return replace(shown, make=lambda whole, rows: shown.make(whole, rows.assign(**unjudged)))
+    return shown.of(lambda rows: rows.assign(state=None, words=""))
 
 
 def of_others(shown: Quantity, others: pd.DataFrame, names: Sequence[str]) -> Quantity:
     """A column of other rows, with their signs: of those with the same values of some columns."""
-
-    def make(whole: Rows, rows: pd.DataFrame) -> pd.Series:
-        matches = matching(rows, others, names)
-        return shown.make(whole, matches[matches["key"].notna()])
-
-    return replace(shown, make=make)
+    return shown.of(lambda rows: matching(rows, others, names).dropna(subset="key"))
 
 
 def largest_error() -> Quantity:
@@ -200,43 +195,24 @@ def rate(owner: str = "") -> Quantity:
     return number("tflops", header, sig, "TFLOP/s", owner, note=note, **more)
 
 
-def over(ours: str, base: str, header: str = "") -> Quantity:
-    """Speed-ups ``1.42x (1.38-1.45)`` of an implementation, with ``same`` if they show none.
+def over(
+    owner: str, base: str, header: str | None = None, form: str = "", axis: str = "implementation"
+) -> Quantity:
+    """Speed-ups ``1.42x (1.38-1.45)``, with ``same`` if they show none; a dash without a base.
 
-    base: the implementation to compare with.
+    What a row is compared with may differ from line to line: a column `base` of the rows has the
+    values in which the other row differs, as ``{"implementation": "eager"}``, or None.
+
+    Args:
+        owner: the implementation whose speed-ups it shows; empty: those of all.
+        base: the value of an axis that rows without a column `base` are compared with.
+        form: the name of a filter, for cells without interval and verdict.
     """
-    shown = over_base(
-        header or f"over {value_words('implementation', base)}",
-        f"{ours}.over.{base}",
-        implementation=base,
-    )
-    note = "Speed-ups: above one, the first is faster."
-    return replace(shown, where={"implementation": ours}, note=note)
-
-
-def over_base(header: str, name: str, form: str = "", **base) -> Quantity:
-    """Speed-ups over rows that differ from line to line; a dash where there is no base.
-
-    The column `base` of the rows has the values in which the other row differs, as
-    ``{"implementation": "eager"}``, or None.
-    form: the name of a filter, for cells without interval and verdict.
-    base: the value of one axis that all others are compared with, instead of the column.
-
-    Raises:
-        UserError: several axes are given, or none and the rows have no column `base`.
-    """
-    if len(base) > 1:
-        raise UserError(f"over_base: {listed(base)}; give one axis")
 
     def make(whole: Rows, rows: pd.DataFrame) -> pd.Series:
         evidence, stem, bases = whole.evidence, whole.stem, rows.get("base")
-        if base:
-            [(axis, value)] = base.items()
-            bases = rows[axis].map(lambda own: base if own != value else None)
-        elif bases is None:
-            raise UserError(
-                "over_base: the rows have no column base; give an axis, as dtype=float32"
-            )
+        if bases is None:
+            bases = rows[axis].map(lambda own: {axis: base} if own != base else None)
         bases = bases.dropna().map(lambda axes: tuple(axes.items()))
         cells = {label: Cell(EMPTY, state=NO_ROW) for label in rows.index.difference(bases.index)}
         for axes, labels in bases.groupby(bases).groups.items():
@@ -249,8 +225,11 @@ def over_base(header: str, name: str, form: str = "", **base) -> Quantity:
             cells = {label: _without_interval(cell, FILTERS[form]) for label, cell in cells.items()}
         return pd.Series(cells, dtype=object)
 
-    note = "Speed-ups: above one, the line is faster."
-    return Quantity(header, name, make, note="" if form else note)
+    header = f"over {value_words(axis, base)}" if header is None else header
+    name = ".".join(filter(None, (owner, "over", base)))
+    where = {"implementation": owner} if owner else {}
+    note = f"Speed-ups: above one, the {'first' if owner else 'line'} is faster."
+    return Quantity(header, name, make, where, note="" if form else note)
 
 
 def _without_interval(cell: Cell, form: Callable) -> Cell:

@@ -26,7 +26,7 @@ from lmperf.errors import UserError
 from lmperf.evidence.rows import row_name
 from lmperf.names import size_words
 from lmperf.reporting.evidence import Evidence
-from lmperf.reporting.pairs import APART, IN_TURN, have_times, is_sound, judged, pairs
+from lmperf.reporting.pairs import APART, IN_TURN, decided, have_times, is_sound, pairs
 from lmperf.reporting.words import absent, count, listed
 from lmperf.statistics import FASTER, LEAST_FLOOR, SAME, SLOWER, UNRESOLVED
 
@@ -67,7 +67,7 @@ class Comparison:
 
     Attributes:
         old, new: the results; `machine` is the name that the user gave.
-        rows: pairs of the new rows with the old ones (`_base`), worst first: see `pairs.judged`.
+        rows: pairs of the new rows with the old ones (`_base`), worst first: see `pairs.decided`.
             With benchmark, axes (a dict of texts), name, cause, and the ratio in CYCLES.
         not_compared: why rows are not compared -> how many.
         at_least: the least difference that counts, as a fraction.
@@ -172,7 +172,9 @@ def compare(
     }
     two = _are_two_devices(old, new)
     has_clock = not two and "cuda" in recorded(new, "kind")
-    compared = _judged(both[timed & ~identical], IN_TURN if in_turn else APART, at_least, has_clock)
+    compared = _with_cycles(
+        both[timed & ~identical], IN_TURN if in_turn else APART, at_least, has_clock
+    )
     changed = both[fails != failed].drop(columns="floor")
     changed = changed.assign(verdict=np.where(changed["state"].isna(), MENDED, BROKEN))
     rows = _worst_first(pd.concat([compared, changed], ignore_index=True))
@@ -241,14 +243,14 @@ def _having(rows: pd.DataFrame, only: Sequence[tuple[str, str]]) -> pd.DataFrame
     return rows
 
 
-def _judged(rows: pd.DataFrame, how: str, at_least: float, has_clock: bool) -> pd.DataFrame:
+def _with_cycles(rows: pd.DataFrame, how: str, at_least: float, has_clock: bool) -> pd.DataFrame:
     """The pairs, judged, with their ratios in CYCLES.
 
     has_clock: whether a change must also be one in cycles; otherwise its verdict is `clock`.
     """
-    compared = judged(rows, how, at_least)
+    compared = decided(rows, how, at_least)
     first = compared.loc[compared["verdict"].isin((FASTER, SLOWER)) & has_clock, "verdict"]
-    cycles = judged(rows.loc[first.index], how, at_least, "clock_mhz")
+    cycles = decided(rows.loc[first.index], how, at_least, "clock_mhz")
     ratio = cycles["ratio"].where(first == FASTER, 1 / cycles["ratio"])
     # Where the clock was not recorded, there is no ratio, and the first verdict stays.
     kept = (cycles["verdict"] == first) | ratio.isna()

@@ -236,7 +236,7 @@ class Evidence:
         """The rows of `twice` whose speed-up over the first of their group is known both times.
 
         `again`: the second speed-up over the first one. A group has the rows of a point that were
-        compared each time, as by `pairs.judged`: train steps of one GPU, others timed in turn.
+        compared each time, as by `pairs.decided`: train steps of one GPU, others timed in turn.
         """
         rows = self.twice
         is_step = rows["phase"] == "train_step"

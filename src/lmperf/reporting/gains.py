@@ -20,7 +20,7 @@ from lmperf.reporting.evidence import Evidence, cached_by_evidence
 from lmperf.reporting.frames import having, parts, required
 from lmperf.reporting.judging import WITHHELD
 from lmperf.reporting.numbers import Number, of_rows
-from lmperf.reporting.pairs import ONE_RUN, judged, pairs
+from lmperf.reporting.pairs import ONE_RUN, decided, pairs
 from lmperf.reporting.words import Count, NotMeasured, Range, name, range_, ratio
 from lmperf.statistics import FASTER, LEAST_FLOOR, SAME, SLOWER, UNRESOLVED, Ratio, verdict
 
@@ -35,7 +35,7 @@ def rows_over(evidence: Evidence, stem: str, ours: Mapping, base: Mapping) -> pd
 
     ours, base: values of the columns in which the two sides differ.
 
-    Adds the columns of `pairs.judged`, waits, holds and signs (of both rows), and `why`: the words
+    Adds the columns of `pairs.decided`, waits, holds and signs (of both rows), and `why`: the words
     in place of a ratio. is_timed: whether a `Gain` counts the pair; is_known: whether it also holds
     and is resolved, or known to within PRECISE.
     """
@@ -55,7 +55,7 @@ def _no_pairs(stem: str, cell: tuple[str, ...]) -> pd.DataFrame:
 
 
 def _compared(left: pd.DataFrame, right: pd.DataFrame, cell: Sequence[str]) -> pd.DataFrame:
-    both = judged(pairs(left, right, cell), ONE_RUN)
+    both = decided(pairs(left, right, cell), ONE_RUN)
     states = both[["state", "state_base"]]
     withheld, failed = states.isin(WITHHELD).any(axis=1), states.notna().any(axis=1)
     why = np.where(withheld, "withheld", np.where(failed, EMPTY, "not compared"))

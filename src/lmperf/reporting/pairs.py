@@ -1,7 +1,7 @@
 """Rows of two sides by cell: how many times as fast the left one is, and whether that is decided.
 
 Implementations on a page, two results and a row measured again are compared by `pairs` and
-`judged`; `lmperf.statistics` has the mathematics. The right side is what the left one is compared
+`decided`; `lmperf.statistics` has the mathematics. The right side is what the left one is compared
 with: its columns have the suffix `_base`, and a ratio is base / left, above 1 the left is faster.
 """
 
@@ -16,7 +16,7 @@ from lmperf.evidence.plausible import EVENT_STEP_MS
 from lmperf.statistics import FALSE_DISCOVERY, Ratio, adjusted, medians, paired, unpaired, verdict
 
 # How rows are compared: all by the ratios of each round; all by their medians; those of one
-# machine's run by what was measured: see `judged`.
+# machine's run by what was measured: see `decided`.
 IN_TURN, APART, ONE_RUN = "in turn", "apart", "one run"
 BOTH = ("", "_base")
 
@@ -50,7 +50,7 @@ def have_times(rows: pd.DataFrame) -> pd.Series:
     return ~lacking & rows[[f"rounds_ms{side}" for side in BOTH]].notna().all(axis=1)
 
 
-def judged(rows: pd.DataFrame, how: str, at_least: float = 0.0, unit: str = "") -> pd.DataFrame:
+def decided(rows: pd.DataFrame, how: str, at_least: float = 0.0, unit: str = "") -> pd.DataFrame:
     """The pairs with their ratios and verdicts.
 
     Adds ratio, low, high, p (adjusted over all pairs), rounds, floor and verdict; NaN or None where

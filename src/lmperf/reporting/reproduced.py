@@ -22,7 +22,7 @@ from lmperf.reporting.columns import cells
 from lmperf.reporting.comparison import cause, first_rows
 from lmperf.reporting.evidence import Evidence
 from lmperf.reporting.frames import having
-from lmperf.reporting.pairs import APART, judged, pairs
+from lmperf.reporting.pairs import APART, decided, pairs
 from lmperf.reporting.untrusted import plain
 from lmperf.reporting.words import listed, percent, sig
 from lmperf.statistics import LEAST_FLOOR, SLOWER, UNKNOWN_FLOOR
@@ -32,17 +32,6 @@ REPRODUCED, DIFFERS, NOT_JUDGED = "reproduced", "differs", "cannot be judged"
 WIDEST = 0.10
 # A difference below this is shown as this.
 LEAST_SHOWN = 0.001
-# Benchmark without a clock -> the columns that are its result; absent: all that it declares.
-RESULTS = {
-    "attention_limit": ("seq_len", "requested_mib"),
-    "distributed_timeline": ("step_ms",),
-    "ladder_loss": ("loss",),
-    "memory": ("peak_mib",),
-    "memory_timeline": ("size_mib", "recorded_mib"),
-    "mixed_precision": ("value", "observed_dtype"),
-    "profiles": ("total_ms",),
-    "warmup": ("step_ms",),
-}
 
 
 @dataclass(frozen=True)
@@ -53,7 +42,7 @@ class Judgement:
         row: name of the row.
         verdict: REPRODUCED, DIFFERS or NOT_JUDGED.
         reason: the words behind the verdict.
-        compared: the column that is compared; empty for a status.
+        column: the column that is compared; empty for a status.
         there, here: the two values; None or NaN if one is not compared.
         limit: the largest difference that counts as reproduced, as a fraction.
     """
@@ -61,7 +50,7 @@ class Judgement:
     row: str
     verdict: str
     reason: str
-    compared: str = ""
+    column: str = ""
     there: float | None = None
     here: float | None = None
     limit: float | None = None
@@ -97,11 +86,12 @@ def require_comparable(then: Evidence, stem: str, kind: str) -> None:
 def judgements(then: Evidence, now: Evidence, benchmark: Benchmark) -> list[Judgement]:
     """Compare every row that was measured now with the row of the same cell in the evidence."""
     rows = first_rows(now, benchmark.stem)
-    both = judged(pairs(rows, first_rows(then, benchmark.stem), ["name"]), APART, LEAST_FLOOR)
-    compared = {row["name"]: row for row in both.to_dict("records")}
+    both = pairs(rows, first_rows(then, benchmark.stem), ["name"])
+    both = decided(both, APART, LEAST_FLOOR)
+    pair_of = {row["name"]: row for row in both.to_dict("records")}
     lines = []
     for row in rows.to_dict("records"):
-        if pair := compared.get(row["name"]):
+        if pair := pair_of.get(row["name"]):
             lines += _judgements(pair, then, now, benchmark)
         else:
             why = f"{then.machine} has no such row"
@@ -166,7 +156,7 @@ def _of_observations(
 ) -> Iterator[Judgement]:
     """Yield the judgement of each result: texts are compared one by one, numbers by sums."""
     why = _cause(row, then, now)
-    for column in RESULTS.get(benchmark.stem, [column.name for column in benchmark.columns]):
+    for column in benchmark.result_columns:
         there = _observed(then, benchmark, row["key_base"], column)
         here = _observed(now, benchmark, row["key"], column)
         if there.empty or here.empty:
@@ -190,13 +180,13 @@ def _observed(evidence: Evidence, benchmark: Benchmark, key: str, column: str) -
 
 
 def _by_distance(
-    row: Mapping, compared: str, there, here, apart: float, limit: float, why: str
+    row: Mapping, column: str, there, here, apart: float, limit: float, why: str
 ) -> Judgement:
     if apart <= limit:
         verdict, words = REPRODUCED, f" within {percent(max(apart, LEAST_SHOWN))}"
     else:
         verdict, words = DIFFERS, f" by {percent(apart)}: {why}"
-    return Judgement(row["name"], verdict, words, compared, there, here, limit)
+    return Judgement(row["name"], verdict, words, column, there, here, limit)
 
 
 def table(judgements: Sequence[Judgement], machine: str) -> Table:
@@ -205,7 +195,7 @@ def table(judgements: Sequence[Judgement], machine: str) -> Table:
     one_row = frame["row"].nunique() == 1
     columns = [
         TableColumn("row", "row", tuple(map(Cell, frame["row"]))),
-        TableColumn("compared", "compared", tuple(map(Cell, frame["compared"]))),
+        TableColumn("compared", "compared", tuple(map(Cell, frame["column"]))),
         TableColumn("there", machine, tuple(cells(frame, "there", sig))),
         TableColumn("here", "here", tuple(cells(frame, "here", sig))),
         TableColumn("limit", "limit", tuple(cells(frame, "limit", percent))),

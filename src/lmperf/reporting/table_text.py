@@ -19,7 +19,6 @@ from lmperf.reporting.columns import (
     memory,
     number,
     over,
-    over_base,
     status,
     text,
     time,
@@ -148,11 +147,8 @@ def _column(line: str, rows: Rows) -> Quantity:
     if name == "time":
         return replace(time(owner, header), where=where)
     if base:
-        form = next(iter(forms), "")
-        axes = (
-            {} if "base" in rows.frame else {"dtype" if base in DTYPES else "implementation": base}
-        )
-        return over(owner, base, header) if owner else over_base(header, name, form, **axes)
+        axis = "dtype" if base in DTYPES else "implementation"
+        return over(owner, base, header, next(iter(forms), ""), axis)
     if name == "status":
         return replace(status(), header=header)
     for column in (name, *(second for _, second, _ in others)):
