@@ -28,7 +28,6 @@ FURTHER, MOST_LENGTHS = 4, 3  # the first page shows lengths FURTHER times as lo
 # and write it, the product with v reads it. A mask reads and writes it once more.
 PASSES, PASSES_OF_MASK = 6, 2
 CELL = ["batch", "seq_len", "d_head", "dtype", "causal"]
-TENSORS = ("inputs", "scores", "scaled", "softmax", "output")
 OUT_OF_MEMORY = STATUSES["oom"]
 # dQ, dK and dV: three gradients for four inputs (the fourth is the gradient of the output).
 GRADIENTS_PER_INPUT = 3 / 4
@@ -41,8 +40,6 @@ class Attention(Section):
 
     Its peaks beside matrices of scores, and the first length without room.
     """
-
-    phases = PHASES
 
     def __init__(self, evidence: Evidence, subject: str = PLAIN):
         """subject: the implementation whose times and memory it has, by default plain attention."""

@@ -37,8 +37,6 @@ KERNELS_SHOWN = 12  # of a phase in P1; one line has all others
 SUMS = {name: (name, "sum") for name in ("share", "total_ms", "instances")}
 SUMS |= {"min_us": ("min_us", "min"), "max_us": ("max_us", "max")}
 LEAST_DRAWN = 0.002  # of the time of a bar: a shorter part is not drawn
-LOWER = 0.03  # of the time: a share of matmuls that is so much lower
-OPTIMIZER_MATTERS = 0.05  # of the time of a step
 USUAL_SIZE = "large"
 # Steps of the ladder that the first page shows; a later one uses more techniques. The graph has no
 # phases.
@@ -75,18 +73,13 @@ class Profiles(Section):
         full = {name: plain(name) for name in rows["name"].dropna().unique()}
         short = shortened(full.values())
         classes = rows["name"].map({name: class_of(text) for name, text in full.items()})
-        return self.rows(STEM).kept(
-            rows.assign(
-                kernel=rows["name"].map(
-                    {name: neutral(short[text]) for name, text in full.items()}
-                ),
-                kernel_class=classes,
-                class_words=classes.map(
-                    {name: kernel_class.words for name, kernel_class in CLASSES.items()}
-                ),
-                share=rows["total_ms"] / rows.groupby(CASE)["total_ms"].transform("sum"),
-            )
+        rows = rows.assign(
+            kernel=rows["name"].map({name: neutral(short[text]) for name, text in full.items()}),
+            kernel_class=classes,
+            class_words=classes.map(lambda name: CLASSES[name].words),
+            share=rows["total_ms"] / rows.groupby(CASE)["total_ms"].transform("sum"),
         )
+        return self.rows(STEM, rows)
 
     def named(self, rows: Rows) -> Rows:
         """The rows as `steps.named` has them, for a table."""
@@ -117,7 +110,7 @@ class Profiles(Section):
         timed = matching(cases, self.rows(TIMED).valid.frame, CASE)
         ways = cases["dtype"].map(dtype_words) + ", " + cases["implementation"].map(short_words)
         flags = {"is_compared": timed["holds"].eq(True), "timer_waits": timed["waits"].eq(True)}
-        return self.rows(STEM).kept(cases.assign(timer=timed["ms"], way=ways, **flags))
+        return self.rows(STEM, cases.assign(timer=timed["ms"], way=ways, **flags))
 
     @property
     def in_e1(self) -> Quantity:
@@ -153,10 +146,6 @@ class Profiles(Section):
         steps = pd.Categorical(words, [*dict.fromkeys(words)])
         return self.usual.kept(shown.assign(step=steps, waits=shown["timer_waits"]))
 
-    @property
-    def has_several_phases(self) -> bool:
-        return not self.has_several_ways and len(self.lines) > 1
-
     def step(self, **where) -> pd.Series:
         """The only case of the usual size with these values."""
         return self.usual.where(**where).one
@@ -189,13 +178,6 @@ class Profiles(Section):
         return self.eager["matmul_share"] < 0.5 < self.single["matmul_share"]
 
     @property
-    def adamw_lowers_share(self) -> bool:
-        """Whether matmuls take less of the last step than of its forward, because of AdamW."""
-        step = self.last
-        gap = self.last_forward["matmul_share"] - step["matmul_share"]
-        return gap > LOWER and step[OPTIMIZER] > OPTIMIZER_MATTERS * step["busy"]
-
-    @property
     def adamw_bytes(self) -> int:
         """Bytes that AdamW moves for each weight."""
         return ADAMW_VALUES * dtype_of(self.last["dtype"]).bytes
@@ -215,7 +197,7 @@ class Profiles(Section):
         """A row for each part of plain attention's forward, with its share of the time."""
         rows = having(self.rows(STEM).valid.frame, table="attention")
         whole = rows.groupby(CELL)["total_ms"].transform("sum")
-        return self.rows(STEM).kept(rows.assign(share=rows["total_ms"] / whole))
+        return self.rows(STEM, rows.assign(share=rows["total_ms"] / whole))
 
     @property
     def saved_by_copies(self) -> pd.Series:
