@@ -415,23 +415,17 @@ class Benchmark:
 
     def head_cases(self, preset: str, overrides: Mapping[str, list] | None = None) -> list[Case]:
         """Return the cases of a preset's grid that belong to its head; arguments as for `cases`."""
-        return self._in_parts(self.head, preset, overrides)
+        return self.cases_in(self.head, preset, overrides)
 
-    def repeated_cases(
-        self, preset: str, overrides: Mapping[str, list] | None = None
-    ) -> list[Case]:
-        """Return the cases that a full run measures a second time; arguments as for `cases`."""
-        return self._in_parts(self.repeated, preset, overrides)
-
-    def _in_parts(
+    def cases_in(
         self,
         parts_of: Mapping[str, Sequence[Part]],
         preset: str,
-        overrides: Mapping[str, list] | None,
+        overrides: Mapping[str, list] | None = None,
     ) -> list[Case]:
-        """The cases of a preset's grid that belong to one of some parts.
+        """Return the cases of a preset's grid that belong to one of its parts, as of `repeated`.
 
-        Values that the configuration sets for an axis replace those of the parts.
+        overrides: as for `cases`; they replace the values of the parts, too.
         """
         replaced = overrides or {}
         parts = [

@@ -50,18 +50,23 @@ def test_every_part_to_repeat_is_in_the_grid(stem, preset):
         for axis, value in ((axis, value) for axis, values in part.items() for value in values):
             one = load(stem)
             one.repeated = {preset: [{**part, axis: [value]}]}
-            assert one.repeated_cases(preset), (axis, value)
+            assert one.cases_in(one.repeated, preset), (axis, value)
+
+
+def repeated(stem):
+    benchmark = load(stem)
+    return benchmark.cases_in(benchmark.repeated, "gpu")
 
 
 def test_graphs_of_every_size_are_repeated():
-    cases = load("end_to_end").repeated_cases("gpu")
+    cases = repeated("end_to_end")
     graphs = {(c.axes["size"], c.axes["dtype"]) for c in cases if c.implementation == "graph"}
     assert graphs == {(size, dtype) for size in SWEPT for dtype in (AUTOCAST, "bfloat16")}
     assert {c.axes["size"] for c in cases if c.implementation == "sdpa_compiled_blocks"} == {
         "0.13B",
         "3.4B",
     }
-    kernels = load("flash_attention").repeated_cases("gpu")
+    kernels = repeated("flash_attention")
     assert {(c.axes["d_head"], c.implementation) for c in kernels} == {
         (width, name) for width in (64, 128) for name in ("triton", "sdpa_cudnn")
     }

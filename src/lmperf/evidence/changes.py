@@ -21,7 +21,7 @@ from typing import Any
 
 from lmperf.benchmark import Benchmark
 from lmperf.evidence.closure import closure_of
-from lmperf.evidence.facts import environment_changes, topology_of
+from lmperf.evidence.facts import IDENTIFYING, topology_of
 from lmperf.evidence.keys import DECLARATIONS, Code, code_of, row_key
 from lmperf.evidence.plan import Plan
 from lmperf.evidence.project import Project
@@ -83,10 +83,16 @@ class Changes:
         return ", ".join([*self._code(row), *self._environment(row)])
 
     def _environment(self, row: Row) -> list[str]:
-        if row["environment"] == self.plan.machine.environment:
+        """Describe the changes of the environment, such as ``torch 2.11.0, now 2.13.0``."""
+        machine = self.project.machine
+        if row["environment"] == machine.environment:
             return []
-        then = self._environments.get(row["environment"])
-        changes = environment_changes(then, self.project.machine.facts) if then else []
+        then, now = self._environments.get(row["environment"]), machine.facts
+        changes = [
+            f"{name} {then.get(name)}, now {now.get(name)}"
+            for name in (IDENTIFYING if then else ())
+            if then.get(name) != now.get(name)
+        ]
         return [f"environment: {', '.join(changes) or 'not recorded'}"]
 
     def _code(self, row: Row) -> list[str]:
@@ -94,8 +100,7 @@ class Changes:
         benchmark = self.plan.benchmark
         now = code_of(benchmark, row["implementation"])
         for then in (now, *reversed(self._known["codes"])):
-            where = self._environments.get(row["environment"], {})
-            topology = topology_of(where)
+            topology = topology_of(self._environments.get(row["environment"], {}))
             if row["key"] == row_key(benchmark, row, row["environment"], topology, then):
                 return self._differences(then, now)
         return [_NOT_RECORDED]

@@ -77,12 +77,3 @@ def topology_of(facts: Mapping[str, Any]) -> str:
         return ""
     links = ", ".join(f"{pair} {link}" for pair, link in sorted(facts["links"].items()))
     return f"{facts['devices']} devices: {links}"
-
-
-def environment_changes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Return the differences of two environments, such as ``torch 2.11.0, now 2.13.0``."""
-    return [
-        f"{name} {then.get(name)}, now {now.get(name)}"
-        for name in IDENTIFYING
-        if then.get(name) != now.get(name)
-    ]

@@ -84,23 +84,9 @@ class Plan:
         return row_key(self.benchmark, columns, self.machine.environment, self.machine.topology)
 
     @cached_property
-    def _read(self) -> tuple[list[Row], list[str]]:
-        return self.files.known()
-
-    @property
-    def known(self) -> list[Row]:
-        """The latest rows, also of cases outside the configuration."""
-        return self._read[0]
-
-    @property
-    def damaged(self) -> list[str]:
-        """A line for each damaged file."""
-        return self._read[1]
-
-    @cached_property
     def rows(self) -> list[Row]:
         """The latest rows of the configured cases, fresh or stale: what the view holds."""
-        return asked(self.benchmark, self.cases, self.known)
+        return asked(self.benchmark, self.cases, self.files.known()[0])
 
     @property
     def ahead(self) -> str:

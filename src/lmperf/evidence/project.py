@@ -161,7 +161,7 @@ class Project:
             machine,
             self._head(benchmark, preset, cases),
             self.is_quick,
-            frozenset(cases).intersection(benchmark.repeated_cases(preset, grid)),
+            frozenset(cases).intersection(benchmark.cases_in(benchmark.repeated, preset, grid)),
             frozenset(FAILURES.values() if self.config.retry_failed else ()),
         )
 

@@ -51,10 +51,11 @@ def record(
     """
     with _Job(project, plan.stem, plan.gpus, log) as job:
         plan = dataclasses.replace(plan)  # another run may have measured some cases meanwhile
-        for words in plan.damaged:
+        rows, damaged = plan.files.known()
+        for words in damaged:
             job.note(words)
-        if plan.damaged:
-            plan.files.mend(plan.known)
+        if damaged:
+            plan.files.mend(rows)
         if plan.ahead:
             job.note(plan.ahead)
         groups = [group for group in plan.groups if only is None or not {*group}.isdisjoint(only)]
