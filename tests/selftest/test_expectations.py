@@ -20,7 +20,7 @@ NONE = rows().iloc[:0]
 
 WRONG = "a timed call returned a wrong out"
 WITHHELD = Expected(("a timed call", "inputs"))
-MARKED, HIDES = Expected(mark="reused_output"), Expected(most_hidden=0.1)
+MARKED, HIDES = Expected(is_marked=True), Expected(most_hidden=0.1)
 SOME = pd.concat([rows("failed_check", "inputs changed")[:1], rows()[1:]])
 
 
@@ -48,7 +48,7 @@ SOME = pd.concat([rows("failed_check", "inputs changed")[:1], rows()[1:]])
     ],
 )
 def test_outcome_holds_for_the_expected_rows_only(expect, found, held):
-    assert expect.outcome(found).held is held
+    assert expect.is_met(found) is held
 
 
 def test_phases_with_the_same_words_are_joined():

@@ -12,16 +12,8 @@ from lmperf.names import STATUSES, phase_words
 from lmperf.reporting.untrusted import plain
 from lmperf.reporting.words import listed, percent, sig
 
-# Marks that name something an implementation does; others say something of the machine.
-_NAMING = {"reused_output"}
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """The outcome of a planted implementation in words; `held`: whether it is as expected."""
-
-    words: str
-    held: bool
+# The mark that names something an implementation does; others say something of the machine.
+_REUSED = "reused_output"
 
 
 @dataclass(frozen=True)
@@ -31,13 +23,13 @@ class Expected:
     Attributes:
         reasons: each row failed its check and has no time, and its reason contains one of these.
         phases: the phases whose rows failed; empty: all.
-        mark: the mark that one of the rows has; None: no mark that names what it does.
+        is_marked: whether one of the rows has the mark for a reused output; else none has.
         most_hidden: the largest share of the communication that the ledger may count as hidden.
     """
 
     reasons: tuple[str, ...] = ()
     phases: tuple[str, ...] = ()
-    mark: str | None = None
+    is_marked: bool = False
     most_hidden: float | None = None
 
     @property
@@ -47,37 +39,33 @@ class Expected:
             return f"withheld{where}: {' or '.join(self.reasons)}"
         if self.most_hidden is not None:
             return f"at most {percent(self.most_hidden, 0)} of its communication hidden"
-        return f"ok, marked: {self.mark.replace('_', ' ')}" if self.mark else "ok"
+        return f"ok{_MARKED}" if self.is_marked else "ok"
 
-    def outcome(self, rows: pd.DataFrame) -> Outcome:
-        """The outcome of rows, indexed by phase."""
+    def is_met(self, rows: pd.DataFrame) -> bool:
+        """Whether rows, indexed by phase, are as expected."""
         if self.reasons:
-            return Outcome(in_words(rows), self._are_withheld(rows))
+            judged = rows[rows.index.isin(self.phases)] if self.phases else rows
+            texts = [plain(str(reason)) for reason in judged["reason"]]
+            named = [any(reason in text for reason in self.reasons) for text in texts]
+            failed = judged["status"].isin(FAILED) & judged["median_ms"].isna()
+            return bool(named) and all(named) and bool(failed.all())
         if self.most_hidden is not None:
-            return self._of_ledger(rows)
-        marks = {mark for text in rows["marks"].fillna("") for mark in str(text).split(";")}
-        named = sorted(marks & _NAMING)
-        words = f", marked: {listed(named).replace('_', ' ')}" if named else ""
-        held = all_ok(rows) and (self.mark in named if self.mark else not named)
-        return Outcome(f"{in_words(rows)}{words}", held)
-
-    def _are_withheld(self, rows: pd.DataFrame) -> bool:
-        judged = rows[rows.index.isin(self.phases)] if self.phases else rows
-        texts = [plain(str(reason)) for reason in judged["reason"]]
-        named = [any(reason in text for reason in self.reasons) for text in texts]
-        failed = judged["status"].isin(FAILED) & judged["median_ms"].isna()
-        return bool(named) and all(named) and bool(failed.all())
-
-    def _of_ledger(self, rows: pd.DataFrame) -> Outcome:
-        shares = rows["hidden_share"].dropna() if "hidden_share" in rows else []
-        if len(shares) == 0:
-            return Outcome(in_words(rows), False)
-        exposed = rows["exposed_ms"].max()
-        words = f"{percent(shares.max(), 0)} hidden, {sig(exposed)} ms exposed"
-        return Outcome(words, bool(shares.max() <= self.most_hidden and exposed > 0))
+            hidden, exposed_ms = _hidden(rows)
+            return bool(hidden <= self.most_hidden and exposed_ms > 0)
+        return all_ok(rows) and _is_marked(rows) == self.is_marked
 
 
 OK = Expected()
+_MARKED = f", marked: {_REUSED.replace('_', ' ')}"
+
+
+def _is_marked(rows: pd.DataFrame) -> bool:
+    return any(_REUSED in str(marks).split(";") for marks in rows["marks"])
+
+
+def _hidden(rows: pd.DataFrame) -> tuple[float, float]:
+    """The largest hidden share and exposed ms of communication; NaN without a ledger."""
+    return tuple(rows.reindex(columns=["hidden_share", "exposed_ms"]).max())
 
 
 def all_ok(rows: pd.DataFrame) -> bool:
@@ -87,12 +75,17 @@ def all_ok(rows: pd.DataFrame) -> bool:
 
 def in_words(rows: pd.DataFrame) -> str:
     """Return the rows in words; phases with the same words are joined."""
+    hidden, exposed_ms = _hidden(rows)
+    if hidden == hidden:
+        return f"{percent(hidden, 0)} hidden, {sig(exposed_ms)} ms exposed"
+    marked = _MARKED if _is_marked(rows) else ""
     by_words: dict[str, list[str]] = {}
     for phase, row in rows.iterrows():
         by_words.setdefault(_row_words(row), []).append(phase)
     if len(by_words) <= 1:
-        return next(iter(by_words), "no row")
-    return "; ".join(f"{_phases(phases)}: {words}" for words, phases in by_words.items())
+        return f"{next(iter(by_words), 'no row')}{marked}"
+    each = (f"{_phases(phases)}: {words}" for words, phases in by_words.items())
+    return f"{'; '.join(each)}{marked}"
 
 
 def _row_words(row: pd.Series) -> str:

@@ -85,10 +85,10 @@ def _judged(case: Planted, neighbour: str, rows: pd.DataFrame) -> tuple[str, str
     planted, beside = (
         having(rows, implementation=name).set_index("phase") for name in (case.name, neighbour)
     )
-    outcome = case.expect.outcome(planted)
+    outcome = in_words(planted)
     if not all_ok(beside):
-        return f"{outcome.words}; the implementation beside it: {in_words(beside)}", NOT_HELD
-    return outcome.words, HELD if outcome.held else NOT_HELD
+        return f"{outcome}; the implementation beside it: {in_words(beside)}", NOT_HELD
+    return outcome, HELD if case.expect.is_met(planted) else NOT_HELD
 
 
 def write(project: Project, lines: Sequence[Mapping[str, str]]) -> Path:

@@ -151,7 +151,7 @@ _ATTENTION = (
     Planted(
         "reuses_its_output",
         "returns every result in the same memory",
-        Expected(mark="reused_output"),
+        Expected(is_marked=True),
         "Two results that are both in use must not share memory. It is no wrong result by itself.",
     ),
     _twin("copies_its_output", "reuses_its_output", "returns copies of that memory"),

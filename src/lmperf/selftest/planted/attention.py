@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from types import BuiltinFunctionType
 
 import torch
@@ -235,23 +235,20 @@ def works_on_a_stream(q, k, v, causal=False, cheats=True):
     return _Attention.apply(q, k, v, causal, out_of, gradients)
 
 
-_SIDE: list[torch.cuda.Stream] = []
-
-
+@cache
 def _side_stream() -> torch.cuda.Stream:
-    if not _SIDE:
-        _SIDE.append(torch.cuda.Stream())
-    return _SIDE[0]
-
-
-_SPINNING: list[threading.Thread] = []
+    return torch.cuda.Stream()
 
 
 def leaves_a_busy_thread(q, k, v, causal=False):
-    if not _SPINNING:
-        _SPINNING.append(threading.Thread(target=_spin, daemon=True))
-        _SPINNING[0].start()
+    """Leaves one thread that never ends."""
+    _start_spinning()
     return attention(q, k, v, causal)
+
+
+@cache
+def _start_spinning() -> None:
+    threading.Thread(target=_spin, daemon=True).start()
 
 
 def _spin() -> None:

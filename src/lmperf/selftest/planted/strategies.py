@@ -6,8 +6,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 
-class _Averaging(nn.Module):
-    """Averages the gradients of a model over all ranks after the backward pass, but the first."""
+class _Wrapper(nn.Module):
+    """Calls the model that it wraps."""
 
     def __init__(self, module: nn.Module):
         super().__init__()
@@ -16,9 +16,15 @@ class _Averaging(nn.Module):
     def forward(self, *inputs: Tensor) -> Tensor:
         return self.module(*inputs)
 
+    def gradients(self) -> list[Tensor]:
+        return [weight.grad for weight in self.parameters() if weight.grad is not None]
+
+
+class _Averaging(_Wrapper):
+    """Averages the gradients of a model over all ranks after the backward pass, but the first."""
+
     def finish_gradient_synchronization(self) -> None:
-        gradients = [weight.grad for weight in self.parameters() if weight.grad is not None]
-        for gradient in gradients[1:]:
+        for gradient in self.gradients()[1:]:
             dist.all_reduce(gradient)
             gradient.div_(dist.get_world_size())
 
@@ -28,25 +34,20 @@ def leaves_out_a_gradient(module):
     return _Averaging(module)
 
 
-class _InHooks(nn.Module):
+class _InHooks(_Wrapper):
     """Reduces each gradient asynchronously in the backward pass, which waits for it at once."""
 
     def __init__(self, module: nn.Module):
-        super().__init__()
-        self.module = module
+        super().__init__(module)
         for parameter in module.parameters():
             parameter.register_post_accumulate_grad_hook(self._reduce)
-
-    def forward(self, *inputs: Tensor) -> Tensor:
-        return self.module(*inputs)
 
     def _reduce(self, parameter: Tensor) -> None:
         dist.all_reduce(parameter.grad, async_op=True).wait()
 
     def finish_gradient_synchronization(self) -> None:
-        for parameter in self.parameters():
-            if parameter.grad is not None:
-                parameter.grad.div_(dist.get_world_size())
+        for gradient in self.gradients():
+            gradient.div_(dist.get_world_size())
 
 
 def waits_in_hooks(module):
