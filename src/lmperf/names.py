@@ -9,7 +9,7 @@ after the known ones, in alphabetical order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import cycle
 from typing import NamedTuple
 
@@ -42,6 +42,8 @@ PHASES = {
     "forward_backward": "forward + backward",
     "train_step": "train step",
 }
+# Column -> the words for its names, in reading order.
+_TABLES = {"phase": PHASES, "operation": OPERATIONS, "load": LOADS, "moment": MOMENTS}
 # Name -> words. Where a name has several forms: in general; short, beside others of its kind, as a
 # step of the ladder or a strategy on several GPUs; and its technique as the subject of a sentence.
 _FORMS: dict[str, str | tuple[str, ...]] = {
@@ -193,10 +195,7 @@ ORDERS: dict[str, tuple[str, ...]] = {
     "size": tuple(dict.fromkeys(n for name, size in SIZES.items() for n in (size.short, name))),
     "dtype": tuple(DTYPES),
     "implementation": tuple(IMPLEMENTATIONS),
-    "phase": tuple(PHASES),
-    "operation": tuple(OPERATIONS),
-    "load": tuple(LOADS),
-    "moment": tuple(MOMENTS),
+    **{column: tuple(words) for column, words in _TABLES.items()},
 }
 AXES = {
     "context_length": "context",
@@ -264,27 +263,23 @@ def bytes_words(size: float) -> str:
     return f"{size:g} B"
 
 
-# Column -> the words for a value of it.
-_WORDS: dict[str, Callable] = {
-    "implementation": implementation_words,
-    "dtype": dtype_words,
-    "phase": phase_words,
-    "size": size_words,
-    "operation": lambda name: OPERATIONS.get(name, name),
-    "load": lambda name: LOADS.get(name, name),
-    "moment": lambda name: MOMENTS.get(name, name),
-    "message_bytes": bytes_words,
-}
-
-
 def value_words(name: str, value, axes: Collection[str] = ()):
     """The words for a value of a column if the column holds names; else the value unchanged.
 
     axes: see `dtype_words` and `implementation_words`.
     """
-    if name in ("dtype", "implementation"):
-        return _WORDS[name](value, axes)
-    return _WORDS[name](value) if name in _WORDS else value
+    match name:
+        case "implementation":
+            return implementation_words(value, axes)
+        case "dtype":
+            return dtype_words(value, axes)
+        case "size":
+            return size_words(value)
+        case "phase":
+            return phase_words(value)
+        case "message_bytes":
+            return bytes_words(value)
+    return _TABLES[name].get(value, value) if name in _TABLES else value
 
 
 def axis_words(axis: str) -> str:

@@ -32,10 +32,6 @@ class Settings:
     configfile: Path
     overrides: Sequence[str]
 
-    def project(self, more: Sequence[str], needs_file: bool = True) -> Project:
-        """Load the project from the configuration; arguments as for `config`."""
-        return Project(self.config(more, needs_file))
-
     def config(self, more: Sequence[str] = (), needs_file: bool = True) -> Config:
         """Load the configuration.
 
@@ -69,7 +65,7 @@ def of_project(command: Callable) -> Callable:
     @click.pass_obj
     @functools.wraps(command)
     def called(settings: Settings, /, overrides: Sequence[str], **options):
-        return command(settings.project(overrides), **options)
+        return command(Project(settings.config(overrides)), **options)
 
     return called
 

@@ -172,7 +172,7 @@ def try_(
     if lists := [name for name, value in declared.items() if isinstance(value, list)]:
         raise UserError(f"--option {lists[0]}: one value is tried; a list is for a configuration")
     overrides = [*overrides, f"implementations.{stem}.{MINE}={json.dumps(declared)}"]
-    project = settings.project(overrides, needs_file=False)
+    project = Project(settings.config(overrides, needs_file=False))
     project.require_torch()
     plan = plan_with_cases(project, stem)
     given = plan.benchmark.implementation(MINE).options
@@ -221,12 +221,18 @@ def _measured_now(
     Raises:
         UserError: `over` is none of their implementations.
     """
+    from lmperf.reporting.formats import terminal
+    from lmperf.reporting.measured import failures, short_tables, tables
+
     if over is not None and over not in chosen.implementations:
         there = meant(over, chosen.implementations)
         raise UserError(f"--over: {over} is not measured here; {there}")
     with tempfile.TemporaryDirectory(prefix="lmperf-run-") as folder:
         evidence = _measured(Project(project.config, Path(folder)), chosen, check)
-    _print(evidence, chosen, over, short)
+    make, most = (short_tables, _LONGEST_NAME) if short else (tables, None)
+    shown = [terminal(table, most) for table in make(evidence, chosen.benchmark, over)]
+    why = failures(evidence.rows(chosen.stem))
+    print_tables("\n\n".join([*shown, *([why] if why else [])]))
     return evidence
 
 
@@ -264,16 +270,6 @@ def _measured(project: Project, chosen: Plan, check: Case | None) -> Evidence:
     cases = (*plan.cases, check) if check else plan.cases
     rows = replace(plan, cases=cases).rows
     return Evidence(project.machine.slug, project.known_facts(), {plan.stem: rows})
-
-
-def _print(evidence: Evidence, chosen: Plan, over: str | None, short: bool) -> None:
-    from lmperf.reporting.formats import terminal
-    from lmperf.reporting.measured import failures, short_tables, tables
-
-    make, most = (short_tables, _LONGEST_NAME) if short else (tables, None)
-    shown = [terminal(table, most) for table in make(evidence, chosen.benchmark, over)]
-    why = failures(evidence.rows(chosen.stem))
-    print_tables("\n\n".join([*shown, *([why] if why else [])]))
 
 
 def _right(evidence: Evidence, stem: str) -> set[str]:
