@@ -13,7 +13,6 @@ from lmperf.benchmarks import load
 from lmperf.own.model import (
     blocks_of,
     build,
-    builder,
     compiled_words,
     runnable,
     trained_by,
@@ -22,17 +21,10 @@ from lmperf.own.signatures import fault_of, is_model
 from lmperf.transformer import sizes
 from lmperf.transformer.counted_flops import forward_flops
 from lmperf.transformer.flops import flops
-from lmperf.transformer.model_problem import ModelProblem
 from lmperf.transformer.sizes import VOCAB_SIZE, ModelSize
 
 SIZE = ModelSize(64, 128, 2, 4)
 PHASES = ("forward", "backward", "forward_backward", "train_step")
-
-
-@pytest.fixture
-def problem_of(monkeypatch):
-    monkeypatch.setitem(sizes.SIZES, "for tests", SIZE)
-    return lambda given: ModelProblem("for tests", 32, 2, "cpu", 0, builder(given))
 
 
 class TiedWithBuffers(LanguageModel):
@@ -93,8 +85,9 @@ def test_blocks_are_the_list_with_most_parameters(problem_of):
     assert len(blocks_of(model)) == SIZE.num_layers and blocks_of(Whole(4, 4)) is None
 
 
-@pytest.mark.slow
-def test_compiled_model_passes_gate_and_timed_check(problem_of):
+@pytest.mark.compile
+def test_compiled_model_passes_gate_and_timed_check(problem_of, monkeypatch):
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
     problem = problem_of(LanguageModel)
     model = runnable(LanguageModel, problem.model, compiled=True)
     assert problem.gate(model, "float32", PHASES).passed
@@ -152,11 +145,11 @@ def test_refused_model_is_told_the_parameter_or_result(problem_of, model_class, 
 
 def test_flops_and_parameters_are_those_of_the_custom_model(problem_of):
     problem = problem_of(LanguageModel)
-    expected = flops(SIZE, 32, 2, "forward", full=True)
+    expected = flops(SIZE, 32, 2, "forward", 1000, full=True)
     assert forward_flops(problem.model, problem.tokens) == expected
     phases = problem.phases(problem.model, "float32")
     assert [phases[name].flops for name in PHASES] == [expected * n for n in (1, 2, 3, 3)]
-    assert problem.parameters == 2 * VOCAB_SIZE * 64 + 2 * SIZE.linear_parameters + 5 * 64
+    assert problem.parameters == 2 * 1000 * 64 + 2 * SIZE.linear_parameters + 5 * 64
 
 
 def test_constructor_gets_only_the_arguments_it_takes():
@@ -190,7 +183,7 @@ def test_custom_function_runs_the_projects_model():
 
 @pytest.mark.slow
 def test_custom_train_step_passes_gate_and_timed_check(problem_of):
-    problem, dtype = problem_of(None), "autocast_bfloat16"
+    problem, dtype = problem_of(), "autocast_bfloat16"
     run = partial(problem.custom_step, train_step, problem.model, dtype)
     gate = problem.gate_run(run, dtype)
     assert gate.passed and set(gate.errors) == {"loss", "gradient", "gain"}
@@ -224,13 +217,13 @@ def returns_a_number(model, optimizer, tokens, targets):
     ],
 )
 def test_incomplete_train_step_is_refused(problem_of, step, words):
-    problem = problem_of(None)
+    problem = problem_of()
     with pytest.raises(WrongResult, match=words):
         problem.gate_run(partial(problem.custom_step, step, problem.model, "float32"), "float32")
 
 
 def test_train_step_that_accumulates_fails_the_timed_check(problem_of):
-    problem = problem_of(None)
+    problem = problem_of()
     run = partial(problem.custom_step, keeps_gradients, problem.model, "float32")
     assert problem.gate_run(run, "float32").passed
     step = problem.step_phase(run)

@@ -5,13 +5,9 @@ import torch
 
 from examples.student_model import LanguageModel
 from lmperf.benchmark import Implementation, Unsupported, WrongResult
-from lmperf.own.model import builder
 from lmperf.own.optimizer import OwnOptimizer, plugged
 from lmperf.own.signatures import fault_of
-from lmperf.transformer import sizes
 from lmperf.transformer.implementations import eager
-from lmperf.transformer.model_problem import ModelProblem
-from lmperf.transformer.sizes import ModelSize
 from lmperf.transformer.steps import StepMaker
 
 ENTRY = "examples.student_model:LanguageModel"
@@ -67,14 +63,6 @@ class Renamed(AdamW):
         super().__init__(params, lr, betas, eps, decay)
 
 
-@pytest.fixture
-def problem_of(monkeypatch):
-    monkeypatch.setitem(sizes.SIZES, "for tests", ModelSize(64, 128, 2, 4))
-    return lambda made, model=None: ModelProblem(
-        "for tests", 32, 2, "cpu", 0, builder(model), OwnOptimizer(made)
-    )
-
-
 def step_of(problem, dtype="float32"):
     given = problem.model, problem.optimizer, problem.tokens, problem.targets, dtype
     return StepMaker(eager).step(*given)
@@ -84,7 +72,7 @@ def step_of(problem, dtype="float32"):
 @pytest.mark.parametrize("made", [AdamW, torch.optim.AdamW])
 @pytest.mark.parametrize("model", [None, LanguageModel])
 def test_adamw_in_both_forms_passes_gate_and_timed_check(problem_of, made, model):
-    problem, dtype = problem_of(made, model), "autocast_bfloat16"
+    problem, dtype = problem_of(model, prepare=OwnOptimizer(made)), "autocast_bfloat16"
     step = step_of(problem, dtype)
     gate = problem.gate_run(step, dtype)
     assert gate.passed and set(gate.errors) == {"loss", "gradient", "gain", "update"}
@@ -95,14 +83,14 @@ def test_adamw_in_both_forms_passes_gate_and_timed_check(problem_of, made, model
 @pytest.mark.slow
 @pytest.mark.parametrize("made", [NoDecay, NoCorrection, OtherBetas, torch.optim.NAdam])
 def test_another_update_than_adamws_fails_the_gate(problem_of, made):
-    problem = problem_of(made)
+    problem = problem_of(prepare=OwnOptimizer(made))
     gate = problem.gate_run(step_of(problem), "float32")
     assert gate.worst == "update" and gate.errors["update"] > 100 * gate.bounds["update"]
     assert "differs from the float64 reference after five steps of AdamW" in gate.columns["reason"]
 
 
 def test_optimizer_without_a_step_is_refused(problem_of):
-    problem = problem_of(NoStep)
+    problem = problem_of(prepare=OwnOptimizer(NoStep))
     with pytest.raises(WrongResult, match="the optimizer did not step exactly once per call"):
         problem.gate_run(step_of(problem), "float32")
 

@@ -9,7 +9,7 @@ from lmperf.own import trial
 from lmperf.own.check import problem_of
 
 CODE = """
-import os, time
+import time
 import torch
 from examples.student_attention import FlashAttention
 from examples.student_model import LanguageModel
@@ -17,10 +17,6 @@ from examples.student_model import LanguageModel
 
 def pair(q, k, v, causal):
     return q, k
-
-
-def crashes(q, k, v, causal):
-    os._exit(3)
 
 
 def hangs(q, k, v, causal):
@@ -114,11 +110,10 @@ def test_small_call_shows_what_is_returned(module, takes, name, words):
     ("name", "words"),
     [
         ("pair", "it returns a tuple; it must return the output alone, a tensor"),
-        ("crashes", ""),
         ("hangs", ""),
     ],
 )
-def test_call_that_ends_its_process_shows_no_problem(module, tmp_path, name, words):
+def test_call_that_a_timer_ends_shows_no_problem(module, tmp_path, name, words):
     problem = problem_of(f"my_code:{name}", "attention")
     assert words in problem and bool(words) == bool(problem)
     assert not [*tmp_path.glob("*.ended")], "a timer ends it"

@@ -28,6 +28,8 @@ from lmperf.transformer.steps import FP8_GRAPH
 from lmperf.transformer.trainer import Trainer
 from lmperf.transformer.training import decay_groups
 
+pytestmark = pytest.mark.interpreter
+
 COMPILE = torch.compile
 # E4M3 has three bits of mantissa, and its least normal number is 2^-6: what rounding changes.
 RELATIVE, ABSOLUTE = 2.0**-4, 2.0**-10

@@ -33,9 +33,9 @@ def test_logsumexp_is_saved_for_3d_and_4d_inputs():
         torch.testing.assert_close(out, reference["out"].float(), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("n, m", [(90, 1), (40, 77)])
+@pytest.mark.parametrize("n, m", [(70, 1), (20, 70)])
 def test_numbers_of_queries_and_keys_may_differ(n, m):
-    q, grad_out, k, v = (normal(2, 2, length, 24) for length in (n, n, m, m))
+    q, grad_out, k, v = (normal(1, 2, length, 24) for length in (n, n, m, m))
     leaves = [t.clone().requires_grad_() for t in (q, k, v)]
     out, lse = flash_attention(*leaves, scale=0.3, return_lse=True)
     out.backward(grad_out)
