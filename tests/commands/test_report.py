@@ -46,7 +46,7 @@ def test_force_changed_evidence_and_edited_pages_render_all(here, lmperf, made):
     assert lmperf("report", "here")[0] == 0 and {"report", "method", "mine"} <= {*made}
     assert "4 rows" in page.read_text()
     made.clear()
-    assert lmperf("report", "here", "--force")[0] == 0 and "method" in made
+    assert lmperf("report", "--force")[0] == 0 and "method" in made
     made.clear()
     assert lmperf("measure", "flash_attention", "--force")[0] == 0
     assert lmperf("report", "here")[0] == 0 and "method" in made

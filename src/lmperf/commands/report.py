@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,6 +13,9 @@ from lmperf.commands.options import force_option, of_project, say, say_misnamed,
 from lmperf.config.machine_names import slug
 from lmperf.errors import UserError
 from lmperf.evidence.project import Project
+
+if TYPE_CHECKING:  # pandas is slow to import
+    from lmperf.reporting.evidence import Evidence
 
 SOMETHING_IS_DUE = 3  # exit code of --if-nothing-is-due where cases are to be measured
 
@@ -63,7 +67,7 @@ def render(project: Project, machine: str | None, force: bool = False) -> None:
     The overview links to the pages of this machine and to the write-ups of the others: those of
     this machine that are out of date, and those of others that are missing, are rendered as well.
     """
-    from lmperf.reporting import report, written
+    from lmperf.reporting import written
 
     linked = (
         name
@@ -71,26 +75,33 @@ def render(project: Project, machine: str | None, force: bool = False) -> None:
         if project.is_here(name) or not written.target(project, name).exists()
     )
     machines = [machine] if machine is not None else [*linked, None]
-    due = {target: None if force else written.due_pages(project, target) for target in machines}
-    machines = [target for target in machines if due[target] != set()]
-    _say_rendered(lambda: report.render(project, machines, force, due))
+    pages = {target: None if force else written.due_pages(project, target) for target in machines}
+    _write(project, {target: due for target, due in pages.items() if due != set()}, force)
     for target in machines:
-        written.record(project, target)
-    for target in due:
         written.target(project, target).touch()  # so that Snakemake knows that nothing is due
 
 
-def _say_rendered(make: Callable[[], list[Path]]) -> None:
-    """Render; then name the files that were replaced, and the author's notes that are left out."""
+def _write(
+    project: Project,
+    due: Mapping[str | None, set[str] | None],
+    force: bool,
+    page: str | None = None,
+    read: Mapping[str, Evidence] = MappingProxyType({}),
+) -> None:
+    """Render pages; then name the files that were replaced, and the author's notes left out.
+
+    page: the only page of each machine that is rendered; None: all that are due. The others are
+    arguments of `reporting.report.render`.
+    """
+    from lmperf.reporting import report, written
     from lmperf.reporting.render import lost_notes
 
-    token = lost_notes.set([])
-    try:
-        say_replaced(make())
-        for words in dict.fromkeys(lost_notes.get()):
-            say(words)
-    finally:
-        lost_notes.reset(token)
+    lost_notes.set([])
+    say_replaced(report.render(project, due, force, read))
+    for words in dict.fromkeys(lost_notes.get()):
+        say(words)
+    for machine in due:
+        written.record(project, machine, page)
 
 
 def _render_pages(
@@ -111,9 +122,7 @@ def _render_pages(
 
     def render_due(due: set[str] | None) -> None:
         began = time.monotonic()
-        read = {machine: evidence}
-        _say_rendered(lambda: report.render(project, [machine], force, {machine: due}, read))
-        written.record(project, machine, page)
+        _write(project, {machine: due}, force, page, {machine: evidence})
         rendered = names if due is None else [name for name in names if name in due]
         folder = written.target(project, machine).parent
         print(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
@@ -155,24 +155,22 @@ def site_of(project: Project) -> Site:
 
 def render(
     project: Project,
-    machines: Sequence[str | None],
+    due: Mapping[str | None, Collection[str] | None],
     force: bool = False,
-    due: Mapping[str | None, Collection[str] | None] = MappingProxyType({}),
     read: Mapping[str, Evidence] = MappingProxyType({}),
 ) -> list[Path]:
-    """Write the write-ups of machines, with their pages and figures; None: the overview.
+    """Write the write-ups of machines, with their pages and figures.
 
-    due: machine -> the pages to render; by default all. read: evidence that was read before, by
-        machine. Further arguments and errors as for `replace_files`.
+    due: machine -> the pages to render, None: all. The machine None is the overview. read: evidence
+        that was read before, by machine. Further arguments and errors as for `replace_files`.
     """
     folders = {}
-    for machine in machines:
+    for machine, pages in due.items():
         if machine is None:
             folders[project.report_directory] = files_of_overview(project)
             continue
         folder = project.report_directory / machine
         evidence = read.get(machine) or evidence_of(project, machine)
         _require_whole(project, evidence)
-        pages = due.get(machine)
         folders[folder] = files_of_machine(evidence, project.own_templates, pages, folder)
-    return replace_files(folders, remedy(machines), force)
+    return replace_files(folders, remedy([*due]), force)
