@@ -303,7 +303,7 @@ def resolve(entry: str) -> Any:
 class Benchmark:
     """A topic of the report, declared by class attributes.
 
-    `lmperf.evidence.keys.DECLARATIONS` names the attributes that make no row stale.
+    `lmperf.evidence.closure.DECLARATIONS` names the attributes that make no row stale.
 
     Attributes:
         title: heading of the benchmark's section in the report.

@@ -17,14 +17,8 @@ from lmperf.benchmark import Axis, Case, Implementation
 from lmperf.benchmarks import load, stems
 from lmperf.dtypes import DTYPES, Dtype
 from lmperf.evidence import closure, keys
-from lmperf.evidence.closure import COUNTED_ELSEWHERE, is_counted_elsewhere
-from lmperf.evidence.keys import (
-    DECLARATIONS,
-    METHOD_VERSION,
-    code_of,
-    is_fresh,
-    row_key,
-)
+from lmperf.evidence.closure import COUNTED_ELSEWHERE, DECLARATIONS, is_counted_elsewhere
+from lmperf.evidence.keys import METHOD_VERSION, code_of, is_fresh, row_key
 from lmperf.evidence.syntax import canonical, digest
 from lmperf.peers.table import PEERS
 from lmperf.transformer.sizes import SIZES, ModelSize

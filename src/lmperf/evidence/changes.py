@@ -22,7 +22,7 @@ from typing import Any
 from lmperf.benchmark import Benchmark
 from lmperf.evidence.closure import closure_of
 from lmperf.evidence.facts import IDENTIFYING, topology_of
-from lmperf.evidence.keys import DECLARATIONS, Code, code_of, row_key
+from lmperf.evidence.keys import Code, code_of, row_key
 from lmperf.evidence.plan import Plan
 from lmperf.evidence.project import Project
 from lmperf.evidence.store import STORE, Row, write_atomically
@@ -46,7 +46,7 @@ def keep(project: Project, plan: Plan) -> None:
 
 def _symbols(benchmark: Benchmark, code: Code) -> dict[str, dict[str, str]]:
     """`problem` or `implementation` -> symbol -> digest, for the code as it is today."""
-    symbols = {"problem": closure_of(benchmark.entry, DECLARATIONS).digests}
+    symbols = {"problem": closure_of(benchmark.entry).digests}
     return symbols | (
         {"implementation": closure_of(code["entry"]).digests} if code["entry"] else {}
     )

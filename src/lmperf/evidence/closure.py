@@ -14,7 +14,7 @@ Three rules decide what a symbol depends on:
   loops, decorators other than those of `PURE_DECORATORS`) are dependencies of all code that
   imports the module.
 - Some code is left out, because the key of a row covers it in another way (`COUNTED_ELSEWHERE`,
-  `COUNTED_BY_VALUE`).
+  `COUNTED_BY_VALUE`), or because it changes no number (`DECLARATIONS`).
 
 The code is parsed, never imported. Comments, docstrings and formatting change no digest, and
 every supported Python version computes the same ones.
@@ -44,6 +44,14 @@ COUNTED_ELSEWHERE = (
 )
 # Tables left out of digests: the key of a row holds the table entry that its cell uses.
 COUNTED_BY_VALUE = frozenset({("lmperf.dtypes", "DTYPES"), ("lmperf.transformer.sizes", "SIZES")})
+# Attributes left out of the classes of benchmarks: which cells there are, and how they are shown.
+DECLARATIONS = frozenset(
+    {
+        *("axes", "check", "columns", "grids", "head", "implementations", "least_devices"),
+        *("not_applicable", "order", "phases_of", "repeated", "results", "section"),
+        *("stated", "takes", "title", "trials"),
+    }
+)
 # Packages left out of digests: the environment in the key of a row holds their versions.
 _IN_ENVIRONMENT = frozenset({"torch", "triton"})
 
@@ -81,23 +89,19 @@ class Code:
         self._nodes: dict[tuple, _Node | None] = {}
         self._closures: dict[tuple, Closure] = {}
 
-    def closure(self, entry: str, leave_out: frozenset[str] = frozenset()) -> Closure:
+    def closure(self, entry: str) -> Closure:
         """Return the digests of all code that an entry reaches.
-
-        leave_out: names of class attributes that are not part of the digests; this holds for
-            classes in the entry's own package only.
 
         Raises:
             UserError: a file of lmperf is not valid Python.
         """
-        key = (entry, leave_out, _search_path(entry))
+        key = (entry, _search_path(entry))
         if key not in self._closures:
-            self._closures[key] = self._reached(entry, leave_out)
+            self._closures[key] = self._reached(entry)
         return self._closures[key]
 
-    def _reached(self, entry: str, leave_out: frozenset[str]) -> Closure:
+    def _reached(self, entry: str) -> Closure:
         module, _, name = entry.partition(":")
-        package = module.rpartition(".")[0]
         is_ours = module.partition(".")[0] == "lmperf"
         nodes: dict[Symbol, _Node] = {}
         waiting = [Symbol(module, (is_ours and name) or WHOLE)]
@@ -105,26 +109,24 @@ class Code:
             symbol = waiting.pop()
             if symbol in nodes:
                 continue
-            within = symbol.module.rpartition(".")[0] == package
-            node = self._node(symbol, leave_out if within else frozenset())
-            if node is not None:
+            if (node := self._node(symbol)) is not None:
                 nodes[symbol] = node
                 waiting += node.targets
         codes = {str(symbol): node.code for symbol, node in sorted(nodes.items())}
         return Closure({symbol: code for symbol, code in codes.items() if code})
 
-    def _node(self, symbol: Symbol, leave_out: frozenset[str]) -> _Node | None:
+    def _node(self, symbol: Symbol) -> _Node | None:
         """Return the digest and the dependencies of a symbol; None if its module has no source."""
-        key = (symbol, leave_out, _search_path(symbol.module))
+        key = (symbol, _search_path(symbol.module))
         if key not in self._nodes:
             module = self._module(symbol.module)
-            self._nodes[key] = self._node_in(module, symbol, leave_out) if module else None
+            self._nodes[key] = self._node_in(module, symbol) if module else None
         return self._nodes[key]
 
-    def _node_in(self, module: Module, symbol: Symbol, leave_out: frozenset[str]) -> _Node:
-        statements = [
-            _without(statement, leave_out) for statement in self._statements(module, symbol.name)
-        ]
+    def _node_in(self, module: Module, symbol: Symbol) -> _Node:
+        statements = self._statements(module, symbol.name)
+        if symbol.module.startswith("lmperf.benchmarks."):
+            statements = [_without_declarations(statement) for statement in statements]
         references = self._references(module, symbol, statements)
         targets = (self._target(reference, symbol.module) for reference in references)
         code = _digest_of(statements, module) if statements else ""
@@ -227,14 +229,14 @@ def _parents(module: str) -> list[str]:
     return [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
 
 
-def _without(statement: ast.stmt, names: frozenset[str]) -> ast.stmt:
-    """Return a class without the attributes and methods of these names, other statements as is."""
-    if not names or not isinstance(statement, ast.ClassDef):
+def _without_declarations(statement: ast.stmt) -> ast.stmt:
+    """Return a class without its DECLARATIONS, and other statements as they are."""
+    if not isinstance(statement, ast.ClassDef):
         return statement
     body = [
         inner
         for inner in statement.body
-        if not (bound_names(inner) and bound_names(inner) <= names)
+        if not bound_names(inner) or bound_names(inner) - DECLARATIONS
     ]
     kept = {name: getattr(statement, name) for name in statement._fields}
     return ast.copy_location(ast.ClassDef(**{**kept, "body": body}), statement)
@@ -266,6 +268,6 @@ def _running() -> Code:
     return Code()
 
 
-def closure_of(entry: str, leave_out: frozenset[str] = frozenset()) -> Closure:
+def closure_of(entry: str) -> Closure:
     """Return the code that an entry reaches today; see `Code.closure`."""
-    return _running().closure(entry, leave_out)
+    return _running().closure(entry)

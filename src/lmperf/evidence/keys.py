@@ -6,7 +6,7 @@ The key of a row covers
   (`Axis.meaning`);
 - its implementation: the code that its entry point reaches, options, tolerance and version;
 - its problem: the code that the benchmark's class reaches, without the class attributes that only
-  declare the grid or the report (`DECLARATIONS`);
+  declare the grid or the report (`closure.DECLARATIONS`);
 - the method, by `METHOD_VERSION`; and the environment;
 - of a ranked benchmark on several GPUs, their number and their links.
 
@@ -28,15 +28,6 @@ from lmperf.evidence.syntax import digest
 # The version of the method (how numbers are measured). Raise it with every change of the method
 # that can change a number.
 METHOD_VERSION = 8
-
-# Attributes of a benchmark that decide which cells there are and how they are shown.
-DECLARATIONS = frozenset(
-    {
-        *("axes", "check", "columns", "grids", "head", "implementations", "least_devices"),
-        *("not_applicable", "order", "phases_of", "repeated", "results", "section"),
-        *("stated", "takes", "title", "trials"),
-    }
-)
 
 Code = dict[str, Any]
 
@@ -60,7 +51,7 @@ def code_of(benchmark: Benchmark, name: str) -> Code:
     modules = benchmark.takes.adapters if runs_others and benchmark.takes else ()
     adapters = [closure_of(module).fingerprint for module in modules]
     return {
-        "problem": closure_of(benchmark.entry, DECLARATIONS).fingerprint,
+        "problem": closure_of(benchmark.entry).fingerprint,
         "implementation": closure_of(entry).fingerprint if entry else None,
         "method": METHOD_VERSION,
         "version": implementation.version,
