@@ -16,7 +16,7 @@ from lmperf.names import dtype_words, implementation_words
 from lmperf.reporting.cells import EMPTY, NOT_RECORDED, Cell
 from lmperf.reporting.columns import Quantity
 from lmperf.reporting.evidence import Evidence, cached_by_evidence
-from lmperf.reporting.frames import are_within, having
+from lmperf.reporting.frames import are_within, having, sorted_for_reading
 from lmperf.reporting.gains import rows_over
 from lmperf.transformer.rungs import FLOAT8_GRAPH, IN_FLOAT8, NEEDED, RUNGS
 
@@ -110,6 +110,11 @@ def usual_cells(rows: pd.DataFrame) -> pd.DataFrame:
     counts = rows["state"].isna().groupby([rows[name] for name in CELL]).sum()
     most = counts.sort_values(ascending=False, kind="stable").groupby("size").head(1)
     return most.index.to_frame(index=False)
+
+
+def fastest_steps(rows: pd.DataFrame) -> pd.DataFrame:
+    """The fastest step of each size, the smallest size first."""
+    return sorted_for_reading(rows.sort_values("ms").drop_duplicates("size"), ["size"])
 
 
 def compared(evidence: Evidence, ours: Way, base: Way, stem: str = STEM) -> pd.DataFrame:

@@ -17,6 +17,7 @@ from lmperf.reporting.calculations.steps import (
     SDPA_NARROW,
     Way,
     beside,
+    fastest_steps,
 )
 from lmperf.reporting.frames import having, matching, required, sorted_for_reading
 from lmperf.reporting.rows import Rows
@@ -94,10 +95,9 @@ class Bf16Weights(Section):
     @property
     def gains(self) -> bool:
         """Whether bf16 weights are faster than the best step with float32 weights at some size."""
-        best = self.run.wide.sort_values("ms").drop_duplicates("size")
         parts = [
-            having(beside(self.evidence, self.way, Way(*base)), size=[*rows["size"]])
-            for base, rows in best.groupby("way")
+            having(beside(self.evidence, self.way, best["way"]), size=best["size"])
+            for _, best in fastest_steps(self.run.wide).iterrows()
         ]
         if not any(map(len, parts)):
             raise NotMeasured("bf16 weights are not compared with float32 weights")

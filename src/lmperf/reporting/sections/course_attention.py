@@ -8,7 +8,7 @@ from functools import cached_property
 from lmperf.benchmarks import load
 from lmperf.dtypes import dtype_of
 from lmperf.names import in_order
-from lmperf.reporting.frames import having, required
+from lmperf.reporting.frames import having, parts, required
 from lmperf.reporting.gains import Gain
 from lmperf.reporting.numbers import of_rows
 from lmperf.reporting.rows import Rows
@@ -73,15 +73,13 @@ class CourseAttention(Course):
         rows = rows[rows["error_bound"].notna()].reindex(columns=[*rows, *{*columns} - {*rows}])
         lines = []
         for name in self.names("flash_attention"):
-            for dtype in in_order("dtype", having(rows, implementation=name)["dtype"]):
-                part = having(rows, implementation=name, dtype=dtype)
+            for (dtype,), part in parts(having(rows, implementation=name), "dtype"):
                 passed = part["state"] != "failed_check"
                 failed = part[~passed].sort_values("max_error").tail(1)
                 line = {"implementation": name, "dtype": dtype}
-                line["passed"] = Count(int(passed.sum()), len(part))
+                line |= {"passed": Count(int(passed.sum()), len(part))}
                 line |= part.loc[passed, columns].max().astype(float).to_dict()
-                line["failed"] = failed["max_error"].max()
-                line["bound"] = failed["error_bound"].max()
+                line |= {"failed": failed["max_error"].max(), "bound": failed["error_bound"].max()}
                 lines.append(line)
         return self.table_rows(required(lines, "no attention was checked"))
 

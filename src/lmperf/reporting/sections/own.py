@@ -15,6 +15,7 @@ from lmperf.reporting.calculations.steps import (
     STEM,
     Way,
     all_steps,
+    fastest_steps,
     steps,
     usual_cells,
 )
@@ -22,7 +23,7 @@ from lmperf.reporting.frames import are_within, having, required, sorted_for_rea
 from lmperf.reporting.gains import rows_over
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
-from lmperf.reporting.sections.what_to_run import effort
+from lmperf.reporting.sections.what_to_run import effort, in_reading_order
 from lmperf.reporting.words import NotMeasured, listed
 from lmperf.statistics import UNRESOLVED
 
@@ -136,7 +137,7 @@ class Own(Section):
     def fastest(self) -> pd.DataFrame:
         """The fastest step of the subjects of each size."""
         rows = required(self.steps.valid.frame, "no step of a subject has a result")
-        return sorted_for_reading(rows.sort_values("ms").drop_duplicates("size"), ["size"])
+        return fastest_steps(rows)
 
     @property
     def sound(self) -> pd.DataFrame:
@@ -160,8 +161,7 @@ class Own(Section):
         return rows[rows["state"].isna() & (rows["dtype"] != NARROW)]
 
     def _fastest_of(self, rows: pd.DataFrame) -> pd.DataFrame:
-        rows = rows[rows["size"].isin(self.fastest["size"])]
-        return sorted_for_reading(rows.sort_values("ms").drop_duplicates("size"), ["size"])
+        return fastest_steps(rows[rows["size"].isin(self.fastest["size"])])
 
     @cached_property
     def lines(self) -> Rows:
@@ -172,14 +172,14 @@ class Own(Section):
         kinds = {"fastest": self.fastest, "reference": self.reference, "sdpa": self.sdpa}
         ways = self.fastest.set_index("size")["line"].astype(str)
         of_lmperf = self.reference.set_index("size")["way"].map(lambda way: way.words)
-        parts = [steps.assign(implementation=kind) for kind, steps in kinds.items() if len(steps)]
-        rows = pd.concat(parts)
+        parts = [steps.assign(implementation=kind) for kind, steps in kinds.items()]
+        rows = in_reading_order(parts)
         rows = rows.assign(
             shown=rows["size"].map(ways),
             of_lmperf=rows["size"].map(of_lmperf),
             of_peak=100 * rows["mfu"],
         )
-        return self.rows("", sorted_for_reading(rows, ["size"]).reset_index(drop=True))
+        return self.rows("", rows)
 
     @property
     def gaps(self) -> pd.DataFrame:

@@ -32,10 +32,18 @@ from lmperf.reporting.calculations.steps import (
     Way,
     all_steps,
     compared,
+    fastest_steps,
     steps,
     usual,
 )
-from lmperf.reporting.frames import having, matching, required, sorted_for_reading
+from lmperf.reporting.frames import (
+    having,
+    matching,
+    parts,
+    required,
+    shared_value,
+    sorted_for_reading,
+)
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.words import NotMeasured
@@ -87,15 +95,14 @@ class WhatToRun(Section):
 
     # How to read the page.
 
-    def shared(self, axis: str) -> int | None:
-        """The context or batch of all sizes; None if it differs."""
-        values = self.valid[axis].unique()
-        return int(values[0]) if len(values) == 1 else None
+    def shared(self, axis: str) -> int:
+        """The context or batch of all sizes."""
+        return int(shared_value(self.valid[axis]))
 
     @property
     def names(self) -> dict[str, str]:
         """Size -> its name in the first column, with the context and batch if they differ."""
-        apart = [axis for axis in ("context_length", "batch") if self.shared(axis) is None]
+        apart = [axis for axis in ("context_length", "batch") if self.valid[axis].nunique() > 1]
         cells = self.valid.drop_duplicates("size").set_index("size")
         return {
             size: ", ".join(
@@ -115,18 +122,17 @@ class WhatToRun(Section):
     # The recipe.
 
     @cached_property
-    def _near(self) -> dict[str, pd.DataFrame]:
-        """Size -> the steps that are as good as its fastest; a graph may have bf16 weights.
+    def _near(self) -> pd.DataFrame:
+        """The steps that are as good as the fastest of their size; a graph may have bf16 weights.
 
         Sizes of a single way decide nothing, unless no size has more.
         """
         rows = self.valid[(self.valid["dtype"] != NARROW) | (self.valid["way"] == GRAPH_NARROW)]
+        rows = required(rows, "no step was measured with float32 weights")
         rows = rows.assign(way=rows["way"].map(lambda way: GRAPH if way == GRAPH_NARROW else way))
-        by_size = {size: part for size in self.sizes if len(part := having(rows, size=size))}
-        chosen = {
-            size: part for size, part in by_size.items() if part["way"].nunique() > 1
-        } or by_size
-        return {size: part[self._are_as_good(part)] for size, part in chosen.items()}
+        has_several = rows.groupby("size")["way"].transform("nunique") > 1
+        rows = rows[has_several] if has_several.any() else rows
+        return pd.concat([part[self._are_as_good(part)] for _, part in parts(rows, "size")])
 
     def _are_as_good(self, rows: pd.DataFrame) -> pd.Series:
         """Which steps are nearly as fast as the fastest; on a CPU also those within the noise."""
@@ -145,26 +151,25 @@ class WhatToRun(Section):
 
         Of several, the simplest.
         """
-        near = [way for part in self._near.values() for way in part["way"].unique()]
-        near = required(near, "no step was measured with float32 weights")
-        if near.count(GRAPH) == len(self._near):
+        near = self._near.drop_duplicates(["size", "way"])["way"].to_list()
+        if near.count(GRAPH) == self._near["size"].nunique():
             return GRAPH
         return min(near, key=lambda way: (-near.count(way), effort(way)))
 
     @property
     def is_in_doubt(self) -> bool:
         """Whether a step that the recipe follows from is stale or was timed beside other load."""
-        return self.recipe and not all(part["holds"].all() for part in self._near.values())
+        return not self._near["holds"].all()
 
     @property
     def is_graph(self) -> bool:
         return self.recipe == GRAPH
 
     @property
-    def exceptions(self) -> list[tuple[str, Way]]:
-        """(size, its fastest recipe) for the sizes at which `recipe` is slower."""
-        apart = {s: part for s, part in self._near.items() if self.recipe not in [*part["way"]]}
-        return [(size, part.loc[part["ms"].idxmin(), "way"]) for size, part in apart.items()]
+    def exceptions(self) -> pd.DataFrame:
+        """The fastest steps of the sizes at which `recipe` is slower."""
+        is_near = (self._near["way"] == self.recipe).groupby(self._near["size"]).transform("any")
+        return fastest_steps(self._near[~is_near])
 
     @property
     def maker(self) -> str:
@@ -232,7 +237,7 @@ class WhatToRun(Section):
         """The fastest step of each line: of its columns, else of all with float32 weights."""
         rest = self.wide[~self.wide["size"].isin(self.shown["size"])]
         rows = self.wide.loc[[*self.shown.index, *rest.index]]
-        return sorted_for_reading(rows.sort_values("ms").drop_duplicates("size"), ["size"])
+        return fastest_steps(rows)
 
     @property
     def elsewhere(self) -> pd.DataFrame:
@@ -265,8 +270,7 @@ class WhatToRun(Section):
         """The step of each line whose peak is shown; on a CPU the fastest with a known one."""
         if self.evidence.is_cuda:
             return self.fastest
-        with_peak = self.wide[self.wide["peak_gib"].notna()]
-        return with_peak.sort_values("ms", kind="stable").drop_duplicates("size")
+        return fastest_steps(self.wide[self.wide["peak_gib"].notna()])
 
     def pairs(self, ours: Way, base: Way, larger: bool = False) -> pd.DataFrame:
         """The steps of a way beside those of another one, if neither waits; see `steps.compared`.
@@ -327,8 +331,9 @@ class WhatToRun(Section):
         return self.rows("", in_reading_order([rows]))
 
 
-def in_reading_order(parts: list[pd.DataFrame]) -> pd.DataFrame:
-    rows = pd.concat([part for part in parts if len(part)] or parts)
+def in_reading_order(frames: list[pd.DataFrame]) -> pd.DataFrame:
+    """The rows of all frames by size."""
+    rows = pd.concat([frame for frame in frames if len(frame)] or frames)
     return sorted_for_reading(rows, ["size"]).reset_index(drop=True)
 
 
