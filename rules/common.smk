@@ -66,8 +66,11 @@ CONFIG = [word for override in OVERRIDES for word in ("--config", override)]
 LMPERF = ["env", *UNSET, *SET, sys.executable, "-m", "lmperf.cli"]
 LMPERF += ["--configfile", str(CONFIGFILE), *CONFIG]
 STARTED = time.time()
+# Stem -> the stems that are measured before it: the kernel tests first, second times last.
+JOBS = {stem: [plan.benchmark.check] for stem, plan in PLANS.items()}
+JOBS |= {"repeatability": [*PLANS]} if project.repeats_rows else {}
 # Stem -> name of its rule; a module may give its rules other names.
-RULE = {stem: workflow.modifier.modify_rulename(stem) for stem in (*PLANS, "repeatability")}
+RULE = {stem: workflow.modifier.modify_rulename(stem) for stem in JOBS}
 
 
 def csv_of(stem):
@@ -75,7 +78,13 @@ def csv_of(stem):
     return f"{REPORT}/{HERE}/evidence/{stem}.csv"
 
 
-MEASURED = [csv_of(stem) for stem in RULE if stem in PLANS or project.repeats_rows]
+MEASURED = [csv_of(stem) for stem in JOBS]
+
+
+def gpus(stem):
+    """The number of GPUs that a job holds: as many as the largest of the benchmarks it measures."""
+    plans = [PLANS[stem]] if stem in PLANS else PLANS.values()
+    return max(plan.gpus for plan in plans) if project.machine.kind == "cuda" else 0
 
 
 def due(is_due):

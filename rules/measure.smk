@@ -1,25 +1,26 @@
-"""Evidence: one rule for each benchmark. Its job measures the missing and stale cells.
+"""Evidence: one rule for each job. It measures the missing and stale cells of a benchmark, or some
+rows of all benchmarks a second time, in a new process, after all first times.
 
 A job keeps what it measures in a store that no rule names, and makes its CSV from that store at its
 end. So Snakemake can delete or restore an output without losing a measurement.
 """
 
-for place, stem in enumerate(PLANS):
+for place, (stem, earlier) in enumerate(JOBS.items()):
 
     rule:
+        """Measure what is missing or stale; repeatability: some rows a second time."""
         name:
             stem
         input:
-            # The kernel tests run first.
-            lambda wildcards, stem=stem: after(stem, [PLANS[stem].benchmark.check]),
+            lambda wildcards, stem=stem, earlier=earlier: after(stem, earlier),
             due=due(stem in DUE_JOBS),
         output:
             update(csv_of(stem)),
         log:
             f"logs/{stem}.log",
-        priority: len(PLANS) - place  # in the order of the write-up's sections
+        priority: len(JOBS) - place  # in the order of the write-up's sections
         resources:
-            gpu=PLANS[stem].gpus if project.machine.kind == "cuda" else 0,
+            gpu=gpus(stem),
         params:
             lmperf=LMPERF,
             parent=os.getpid(),  # a measurement ends when this process ends
@@ -31,26 +32,3 @@ for place, stem in enumerate(PLANS):
         shell:
             "exec {params.lmperf:q} measure {params.stem:q} {params.force:q} --log {log:q}"
             " --parent {params.parent}"
-
-
-if project.repeats_rows:
-
-    rule repeatability:
-        """What the first page recommends a second time, in a new process, after all first times."""
-        input:
-            lambda wildcards: after("repeatability", PLANS),
-            due=due("repeatability" in DUE_JOBS),
-        output:
-            update(csv_of("repeatability")),
-        log:
-            "logs/repeatability.log",
-        resources:
-            gpu=max(plan.gpus for plan in PLANS.values()) if project.machine.kind == "cuda" else 0,
-        params:
-            lmperf=LMPERF,
-            parent=os.getpid(),
-            measured=lambda wildcards: measured("repeatability"),
-        message:
-            "repeatability: {params.measured}"
-        shell:
-            "exec {params.lmperf:q} measure repeatability --log {log:q} --parent {params.parent}"
