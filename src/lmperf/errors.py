@@ -57,7 +57,7 @@ def meant(name: object, known: Iterable[object], label: str = "choose one of:") 
 
     No name is near to one with fewer than three letters, as 4096 or F2.
     """
-    names = {str(one).lower(): str(one) for one in known}
+    names = {text.lower(): text for text in map(str, known)}
     near = difflib.get_close_matches(str(name).lower(), names, n=1, cutoff=0.7)
     if near and sum(map(str.isalpha, str(name))) >= 3:
         return f"did you mean {names[near[0]]}?"

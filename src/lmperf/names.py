@@ -132,9 +132,15 @@ _FORMS: dict[str, str | tuple[str, ...]] = {
     "fsdp2_checkpointed": "FSDP2, checkpointed",
     "copy": "copy",
 }
+
+
+def _form(words: str | tuple[str, ...], number: int) -> str:
+    """The form of this number; the general one of a technique that has no other."""
+    return words if isinstance(words, str) else (*words, words[0])[number]
+
+
 IMPLEMENTATIONS, SHORT, TECHNIQUES = (
-    {name: of if isinstance(of, str) else (*of, of[0])[form] for name, of in _FORMS.items()}
-    for form in range(3)
+    {name: _form(words, number) for name, words in _FORMS.items()} for number in range(3)
 )
 
 

@@ -20,7 +20,7 @@ from lmperf.own.check import problem_of
 
 HERE, ABSENT, WRONG = "ok", "absent", "wrong"
 # The state of a requirement, and what was found or how to install it.
-Found = tuple[str, str]
+Requirement = tuple[str, str]
 
 
 @click.command(short_help="Show what is missing to measure, and how to install it.")
@@ -39,7 +39,7 @@ def doctor(project: Project) -> int:
     return 1 if any(state == WRONG for state, _ in requirements) else 0
 
 
-def _software(project: Project) -> Iterator[Found]:
+def _software(project: Project) -> Iterator[Requirement]:
     version, kind = torch_version(), project.machine.kind
     if version is None:
         yield WRONG, "torch: measuring needs it, 2.11 or newer; install lmperf[measure]"
@@ -73,7 +73,7 @@ def _software(project: Project) -> Iterator[Found]:
         yield ABSENT, "git: rows record no commit; install git, or set LMPERF_COMMIT"
 
 
-def _sections(project: Project) -> Iterator[Found]:
+def _sections(project: Project) -> Iterator[Requirement]:
     asked = project.stems
     for stem in stems():
         benchmark = load(stem)
@@ -88,7 +88,7 @@ def _sections(project: Project) -> Iterator[Found]:
             yield ABSENT, f"{stem}: has cells only for the preset {presets}"
 
 
-def _planned(project: Project, stem: str) -> Iterator[Found]:
+def _planned(project: Project, stem: str) -> Iterator[Requirement]:
     """What would be measured, and for each custom implementation whether it can be called."""
     try:
         plan = project.plan(stem)

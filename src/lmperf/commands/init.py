@@ -20,7 +20,7 @@ from lmperf.config.read import config_of
 from lmperf.errors import UserError
 from lmperf.machine.repository import git_text, is_in_git
 from lmperf.own.check import check_names
-from lmperf.own.course import Found, found_in
+from lmperf.own.course import Part, found_in
 from lmperf.own.kinds import KINDS
 from lmperf.reporting.files import is_foreign, write_files
 
@@ -96,8 +96,8 @@ def init(templates: bool, adapters: str | None, install: str | None, **given: st
         say(words)
     is_top, folders, lmperf = Path(".git").exists(), _folders(), requirement(install)
     entries = _entries({kind: entry for kind, entry in given.items() if entry})
-    for solution in found_in(adapters, _python_files()) if adapters else ():
-        entries = _with_found(entries, solution, given)
+    for part in found_in(adapters, _python_files()) if adapters else ():
+        entries = _with_part(entries, part, given)
     if adapters and not entries:
         raise UserError("nothing is written, since all is left out; mend that and run init again")
     files = {
@@ -175,21 +175,21 @@ def _entries(given: Mapping[str, str]) -> _Entries:
     return entries
 
 
-def _with_found(entries: _Entries, solution: Found, given: Mapping[str, str | None]) -> _Entries:
+def _with_part(entries: _Entries, part: Part, given: Mapping[str, str | None]) -> _Entries:
     """The entries with what was found in a course's repository; says what becomes of it."""
-    fault = solution.fault
-    if not fault and given.get(solution.kind):
-        fault = f"--{solution.kind.replace('_', '-')} names another one"
+    fault = part.fault
+    if not fault and given.get(part.kind):
+        fault = f"--{part.kind.replace('_', '-')} names another one"
     if fault:
-        say(f"{solution.entry}: left out: {fault}")
+        say(f"{part.entry}: left out: {fault}")
         return entries
-    if solution.kind == "optimizer" and (model := _model_in(entries)):
-        solution = replace(solution, options={"model": model})
-    taking = _stems_of(solution.kind)
-    options = [f"{name} {_listed(values)}" for name, values in solution.options.items()]
-    more = "; ".join([*([solution.use] if solution.use else []), *options, *solution.hooks])
-    say(f"{solution.entry}: {solution.name} in {', '.join(taking)}{f' ({more})' if more else ''}")
-    added = {stem: {**entries.get(stem, {}), solution.name: solution.configured} for stem in taking}
+    if part.kind == "optimizer" and (model := _model_in(entries)):
+        part = replace(part, options={"model": model})
+    taking = _stems_of(part.kind)
+    options = [f"{name} {_listed(values)}" for name, values in part.options.items()]
+    more = "; ".join([*([part.use] if part.use else []), *options, *part.hooks])
+    say(f"{part.entry}: {part.name} in {', '.join(taking)}{f' ({more})' if more else ''}")
+    added = {stem: {**entries.get(stem, {}), part.name: part.configured} for stem in taking}
     return entries | added
 
 

@@ -64,7 +64,7 @@ def compare_versions(
             progress = Progress("compare", total)
             rows = time_versions(project.machine.kind, {OLD: before, NEW: after}, chosen, progress)
             both = (OLD, before, was), (NEW, after, now)
-            return [_result(project, *version, chosen, rows[side]) for side, *version in both]
+            return [_result(project, *version, rows[side]) for side, *version in both]
 
         return confirmed(measure, chosen, at_least)
 
@@ -106,11 +106,7 @@ def _differing(comparison: Comparison, chosen: Sequence[Plan]) -> list[Plan]:
 
 
 def _result(
-    project: Project,
-    version: Version,
-    codes: Codes,
-    chosen: Sequence[Plan],
-    rows: Mapping[str, Sequence[Row]],
+    project: Project, version: Version, codes: Codes, rows: Mapping[str, Sequence[Row]]
 ) -> Evidence:
     """The rows of a version as evidence.
 
@@ -119,11 +115,8 @@ def _result(
     """
     machine, environment = project.machine, project.machine.environment
     facts = {"machine": machine.slug, "environments": {environment: machine.facts}}
-    raw: dict[str, list[dict[str, str]]] = {}
-    for stem in (plan.stem for plan in chosen):
-        for row in rows.get(stem, ()):
-            key = codes[stem][row["implementation"]]
-            whole = {**row, "environment": environment, "commit": version.commit, "key": key}
-            texts = {name: text_of(value) for name, value in whole.items()}
-            raw.setdefault(stem, []).append(as_read(texts))
+    more, raw = {"environment": environment, "commit": version.commit}, {}
+    for stem, timed in rows.items():
+        wholes = ({**row, **more, "key": codes[stem][row["implementation"]]} for row in timed)
+        raw[stem] = [as_read({name: text_of(row[name]) for name in row}) for row in wholes]
     return Evidence(version.name, facts, raw)

@@ -45,7 +45,7 @@ _PARTS = {
 
 
 @dataclass(frozen=True)
-class Found:
+class Part:
     """A function or class of the repository.
 
     Attributes:
@@ -81,7 +81,7 @@ class Found:
         return {"use": use, **self.options} if self.options else use
 
 
-def found_in(adapters: str, files: Collection[Path]) -> list[Found]:
+def found_in(adapters: str, files: Collection[Path]) -> list[Part]:
     """Return what a repository has of the course's assignment, those that are left out included.
 
     adapters: the module of the adapters, `tests.adapters`. files: the repository's Python files,
@@ -96,24 +96,24 @@ def found_in(adapters: str, files: Collection[Path]) -> list[Found]:
             f"--course: there is no module {adapters} below {Path.cwd()}; change into the folder"
             " that has it, or name yours as package.module"
         )
-    there = [*_adapters(adapters, tree_of(place.source))]
-    if not there:
+    parts = [*_adapters(adapters, tree_of(place.source))]
+    if not parts:
         names = ", ".join(_ADAPTERS)
         raise UserError(f"--course: {adapters} has none of the course's functions: {names}")
-    there += _basics(files)
-    asked = [part for part in there if part.kind and not part.fault]
-    told = entries_of(
+    parts += _basics(files)
+    asked = [part for part in parts if part.kind and not part.fault]
+    answered = entries_of(
         [(part.entry, KINDS[part.kind].takes.name, part.kind, part.first_options) for part in asked]
     )
-    answers = {part.entry: answer for part, answer in zip(asked, told, strict=True)}
-    return [_answered(part, *answers.get(part.entry, (part.entry, part.fault))) for part in there]
+    answers = {part.entry: answer for part, answer in zip(asked, answered, strict=True)}
+    return [_answered(part, *answers.get(part.entry, (part.entry, part.fault))) for part in parts]
 
 
-def _answered(part: Found, entry: str, fault: str) -> Found:
+def _answered(part: Part, entry: str, fault: str) -> Part:
     return replace(part, use=entry if entry != part.entry else "", fault=fault)
 
 
-def _adapters(module: str, tree: ast.Module) -> Iterator[Found]:
+def _adapters(module: str, tree: ast.Module) -> Iterator[Part]:
     """The adapters that a module defines or imports."""
     imported = {
         alias.asname or alias.name: None
@@ -128,7 +128,7 @@ def _adapters(module: str, tree: ast.Module) -> Iterator[Found]:
             fault = "it is not written yet" if _is_empty(functions[name]) else ""
             beside = (f"{name.removeprefix('get_')}_{end}" for end in HOOKS.values())
             hooks = tuple(hook for hook in beside if hook in functions)
-            yield Found(f"{module}:{name}", kind, key, options, hooks, fault=fault)
+            yield Part(f"{module}:{name}", kind, key, options, hooks, fault=fault)
 
 
 def _is_empty(function: ast.FunctionDef | None) -> bool:
@@ -137,7 +137,7 @@ def _is_empty(function: ast.FunctionDef | None) -> bool:
     return bool(body) and isinstance(body[0], ast.Raise) and "NotImpl" in ast.unparse(body[0])
 
 
-def _basics(files: Collection[Path]) -> list[Found]:
+def _basics(files: Collection[Path]) -> list[Part]:
     """The models of the repository, then AdamW and the functions of the first one's package."""
     trees = {path: tree for path in sorted(files) if (tree := _tree(path)) is not None}
     models = [
@@ -196,14 +196,14 @@ def _is_function(pattern: str, node: ast.AST) -> bool:
     return isinstance(node, ast.FunctionDef) and bool(re.fullmatch(pattern, node.name))
 
 
-def _named(path: Path, node: Any, kind: str = "", name: str = "") -> Found:
+def _named(path: Path, node: Any, kind: str = "", name: str = "") -> Part:
     """A definition in a file, by the name under which the file can be imported."""
     parts = path.with_suffix("").parts
     parts = parts[:-1] if parts[-1] == "__init__" else parts
     for module in (".".join(parts[i:]) for i in reversed(range(len(parts)))):
         place = find(module)
         if place and place.file and place.file.resolve() == path.resolve():
-            return Found(f"{module}:{node.name}", kind, name)
+            return Part(f"{module}:{node.name}", kind, name)
     packages = (up.name for up in reversed(path.parents) if (up / "__init__.py").exists())
     fault = f"it cannot be imported; {how_to_install(next(packages, path.stem))}"
-    return Found(f"{path}:{node.name}", kind, name, fault=fault)
+    return Part(f"{path}:{node.name}", kind, name, fault=fault)
