@@ -73,6 +73,7 @@ def test_wrong_result_fails_the_gate(broken, caught, dtype):
     assert not gate.passed
 
 
+@pytest.mark.slow
 def test_float32_angles_fail_at_65536():
     made = problem((65536,), 4, "bfloat16", heads=1, extra_tokens=0, batch=1)
     gate = made.gate(lrpe_cosine, PHASES)

@@ -38,6 +38,7 @@ def test_rows_of_ceilings_tell_the_slowdown():
     assert bf16.slowdown_in(rows[:1]) == bf16.slowdown_in([]) == 1.0
 
 
+@pytest.mark.slow
 def test_slowdown_of_this_cpu_is_measured(monkeypatch, capsys):
     def probed(_, code):
         exec(code)

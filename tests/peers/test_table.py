@@ -91,6 +91,7 @@ def test_configuration_leaves_peers_out_or_replaces_them(packages):
     assert mine == {name: Implementation(name, "a.b:C", origin="custom")}
 
 
+@pytest.mark.slow
 def test_peer_rows_stay_fresh_on_a_machine_without_the_peer(packages, tmp_path):
     stem, name = "end_to_end", "fp8_tensorwise"
     there = {name: "0.8"}

@@ -151,6 +151,7 @@ def test_only_markdown_keeps_references(form):
     assert ("&#" in shown) is (form == "markdown")
 
 
+@settings(max_examples=30)
 @given(st.text(st.characters(codec="utf-8"), min_size=1))
 def test_folder_name_is_one_path_segment_of_a_link(name):
     link = untrusted.link(untrusted.neutral(name))
