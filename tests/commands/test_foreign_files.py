@@ -15,7 +15,7 @@ from lmperf.cli import lmperf as group
 from lmperf.config.read import load_config
 from lmperf.errors import UserError
 from lmperf.reporting import report, site
-from lmperf.reporting.files import LIST, replace_files, require_free
+from lmperf.reporting.files import LIST, replace_files
 from lmperf.reporting.selftest import HELD
 from lmperf.selftest import run as selftest
 from lmperf.selftest.run import line_of
@@ -168,17 +168,6 @@ def test_full_disk_changes_no_file(tmp_path, monkeypatch):
     assert digests(tmp_path) == before
 
 
-def test_pages_of_version_0_2_are_taken_over_without_a_list(rendered, lmperf):
-    for path in rendered.glob(f"report/**/{LIST}"):
-        path.unlink()
-    for path in rendered.glob("report/**/report.md"):
-        path.write_text("An older text.\n\n" + path.read_text())
-    code, _, said = lmperf("report")
-    assert code == 0, said
-    assert "method.md" in (rendered / "report/here" / LIST).read_text()
-    assert (rendered / "report/here/NOTES.md").exists()
-
-
 def test_measuring_leaves_a_folder_of_foreign_evidence(repository, lmperf):
     for name in ("machine.json", "evidence/flash_attention.csv"):
         path = repository / "report/here" / name
@@ -211,17 +200,6 @@ def test_init_names_another_folder_where_one_is_in_use(repository, lmperf):
     workflow = (repository / ".github/workflows/report.yml").read_text()
     assert " report/" not in workflow and "path: lmperf-site\n" in workflow
     assert "snakemake --cores 1 lmperf-report/report.md" in said
-
-
-@pytest.mark.parametrize(
-    "path", [*ROOT.glob("report/*/report.md")], ids=lambda path: path.parent.name
-)
-def test_first_page_of_version_0_2_is_recognised(path, tmp_path):
-    shutil.copy(path, tmp_path)
-    require_free(tmp_path, "report.md", "")
-    (tmp_path / "report.md").write_text("# My report\n\nIn every table: times.\n")
-    with pytest.raises(UserError, match="is there already"):
-        require_free(tmp_path, "report.md", "")
 
 
 def test_configured_folders_are_used(short, lmperf):

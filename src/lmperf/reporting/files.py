@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from errno import EISDIR
 from pathlib import Path
@@ -21,11 +20,6 @@ LIST = ".lmperf-files"
 # Files in the folder of a machine: what its pages print, and the record of its self-test.
 NUMBERS, SELFTEST = "numbers.csv", "selftest.csv"
 _HEADER = "# lmperf wrote these files here; it replaces and removes no others."
-# How first pages of version 0.2 end, which kept no list; its pages are replaced all the same.
-_OF_0_2 = re.compile(
-    rb"(?m)^(<p>)?(Every table:|\[Every table\]\(|<a [^>]*>Every table</a>)"
-    rb"|: nothing is measured here yet"
-)
 
 Content = str | bytes
 
@@ -70,7 +64,7 @@ def replace_files(
     }
     lists, own = {}, set()
     for folder, names in folders.items():
-        own |= {folder / name for name in _known(folder, names)}
+        own |= {folder / name for name in listed(folder)}
         lists[folder / LIST] = "\n".join([_HEADER, *sorted(names)]) + "\n"
     in_the_way = [path for path in _in_the_way(files) if path not in own]
     if in_the_way and not force:
@@ -89,15 +83,13 @@ def is_foreign(folder: Path) -> bool:
     if folder.is_symlink() or folder.is_file():
         return True
     ours = (LIST, f"*/{LIST}", f"*/{EVIDENCE}/*.csv")
-    is_ours = _known(folder, [LIST]) or any(
-        path for pattern in ours for path in folder.glob(pattern)
-    )
+    is_ours = any(path for pattern in ours for path in folder.glob(pattern))
     return any(folder.glob("*")) and not is_ours
 
 
 def require_free(folder: Path, name: str, remedy: str) -> None:
     """Raise UserError if there is a file that lmperf did not write, where it is going to write."""
-    if os.path.lexists(folder / name) and name not in _known(folder, [name]):
+    if os.path.lexists(folder / name) and name not in listed(folder):
         _refuse([folder / name], remedy)
 
 
@@ -109,14 +101,6 @@ def write_files(files: Mapping[Path, Content], remedy: str, force: bool = False)
     with _staged(files) as put:
         put(files)
     return in_the_way
-
-
-def _known(folder: Path, names: Iterable[str]) -> set[str]:
-    """The files that lmperf wrote in a folder; of version 0.2, those with these names."""
-    pages = [path for name in ("report.md", "index.html") if (path := folder / name).is_file()]
-    if not (folder / LIST).exists() and any(_OF_0_2.search(page.read_bytes()) for page in pages):
-        return {*names}
-    return listed(folder)
 
 
 def _in_the_way(files: Mapping[Path, Content]) -> list[Path]:
