@@ -6,9 +6,8 @@ follow from the verdicts, so no template words a comparison.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
-from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -40,29 +39,15 @@ def rows_over(evidence: Evidence, stem: str, ours: Mapping, base: Mapping) -> pd
     and is resolved, or known to within PRECISE.
     """
     rows = evidence.comparable(stem)
-    cell = tuple(column for column in load(stem).identity if column not in ours)
-    left, right = having(rows, **ours), having(rows, **base)
-    if left.empty or right.empty:
-        return _no_pairs(stem, cell)
-    return _compared(left, right, cell)
-
-
-@cache
-def _no_pairs(stem: str, cell: tuple[str, ...]) -> pd.DataFrame:
-    """No pairs of a benchmark, with all columns: judging none takes as long as some."""
-    rows = Evidence("", {}).comparable(stem)
-    return _compared(rows, rows, cell)
-
-
-def _compared(left: pd.DataFrame, right: pd.DataFrame, cell: Sequence[str]) -> pd.DataFrame:
-    both = decided(pairs(left, right, cell), ONE_RUN)
+    cell = [column for column in load(stem).identity if column not in ours]
+    both = decided(pairs(having(rows, **ours), having(rows, **base), cell), ONE_RUN)
     states = both[["state", "state_base"]]
     withheld, failed = states.isin(WITHHELD).any(axis=1), states.notna().any(axis=1)
     why = np.where(withheld, "withheld", np.where(failed, EMPTY, "not compared"))
     signs = zip(both["signs"], both["signs_base"], strict=True)
     both = both.assign(
         why=why,
-        signs=[tuple(dict.fromkeys((*ours, *base))) for ours, base in signs],
+        signs=[tuple(dict.fromkeys((*left, *right))) for left, right in signs],
         waits=both["waits"] | both["waits_base"],
         holds=both["holds"] & both["holds_base"],
     )
