@@ -45,13 +45,19 @@ def evidence_of(project: Project, machine: str) -> Evidence:
 
 
 def evidences(project: Project) -> list[Evidence]:
-    """The evidence of every machine that has rows; first this one, then by numbers of rows."""
+    """The evidence of every machine that has rows; first this one, then by numbers of rows.
+
+    Those after the first are its `others`.
+    """
     machines = [evidence_of(project, machine) for machine in project.machines_with_evidence()]
     for evidence in machines:
         _require_whole(project, evidence)
     machines = [evidence for evidence in machines if evidence.stems]
     here = project.machine.slug
-    return sorted(machines, key=lambda evidence: (evidence.folder != here, -evidence.row_count))
+    machines.sort(key=lambda evidence: (evidence.folder != here, -evidence.row_count))
+    for first in machines[:1]:
+        first.others = machines[1:]
+    return machines
 
 
 def _require_whole(project: Project, evidence: Evidence) -> None:
@@ -126,28 +132,22 @@ def edited(project: Project, machine: str) -> list[str]:
 def files_of_overview(project: Project) -> dict[str, str]:
     """File name -> text of the files in `report`: write-up of this machine, and of all machines."""
     here, machines, own = project.machine.slug, evidences(project), project.own_templates
-    this = next((evidence for evidence in machines if evidence.folder == here), None)
-    if this is None:
+    if machines and machines[0].folder == here:
+        page = Page(REPORT, machines[0], own=own, root=f"{machines[0].link}/")
+        text = page.render(pages=titles_of(own, machines[0]), overview=True)
+    else:
         nobody = Evidence(here, {}, others=machines)
         page = Page("unmeasured", nobody, own=own)
         text = page.render(can_measure=project.can_measure)
-    else:
-        this.others = [evidence for evidence in machines if evidence is not this]
-        page = Page(REPORT, this, own=own, root=f"{this.link}/")
-        text = page.render(pages=titles_of(own, this), overview=True)
     files = {WRITE_UP: text}
     if len(machines) > 1:
-        first, *rest = machines
-        first.others = rest
-        files["machines.md"] = Page("machines", first, own=own).render()
+        files["machines.md"] = Page("machines", machines[0], own=own).render()
     return files
 
 
 def site_of(project: Project) -> Site:
     """What the site of all machines is made from; the first page is that of this machine."""
     machines = evidences(project)
-    for first in machines[:1]:
-        first.others = machines[1:]
     for evidence in machines:
         evidence.report = project.report_directory
     return Site(machines, project.report_directory, project.own_templates)

@@ -23,7 +23,7 @@ from lmperf.evidence.repeatability import STEM as REPEATED
 from lmperf.evidence.store import COST, EVIDENCE, as_written, file_digest, write_atomically
 from lmperf.evidence.syntax import digest
 from lmperf.machine.repository import git, git_text
-from lmperf.reporting.files import LIST, NUMBERS, SELFTEST, listed, names_in, remedy, require_free
+from lmperf.reporting.files import LIST, SELFTEST, listed, names_in, remedy, require_free
 from lmperf.reporting.user_templates import REPORT, template_digests
 
 RECORDS = Path(".lmperf/written")
@@ -38,18 +38,18 @@ def target(project: Project, machine: str | None) -> Path:
 
 def pages(project: Project, machine: str | None) -> list[Path]:
     """The Markdown files of a write-up that lmperf wrote, including ``target``."""
-    return _listed(project, machine, ".md")
+    return [path for path in _listed(project, machine) if path.suffix == ".md"]
 
 
 def drawn(project: Project, machine: str | None) -> list[Path]:
     """The figures of a write-up that lmperf wrote."""
-    return _listed(project, machine, ".svg")
+    return [path for path in _listed(project, machine) if path.suffix == ".svg"]
 
 
-def _listed(project: Project, machine: str | None, suffix: str) -> list[Path]:
+def _listed(project: Project, machine: str | None) -> list[Path]:
+    """The files of a write-up that lmperf wrote: pages, figures and numbers."""
     folder = target(project, machine).parent
-    names = sorted(name for name in listed(folder) if name.endswith(suffix))
-    return [path for name in names if (path := folder / name).is_file()]
+    return [path for name in sorted(listed(folder)) if (path := folder / name).is_file()]
 
 
 def require_free_paths(project: Project) -> None:
@@ -126,8 +126,7 @@ def reformatted(project: Project, machine: str) -> list[Path]:
 def files_of(project: Project, machine: str | None) -> list[Path]:
     """The files of a machine's evidence and write-up, or of the overview; no symbolic link, which
     Git would publish."""
-    files = [*_evidence(project, machine), *pages(project, machine), *drawn(project, machine)]
-    files += _listed(project, machine, NUMBERS)
+    files = [*_evidence(project, machine), *_listed(project, machine)]
     files.append(target(project, machine).with_name(LIST))
     return [path for path in files if path.is_file() and not path.is_symlink()]
 
@@ -154,8 +153,6 @@ def _state(project: Project, machine: str | None) -> dict:
     """Digests of what a write-up is made from, of its files, and of the templates of its pages."""
     here = [project.machine.slug, project.machine.environment, project.can_measure]
     here.append(project.config.peer_versions())
-    paths = [*pages(project, machine), *drawn(project, machine)]
-    paths += _listed(project, machine, NUMBERS)
     templates = template_digests(project.own_templates)
     # The overview has the first page and that of all machines, a machine all but these.
     kept = OVERVIEW if machine is None else {*templates} - (OVERVIEW - {REPORT})
@@ -164,7 +161,7 @@ def _state(project: Project, machine: str | None) -> dict:
     inputs = [_code_key(project), here, _digests(project, sources)]
     return {
         "inputs": digest(json.dumps(inputs)),
-        "files": digest(json.dumps(_digests(project, paths))),
+        "files": digest(json.dumps(_digests(project, _listed(project, machine)))),
         "templates": {page: code for page, code in templates.items() if page in kept},
     }
 
