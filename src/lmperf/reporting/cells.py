@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 EMPTY = "–"
-# Why a cell has no value, in addition to the states of a row (`evidence.judged`).
+# Why a cell has no value, in addition to the states of a row (`judging.judged`).
 NO_ROW = "no_row"  # no row of evidence
 NOT_RECORDED = "not_recorded"  # the row exists but lacks this number
 NOT_COMPARED = "not_compared"  # both rows were measured, but not on one GPU

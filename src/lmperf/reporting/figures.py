@@ -33,7 +33,6 @@ THEMES = {
     theme: dict(zip(NAMES, colours.split(), strict=True))
     for theme, colours in (("light", _LIGHT), ("dark", _DARK))
 }
-FAINT = 0.12
 LABEL = 0.065  # height of a label, of that of a panel
 # Not clipped: the text behind the last point of a line is to the right of its panel.
 TEXT = {"type": "text", "align": "left", "dx": 5, "fontSize": 10, "clip": False}
@@ -41,6 +40,9 @@ LEGEND = {
     **{"title": None, "orient": "bottom", "columns": 4, "columnPadding": 24},
     **{"labelLimit": 260, "symbolLimit": 0},
 }
+# A click on a name in the legend fades the others.
+CHOICE = {"name": "chosen", "select": {"type": "point", "fields": ["name"]}, "bind": "legend"}
+CHOSEN = {"condition": {"param": "chosen", "value": 1}, "value": 0.12}
 DASHED = {"type": "line", "strokeWidth": 1.2, "strokeDash": [5, 3]}
 
 
@@ -101,7 +103,7 @@ def line_chart(
     dash = {"strokeDash": {"field": "name", "scale": dashes, "legend": LEGEND}}
     ranges = [*shapes, *["stroke"] * len(lines)]
     shape = {"field": "name", "scale": {"domain": [*colours], "range": ranges}, "legend": LEGEND}
-    base = {"x": _lengths(ticks, axes[0]), "color": _colour(colours), "opacity": _chosen()}
+    base = {"x": _lengths(ticks, axes[0]), "color": _colour(colours), "opacity": CHOSEN}
     axis = {"type": "quantitative", "title": axes[1], "scale": {"zero": True}}
     axis |= {"axis": {"tickCount": 5}}
 
@@ -110,7 +112,7 @@ def line_chart(
 
     zoom = {"name": "zoom", "select": "interval", "bind": "scales"}
     layers = [
-        {"params": [_legend(), zoom], **layer({"type": "line", "strokeWidth": 1.8}, "y", **dash)},
+        {"params": [CHOICE, zoom], **layer({"type": "line", "strokeWidth": 1.8}, "y", **dash)},
         layer({"type": "rule", "strokeWidth": 1.4}, "low", y2={"field": "high"}),
         *([layer(DASHED, "level")] if lines else []),
         layer(
@@ -145,8 +147,7 @@ def bar_chart(
         faint: names of parts that are drawn as an outline: time in which nothing runs.
         shared: whether all panels share the axis.
     """
-    drawn = {record["name"] for record in records}
-    colours = {name: colour for name, colour in colours.items() if name in drawn}
+    colours = _drawn(colours, records)
     totals: dict[tuple, float] = {}
     parts = []
     for record in records:
@@ -166,7 +167,7 @@ def bar_chart(
     colour = {**colour, "legend": legend}
     is_faint = {"test": {"field": "name", "oneOf": list(faint)}, "value": 0.15}
     bars = {
-        "params": [] if is_plain else [_legend()],
+        "params": [] if is_plain else [CHOICE],
         "mark": {"type": "bar", "strokeWidth": 1},
         "encoding": {
             "y": line,
@@ -175,7 +176,7 @@ def bar_chart(
             "color": colour,
             "stroke": {**colour, "legend": None},  # vl-convert draws a second one if stacked
             "order": {"field": "place", "type": "quantitative"},
-            "opacity": {"value": 1} if is_plain else _chosen(),
+            "opacity": {"value": 1} if is_plain else CHOSEN,
             "fillOpacity": {"condition": is_faint, "value": 1},
             "tooltip": _tips("line", "value"),
         },
@@ -232,19 +233,18 @@ def time_line(
         colours: kind of interval -> name of its colour.
         unit: title of the axis.
     """
-    drawn = {record["name"] for record in records}
-    colours = {name: colour for name, colour in colours.items() if name in drawn}
+    colours = _drawn(colours, records)
     lines = list(dict.fromkeys(record["line"] for record in records))
     x = {"type": "quantitative", "title": unit, "axis": {"tickCount": 5, "grid": False}}
     bars = {
-        "params": [_legend()],
+        "params": [CHOICE],
         "mark": {"type": "bar", "height": {"band": 0.7}},
         "encoding": {
             "y": {"field": "line", "type": "nominal", "sort": lines, "title": None},
             "x": {**x, "field": "x"},
             "x2": {"field": "until"},
             "color": _colour(colours),
-            "opacity": _chosen(),
+            "opacity": CHOSEN,
             "tooltip": _tips("value"),
         },
     }
@@ -269,19 +269,18 @@ def area_chart(
         axes: titles of the two axes.
         rules: `panel`, `x` and `end` of vertical lines: where a phase begins, and its name.
     """
-    drawn = {record["name"] for record in records}
-    colours = {name: colour for name, colour in colours.items() if name in drawn}
+    colours = _drawn(colours, records)
     heights = [{**record, "place": [*colours].index(record["name"])} for record in records]
     x = {"type": "quantitative", "title": axes[0], "axis": {"grid": False}}
     areas = {
-        "params": [_legend()],
+        "params": [CHOICE],
         "mark": {"type": "area", "interpolate": "step-after"},
         "encoding": {
             "x": {**x, "field": "x"},
             "y": {"field": "y", "type": "quantitative", "title": axes[1], "stack": "zero"},
             "color": _colour(colours),
             "order": {"field": "place", "type": "quantitative"},
-            "opacity": _chosen(),
+            "opacity": CHOSEN,
             "tooltip": _tips("x", "y"),
         },
     }
@@ -302,17 +301,17 @@ def svgs(spec: Spec) -> dict[str, str]:
 
     It is drawn once: the themes differ in their colours only.
     """
-    first, light = next(iter(THEMES.items()))
+    light = THEMES["light"]
     text = json.dumps(spec, default=float)
     for name, colour in light.items():
         text = text.replace(f'"colour:{name}"', f'"{colour}"')
     svg = _numbered(vl_convert.vegalite_to_svg(text, config=config(light)))
-    return {first: svg} | {theme: _recoloured(svg, light, THEMES[theme]) for theme in THEMES}
+    return {theme: _recoloured(svg, colours) for theme, colours in THEMES.items()}
 
 
-def _recoloured(svg: str, old: Mapping[str, str], new: Mapping[str, str]) -> str:
-    """The SVG with the colours of another theme."""
-    colours = {old[name]: colour for name, colour in new.items()}
+def _recoloured(svg: str, new: Mapping[str, str]) -> str:
+    """The SVG in light colours with those of another theme."""
+    colours = {THEMES["light"][name]: colour for name, colour in new.items()}
     return re.sub("|".join(colours), lambda match: colours[match[0]], svg)
 
 
@@ -424,12 +423,10 @@ def _colour(colours: Mapping[str, str]) -> Spec:
     return {"field": "name", "type": "nominal", "scale": scale, "legend": LEGEND}
 
 
-def _legend() -> Spec:
-    return {"name": "chosen", "select": {"type": "point", "fields": ["name"]}, "bind": "legend"}
-
-
-def _chosen() -> Spec:
-    return {"condition": {"param": "chosen", "value": 1}, "value": FAINT}
+def _drawn(colours: Mapping[str, str], records: Sequence[Mapping]) -> dict[str, str]:
+    """The colours of the names that records have."""
+    names = {record["name"] for record in records}
+    return {name: colour for name, colour in colours.items() if name in names}
 
 
 def _tips(*fields: str) -> list[Spec]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import partial, wraps
+from typing import Any
 
 import pandas as pd
 from jinja2 import Environment, TemplateSyntaxError
@@ -177,7 +178,12 @@ def printed(value):
     """What an expression of a template prints."""
     if unknown(value):
         return MISSING
-    text = f"{value:.12g}" if isinstance(value, float) else tried(str, value)
+    return _in_words(value, "{:.12g}".format if isinstance(value, float) else str)
+
+
+def _in_words(value, form: Callable[[Any], str]) -> str:
+    """A value as text, with the mark of its number."""
+    text = tried(form, value)
     return str(text if isinstance(text, Missing) else numbers.words(text, value))
 
 
@@ -228,17 +234,13 @@ def _filled(env: Environment, pattern: str, row) -> str:
             raise UserError(f"each: there is no filter {field[2]}")
         if unknown(content) or isinstance(content, Missing):
             return MISSING
-        content = (
-            numbers.with_keys(content, numbers.keys_of(row))
-            if isinstance(row, pd.Series)
-            else content
-        )
+        if isinstance(row, pd.Series):
+            content = numbers.with_keys(content, numbers.keys_of(row))
         if field[2]:
             return str(env.filters[field[2]](content))
         is_number = isinstance(content, int | float) and not isinstance(content, bool)
         form = (sig if isinstance(content, float) else whole) if is_number else str
-        text = tried(form, content)
-        return str(text if isinstance(text, Missing) else numbers.words(text, content))
+        return _in_words(content, form)
 
     return complete(FIELD.sub(value, marked(pattern)), keep=True)
 
