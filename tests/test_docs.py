@@ -128,7 +128,7 @@ def test_documented_cells_exist_on_a_cpu_and_on_a_gpu(line):
     words = shlex.split(line, comments=True)[1:]
     given = _parsed(words).params
     stem = given["benchmarks"][0] if words[0] == "compare" else given["stem"]
-    wanted = Wanted((), given["only"], given.get("implementations", ()), given.get("phases", ()))
+    wanted = Wanted(given["only"], given.get("implementations", ()), given.get("phases", ()))
     for preset in load(stem).grids:
         benchmark = load(stem)
         config, machine = SimpleNamespace(grid_of=lambda _: {}), SimpleNamespace(devices=2)

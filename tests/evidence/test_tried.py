@@ -18,7 +18,7 @@ def selected(tmp_path, monkeypatch):
 
     def select(stem, preset, only=(), quick=False, **wanted):
         project = project_of(tmp_path, CONFIG.format(preset=preset, stem=stem))
-        wanted = Wanted((), only, **wanted)
+        wanted = Wanted(only, **wanted)
         return tried(project, project.plan(stem), "mine", wanted, (), quick)
 
     return select

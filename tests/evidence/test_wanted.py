@@ -58,7 +58,7 @@ def test_select_drops_benchmark_without_wanted_cells():
 def beyond(stem, preset="gpu", **named):
     """The cases that `lmperf run` measures for values of axes, given as texts."""
     pairs = [(axis, text) for axis, texts in named.items() for text in texts.split(",")]
-    wanted = Wanted((), pairs)
+    wanted = Wanted(pairs)
     project = SimpleNamespace(
         machine=SimpleNamespace(devices=2),
         config=SimpleNamespace(grid_of=lambda stem: {}),

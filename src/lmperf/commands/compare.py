@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import click
 
@@ -39,8 +38,7 @@ def compare(
     """
     from lmperf.comparing.run import compare_versions
 
-    wanted = replace(wanted, benchmarks=benchmarks)
-    comparison = compare_versions(project, old, new, wanted, at_least / 100)
+    comparison = compare_versions(project, old, new, benchmarks, wanted, at_least / 100)
     if comparison is None:
         say("the code of no benchmark differs; choose one with --benchmark to time it anyway")
         return 0

@@ -170,6 +170,6 @@ def wanted_options(command: Callable) -> Callable:
     @click.option("--phases", metavar="NAME,...", callback=_names, help="Only these phases.")
     @functools.wraps(command)
     def called(*given, only, implementations, phases, **options):
-        return command(*given, wanted=Wanted((), only, implementations, phases), **options)
+        return command(*given, wanted=Wanted(only, implementations, phases), **options)
 
     return called

@@ -245,7 +245,7 @@ def _row_of(then: Evidence, key: str) -> tuple[str, Wanted]:
     for stem, rows in then.raw.items():
         for row in (row for row in rows if row["key"] == key):
             axes = [(axis.name, row[axis.name]) for axis in load(stem).axes if row[axis.name]]
-            return stem, Wanted((), axes, [row["implementation"]], [row["phase"]])
+            return stem, Wanted(axes, [row["implementation"]], [row["phase"]])
     raise UserError(f"--row: the evidence of {then.folder} has no row with the key {key}")
 
 

@@ -30,7 +30,12 @@ CONFIRMATIONS = 2
 
 
 def compare_versions(
-    project: Project, old: str, new: str | None, wanted: Wanted, at_least: float
+    project: Project,
+    old: str,
+    new: str | None,
+    benchmarks: Sequence[str],
+    wanted: Wanted,
+    at_least: float,
 ) -> Comparison | None:
     """Time two versions of the code, interleaved. Nothing is stored as evidence.
 
@@ -39,21 +44,22 @@ def compare_versions(
     Args:
         old: a Git revision or a directory.
         new: the same; None: the working tree.
+        benchmarks: stems; if empty, those whose code differs between the versions.
         at_least: the smallest difference of times that counts as a change, as a fraction.
 
     Raises:
         UserError: a version, benchmark or cell does not exist or cannot be compared.
     """
     project.require_torch()
-    plans = timed_plans(project, wanted.benchmarks)
-    if len(wanted.benchmarks) == 1:
+    plans = timed_plans(project, benchmarks)
+    if len(benchmarks) == 1:
         plans = [beyond_the_grid(project, plans[0], wanted)]
     select(plans, wanted)  # a wrong axis is named before versions are read
     with ExitStack() as stack:
         before = stack.enter_context(version(old))
         after = stack.enter_context(version(new)) if new else working_tree()
         was, now = before.codes(plans), after.codes(plans)
-        if not wanted.benchmarks:
+        if not benchmarks:
             plans = [plan for plan in plans if was[plan.stem] != now[plan.stem]]
             if not plans:
                 return None

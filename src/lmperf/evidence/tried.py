@@ -75,13 +75,13 @@ def tried(
     declared = [peer for peer in trial.beside if peer in names]
     beside = wanted.implementations or peers or declared
     least = [(axis, str(value)) for axis, value in trial.least.items()]
-    smallest = chosen(project, plan, Wanted((), _filled(wanted.only, least), [name]))
+    smallest = chosen(project, plan, Wanted(_filled(wanted.only, least), [name]))
     check = min(smallest.cases, key=_work)
     shown = [check] if quick else _shown(plan, name, trial)
     cells = list(dict.fromkeys(_filled(wanted.only, _pairs(case)) for case in shown))
     mine = [variant for variant in (name, f"{name}_compiled") if variant in names]
     timed, phases = [*dict.fromkeys([*beside, *mine])], wanted.phases or trial.phases
-    parts = [chosen(project, plan, Wanted((), cell, timed, phases)) for cell in cells]
+    parts = [chosen(project, plan, Wanted(cell, timed, phases)) for cell in cells]
     cases = dict.fromkeys(case for part in parts for case in part.cases)
     plan = replace(parts[0], cases=tuple(cases))
     return Tried(check, plan.with_benchmark(share=_SHARE), beside, cells)

@@ -19,17 +19,15 @@ IMPLEMENTATION = "implementation"
 
 @dataclass(frozen=True)
 class Wanted:
-    """The benchmarks, axis values, implementations and phases that a command line selects.
+    """The axis values, implementations and phases that a command line selects.
 
     Attributes:
-        benchmarks: stems; if empty, `compare` takes those whose code differs between the versions.
         only: (axis, value) pairs: for each axis in them, a case must have one of the values given
             for this axis. If empty, all values.
         implementations: names of the implementations; if empty, all.
         phases: names of the phases; if empty, all.
     """
 
-    benchmarks: Sequence[str] = ()
     only: Sequence[tuple[str, str]] = ()
     implementations: Sequence[str] = ()
     phases: Sequence[str] = ()
