@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cached_property
 
 import numpy as np
@@ -46,11 +47,12 @@ class Bf16Weights(Section):
     @cached_property
     def way(self) -> Way:
         """How steps with bf16 weights run: as a graph, if that was measured."""
+        return self._first((GRAPH_NARROW, FUSED_NARROW), "no step was measured with bf16 weights")
+
+    def _first(self, ways: Iterable[Way], why: str) -> Way:
+        """The first of some ways that was measured; `why`: what is said if none was."""
         measured = {*self.run.valid["way"]}
-        for way in (GRAPH_NARROW, FUSED_NARROW):
-            if way in measured:
-                return way
-        raise NotMeasured("no step was measured with bf16 weights")
+        return required([way for way in ways if way in measured], why)[0]
 
     @cached_property
     def steps(self) -> Rows:
@@ -106,8 +108,7 @@ class Bf16Weights(Section):
     @cached_property
     def peer(self) -> Way:
         """The best step with SDPA that was measured in the cells of `steps`."""
-        measured = {*self.run.valid["way"]}
-        return required([way for way in PEERS if way in measured], "no SDPA was measured")[0]
+        return self._first(PEERS, "no SDPA was measured")
 
     @property
     def peer_words(self) -> str:

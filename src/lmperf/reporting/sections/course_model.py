@@ -134,8 +134,7 @@ class CourseModel(Course):
         """GiB at the peak of a forward and a step, of contexts that have both."""
         rows = self.recorded.frame
         wide = rows.pivot_table("peak_gib", "context_length", "phase")
-        wide = wide.reindex(columns=["forward", STEP]).dropna().reset_index()
-        return self.table_rows(wide.to_dict("records"))
+        return self.rows("", wide.reindex(columns=["forward", STEP]).dropna().reset_index())
 
     @property
     def autocast_peaks(self) -> Rows:

@@ -48,6 +48,15 @@ def one_rank(name: str) -> str:
     return ONE + variant(name)
 
 
+def largest_cell(rows: pd.DataFrame, *axes: str) -> dict:
+    """Axis -> its last value in reading order, of the rows with the last values of those before."""
+    cell = {}
+    for axis in axes:
+        cell[axis] = in_order(axis, rows[axis])[-1]
+        rows = having(rows, **{axis: cell[axis]})
+    return cell
+
+
 class Distributed(Section):
     """Steps by strategy. The first table has one cell: see `cell`."""
 
@@ -171,16 +180,12 @@ class Distributed(Section):
     @property
     def suffix(self) -> str:
         """Of the names of the strategies in the first table."""
-        return COMPILED if self._several["implementation"].str.endswith(COMPILED).any() else ""
+        return COMPILED if self._several["implementation"].str.endswith(COMPILED).all() else ""
 
     @cached_property
     def cell(self) -> dict:
         """The cell of the first table: the largest size, on most ranks."""
-        rows, cell = self._several, {}
-        for axis in ("size", "context_length", "dtype", "ranks"):
-            cell[axis] = in_order(axis, rows[axis])[-1]
-            rows = having(rows, **{axis: cell[axis]})
-        return cell
+        return largest_cell(self._several, "size", "context_length", "dtype", "ranks")
 
     @property
     def ranks(self) -> int:

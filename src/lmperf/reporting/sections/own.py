@@ -23,6 +23,7 @@ from lmperf.reporting.frames import are_within, having, required, sorted_for_rea
 from lmperf.reporting.gains import rows_over
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
+from lmperf.reporting.sections.distributed import largest_cell
 from lmperf.reporting.sections.what_to_run import effort, in_reading_order
 from lmperf.reporting.words import NotMeasured, listed
 from lmperf.statistics import UNRESOLVED
@@ -230,10 +231,7 @@ class Own(Section):
         names = self.evidence.subjects(STRATEGIES)
         mine = having(section.steps.frame, implementation=names)
         mine = required(mine[mine["ranks"] > 1], "no strategy was brought")
-        cell = {}
-        for axis in ("size", "context_length", "dtype", "ranks", "batch"):
-            cell[axis] = in_order(axis, mine[axis])[-1]
-            mine = having(mine, **{axis: cell[axis]})
+        cell = largest_cell(mine, "size", "context_length", "dtype", "ranks", "batch")
         rows = having(section.steps.frame, **cell | {"ranks": [1, cell["ranks"]]})
         order = [ALONE, *names, *PYTORCH, *OF_LMPERF]
         rows = having(rows, implementation=order)
