@@ -60,41 +60,32 @@ def problem_of(
     """Return why a function or class cannot be used as what a benchmark takes, in one line; "" if
     it can.
 
-    A child process imports and calls it: see `_told`.
+    A child process imports and calls it: see `entries_of`.
 
     kind: the kind of strategy that is meant, as of `signatures.kind_of`; empty: any. Of no effect
         unless the benchmark takes strategies.
     limit_s: how long import and call may take.
     options: keyword arguments that it is called with.
     """
-    answers, problem = _told([(entry, takes, kind, {**options})], True, limit_s)
-    use, problem = answers[-1] if answers else (entry, problem)
+    [(use, problem)] = entries_of([(entry, takes, kind, {**options})], limit_s, calls=True)
     if use != entry:
         problem = f"it returns {use.partition(':')[2]}; write {use}"
     return one_line(f"{entry}: {problem}", _LONGEST) if problem else ""
 
 
-def entries_of(asked: Sequence[Asked], limit_s: float = 120.0) -> list[tuple[str, str]]:
+def entries_of(
+    asked: Sequence[Asked], limit_s: float = 120.0, calls: bool = False
+) -> list[tuple[str, str]]:
     """Return for each entry the one to configure, and why it cannot be used; "" if it can.
 
-    Another entry is to be configured where one is a function that only returns a class. No
-    implementation is called.
+    Another entry is to be configured where one is a function that only returns a class.
 
-    limit_s: how long all imports may take.
-    """
-    answers, problem = _told(asked, False, limit_s)
-    missing = [(entry, problem) for entry, *_ in asked[len(answers) :]]
-    told = [(entry, one_line(words, _LONGEST)) for entry, words in answers]
-    return told + missing
-
-
-def _told(asked: Sequence[Asked], calls: bool, limit_s: float) -> tuple[list[Any], str]:
-    """What `trial.answer` writes in a child process, and how the child ended if it has not written
-    all.
-
-    The child imports the user's modules, so that an import cannot print, exit or hang in this
+    A child process imports the user's modules, so that an import cannot print, exit or hang in this
     process. Processes that it has started are ended, even in other sessions: this process adopts
     them if their parent ends.
+
+    limit_s: how long all imports and calls may take. calls: whether to call attention and models,
+        too: see `trial.answer`.
     """
     path = [str(folder) for folder in sys.path]
     child = _CHILD.format(path=path, asked=asked, calls=calls, parent=os.getpid())
@@ -109,7 +100,7 @@ def _told(asked: Sequence[Asked], calls: bool, limit_s: float) -> tuple[list[Any
     )
     # Do not wait for the end of the pipe: a process that left the group may hold it open.
     os.set_blocking(process.stdout.fileno(), False)
-    with process.stdout as answers:
+    with process.stdout as output:
         try:
             status = process.wait(limit_s)
             how = f"exit code {status}" if status >= 0 else signal.Signals(-status).name
@@ -117,11 +108,13 @@ def _told(asked: Sequence[Asked], calls: bool, limit_s: float) -> tuple[list[Any
         except subprocess.TimeoutExpired:
             problem = f"{TOO_LONG} {limit_s:g} s"
         finally:
-            content = answers.read() or b""  # not what it says of its interruption
+            content = output.read() or b""  # not what it says of its interruption
             end(process.pid)
             process.wait()
             end_children(but=ours)
             adopt_orphans(False)
     if not content and problem.startswith(TOO_LONG):
         problem += locks_of_builds()
-    return [json.loads(line) for line in content.splitlines()], problem
+    answers = {number: answer for number, *answer in map(json.loads, content.splitlines())}
+    last = [answers.get(number, (entry, problem)) for number, (entry, *_) in enumerate(asked)]
+    return [(use, one_line(words, _LONGEST)) for use, words in last]

@@ -31,7 +31,7 @@ _IMPORTED = {
 
 
 def answer(asked: Sequence[tuple[str, str, str, dict[str, Any]]], calls: bool, parent: int) -> None:
-    """Import entries, and write for each as JSON the entry to configure and why it cannot be used.
+    """Import entries; write for each as JSON its number, the entry to configure, and its fault.
 
     Runs in the child process, and ends it. Output of the imported modules is discarded.
 
@@ -40,15 +40,15 @@ def answer(asked: Sequence[tuple[str, str, str, dict[str, Any]]], calls: bool, p
         process. A timer ends one that takes longer than `_CALL_S`: it may need a GPU, or compile.
     """
     answers = _answers(parent)
-    for entry, takes, kind, options in asked:
+    for number, (entry, takes, kind, options) in enumerate(asked):
         instead, problem = _problem(entry, takes, kind, options)
-        _write(answers, (instead or entry, problem))
+        _write(answers, (number, instead or entry, problem))
         if calls and not (instead or problem) and takes in _IMPORTED and "torch" in sys.modules:
             for module in _IMPORTED[takes]:  # before the timer starts: slow on busy cores
                 importlib.import_module(module)
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.setitimer(signal.ITIMER_REAL, _CALL_S)
-            _write(answers, (entry, _called(bound(imported(entry), options), takes)))
+            _write(answers, (number, entry, _called(bound(imported(entry), options), takes)))
     os._exit(0)  # without waiting for threads that the imports started
 
 
