@@ -10,9 +10,9 @@ from lmperf.instruments.overlap import observed
 
 # Kind of step -> how many are observed: three where their median is tested.
 STEPS = {"overlapped": 3, "waits_at_once": 3, "uneven": 1}
-ELEMENTS = 4_000_000
+ELEMENTS = 2_000_000
 # Work that takes several times as long as the all-reduces, on a loaded machine too.
-SIDE, MATMULS = 512, 40
+SIDE, MATMULS = 512, 20
 
 
 class Steps:

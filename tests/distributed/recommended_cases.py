@@ -36,7 +36,6 @@ EXAMPLE_RUNS = {
     "data_parallel": [(4, "", 2)],
     "zero1": [(4, "--zero1", 2)],
     "resumed": [(2, "--zero1", 2), (4, "--zero1", 2)],
-    "resumed data_parallel": [(2, "", 2), (4, "", 2)],
     "a step of micro-batches": [(1, "--zero1 --micro-batch 1", 2)],
     "a step of micro-batches alone": [(1, "--micro-batch 1", 1)],
     "micro-batches": [(4, "--zero1 --micro-batch 1", 2)],

@@ -297,9 +297,9 @@ def on_own_model(rank: Rank) -> dict[str, Any]:
     passes."""
     from cs336_basics.model import BasicsTransformerLM
 
-    makers = (ByClass, StaleByClass, DataParallel, WrongNumber, ShardedOptimizer)
+    makers = (ByClass, StaleByClass, WrongNumber, ShardedOptimizer)
     builds = {made.__name__: partial(trained, made) for made in makers}
-    builds |= {name: BENCHMARK.build_of(name)[0] for name in ("ddp", "fsdp2")}
+    builds["fsdp2"] = BENCHMARK.build_of("fsdp2")[0]
     of_course = {"course_fsdp": partial(trained, _OF_COURSE.get_fsdp)}
     return {
         **_on_model(rank, OwnLM, builds),

@@ -43,9 +43,7 @@ def test_right_classes_pass_as_a_users(two_ranks, right):
         assert found["status"] == "ok" and found["checked"]
 
 
-@pytest.mark.parametrize(
-    "name", ["ByClass", "DataParallel", "ShardedOptimizer", "ddp", "fsdp2", "course_fsdp"]
-)
+@pytest.mark.parametrize("name", ["ByClass", "ShardedOptimizer", "fsdp2", "course_fsdp"])
 def test_strategy_trains_its_authors_own_model(two_ranks, name):
     for found in (rank["own_model"][name] for rank in two_ranks):
         assert found["status"] == "ok" and found["checked"], found
