@@ -29,7 +29,7 @@ from lmperf.names import STATUSES, size_words
 from lmperf.reporting import untrusted
 from lmperf.reporting.cells import SIGNS
 from lmperf.reporting.pairs import rounds
-from lmperf.reporting.words import GIB, MIB
+from lmperf.reporting.words import GIB, MIB, absent
 
 # Kinds of rows, of which two processes differ by more and more.
 KERNEL, STEP, WAITING = "kernel", "step or phase", "step or phase that waits for the CPU"
@@ -135,7 +135,7 @@ def masked(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _oom(asked: float, free: float) -> str:
     sizes = (("asked", asked), ("free", free))
-    words = [f"{word} {_size(size)}" for word, size in sizes if size == size]
+    words = [f"{word} {_size(size)}" for word, size in sizes if not absent(size)]
     return f"OOM ({', '.join(words)})" if words else "OOM"
 
 

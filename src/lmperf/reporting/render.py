@@ -63,7 +63,7 @@ from lmperf.reporting.published import figure
 from lmperf.reporting.rows import Rows, no_column
 from lmperf.reporting.sections import Section
 from lmperf.reporting.user_templates import GENERIC, REPORT, SUFFIX, check
-from lmperf.reporting.words import FILTERS, NotMeasured
+from lmperf.reporting.words import FILTERS
 from lmperf.workflow import TEMPLATES
 
 CHARTS = ("line_chart", "bar_chart", "area_chart", "time_line")
@@ -263,12 +263,9 @@ class Page:
     def _chart(self, kind: str):
         def draw(title: str, *args, name: str = "", **options) -> str:
             title = sentences.complete(" ".join(title.split()))
-            try:
-                required(title, "a value in the title of the figure is missing")
-                args = [arg.drawn if isinstance(arg, Rows) else arg for arg in args]
-                return self._figure(getattr(figures, kind)(title, *args, **options), name)
-            except NotMeasured:
-                return sentences.MISSING
+            required(title, "a value in the title of the figure is missing")
+            args = [arg.drawn if isinstance(arg, Rows) else arg for arg in args]
+            return self._figure(getattr(figures, kind)(title, *args, **options), name)
 
         return draw
 

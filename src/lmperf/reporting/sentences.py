@@ -27,7 +27,7 @@ from jinja2.runtime import Context, Macro
 from lmperf.errors import UserError
 from lmperf.reporting import numbers
 from lmperf.reporting.cells import EMPTY
-from lmperf.reporting.words import FILTERS, NotMeasured, sig, whole
+from lmperf.reporting.words import FILTERS, NotMeasured, absent, sig, whole
 
 # Private characters, of which `untrusted.neutral` leaves none in evidence: a missing value, and the
 # marks of a clause, so that brackets in a value are never taken for those of a template.
@@ -106,11 +106,6 @@ def _lacks(value) -> bool:
     return any(isinstance(element, Missing) for element in within)
 
 
-def unknown(value) -> bool:
-    """Whether a value cannot be printed: None or NaN."""
-    return value is None or (isinstance(value, float) and value != value)
-
-
 class Calls(Context):
     """Calls of a template; what a missing value is given to is missing, too.
 
@@ -162,7 +157,7 @@ def tolerant(make: Callable, of_value: bool = False) -> Callable:
 
     @wraps(make)
     def filtered(*args, **named):
-        if of_value and unknown(args[0]):
+        if of_value and absent(args[0]):
             return Missing()
         result = tried(make, *args, **named)
         if not of_value:
@@ -176,7 +171,7 @@ def tolerant(make: Callable, of_value: bool = False) -> Callable:
 
 def printed(value):
     """What an expression of a template prints."""
-    if unknown(value):
+    if absent(value):
         return MISSING
     return _in_words(value, "{:.12g}".format if isinstance(value, float) else str)
 
@@ -232,7 +227,7 @@ def _filled(env: Environment, pattern: str, row) -> str:
             content = env.getattr(content, attribute)
         if field[2] and field[2] not in env.filters:
             raise UserError(f"each: there is no filter {field[2]}")
-        if unknown(content) or isinstance(content, Missing):
+        if absent(content) or isinstance(content, Missing):
             return MISSING
         if isinstance(row, pd.Series):
             content = numbers.with_keys(content, numbers.keys_of(row))

@@ -50,8 +50,8 @@ class Count(NamedTuple):
 
 
 def absent(value) -> bool:
-    """Whether a value of the evidence is empty: None or NaN."""
-    return value is None or value != value
+    """Whether a value is empty: None or NaN."""
+    return value is None or (isinstance(value, float) and value != value)
 
 
 def sig(value: float, digits: int = 3) -> str:
