@@ -264,9 +264,14 @@ class Implementation:
 
 
 class Loader(Protocol):
-    """Loads implementations of one kind that are not the project's own."""
+    """Loads implementations of one kind that are not the project's own.
+
+    Attributes:
+        adapters: modules that make them comparable; keys of their rows count them.
+    """
 
     name: str
+    adapters: tuple[str, ...]
 
     def load(self, implementation: Implementation) -> Callable:
         """Import the function or class of an implementation and bind its options."""

@@ -9,7 +9,7 @@ from made_up import timed
 from repository import commit, git
 
 from lmperf.benchmarks import load
-from lmperf.evidence.repeatability import repeated
+from lmperf.evidence.repeatability import second_times
 from lmperf.evidence.store import RowFiles
 from lmperf.reporting.numbers import Entry
 
@@ -45,7 +45,7 @@ def test_difference_within_the_noise_floor_is_no_regression(tmp_path, lmperf):
         row | {"benchmark": "attention", "median_ms": str(1.2 * float(row["median_ms"]))}
         for row in rows
     ]
-    repeated(tmp_path / "old").publish(again)
+    second_times(tmp_path / "old").publish(again)
     assert lmperf("diff", old, new)[0] == 0
 
 
@@ -61,7 +61,7 @@ def test_unknown_second_times_are_left_out_damaged_ones_named(
 ):
     old = write(tmp_path / "old")
     rows, _ = RowFiles(tmp_path / "old", "attention", IDENTITY).published()
-    repeated(tmp_path / "old").publish([rows[0] | {"benchmark": "attention"} | change])
+    second_times(tmp_path / "old").publish([rows[0] | {"benchmark": "attention"} | change])
     code, _, err = lmperf("diff", old, old)
     assert code == expected and why in err
 

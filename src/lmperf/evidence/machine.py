@@ -46,13 +46,13 @@ class Machine:
         slug: its name, and the name of its folder in `report/`.
         kind: `cuda`, `mps` or `cpu`.
         facts: hardware and software, as written to `machine.json`.
-        is_here: whether this process runs on it; not on the login node of a cluster.
+        runs_here: whether this process runs on it; not on the login node of a cluster.
     """
 
     slug: str
     kind: str
     facts: Facts
-    is_here: bool = True
+    runs_here: bool = True
 
     @property
     def devices(self) -> int:
@@ -121,7 +121,7 @@ def elsewhere(name: str, recorded: Mapping[str, Any]) -> Machine:
     recorded: the facts of its newest environment; empty if it has not measured yet.
     """
     facts = {"kind": "cuda", "device": None, **recorded, **software_facts()}
-    return Machine(name, "cuda", facts, is_here=False)
+    return Machine(name, "cuda", facts, runs_here=False)
 
 
 def preset_of(preset: str, kind: str, recorded: str = "") -> str:

@@ -214,7 +214,7 @@ class Project:
     def _require_own_name(self, environments: Sequence[Facts]) -> None:
         recorded = [(facts.get("kind"), facts.get("device")) for facts in environments]
         here = self.machine.kind, self.machine.facts["device"]
-        if self.machine.is_here and recorded and here not in recorded:
+        if self.machine.runs_here and recorded and here not in recorded:
             raise UserError(
                 f"config: machine is {self.machine.slug!r}, which is the name of another one"
                 f" ({recorded[0][1]}); this one ({here[1]}) needs a name of its own:"

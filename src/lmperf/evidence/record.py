@@ -19,7 +19,7 @@ from lmperf.evidence import changes
 from lmperf.evidence.facts import FILE, read_facts, write_facts
 from lmperf.evidence.plan import Plan
 from lmperf.evidence.project import Project
-from lmperf.evidence.repeatability import BENCHMARK, STEM, Repeats, repeated
+from lmperf.evidence.repeatability import BENCHMARK, STEM, Repeats, second_times
 from lmperf.evidence.rows import fault
 from lmperf.evidence.store import COST, COST_COLUMNS, DIGEST, EVIDENCE, STORE, RowFiles, now
 from lmperf.machine.repository import commit_words, lmperf_version
@@ -79,7 +79,7 @@ def _repeat(project: Project, first: str, log: Path | None) -> None:
     others, number = [other for other in visible_gpus() if other not in before], len(before)
     with _Job(project, STEM, number, log, others if len(others) >= number else None) as job:
         plans = tuple(dataclasses.replace(plan) for plan in project.plans.values())
-        repeats, again = Repeats(project.directory, plans), repeated(project.directory)
+        repeats, again = Repeats(project.directory, plans), second_times(project.directory)
         due = [repeat for repeat in repeats.due if repeat[2]["gpus"] == first]
         for plan in plans:
             cases = dict.fromkeys(case for by, case, _ in due if by is plan)
@@ -108,7 +108,7 @@ class _Job:
         log: Path | None,
         among: Sequence[str] | None = None,
     ):
-        if not project.machine.is_here:
+        if not project.machine.runs_here:
             raise UserError(
                 f"{project.machine.slug} measures in jobs of a cluster; here is no CUDA device"
             )

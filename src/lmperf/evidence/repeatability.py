@@ -25,7 +25,7 @@ STEM = "repeatability"
 BENCHMARK = "benchmark"
 
 
-def repeated(directory: Path) -> RowFiles:
+def second_times(directory: Path) -> RowFiles:
     """Return the second times in `report/<machine>`: rows of several benchmarks."""
     axes = dict.fromkeys(axis.name for stem in stems() for axis in load(stem).axes)
     return RowFiles(directory, STEM, (BENCHMARK, *axes, "implementation", "phase"))
@@ -67,7 +67,7 @@ class Repeats:
     @cached_property
     def _again(self) -> dict[str, Row]:
         """Key -> the second row with this key."""
-        return {row["key"]: row for row in repeated(self.directory).known()[0]}
+        return {row["key"]: row for row in second_times(self.directory).known()[0]}
 
     def _second(self, first: Row) -> Row | None:
         """The second time of a row; None if it was not measured after the first one."""

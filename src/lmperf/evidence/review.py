@@ -19,7 +19,7 @@ from lmperf.evidence.facts import FILE, Facts, read_facts, write_facts
 from lmperf.evidence.plan import Plan
 from lmperf.evidence.project import Project
 from lmperf.evidence.recorded_machine import RecordedMachine
-from lmperf.evidence.repeatability import BENCHMARK, repeated
+from lmperf.evidence.repeatability import BENCHMARK, second_times
 from lmperf.evidence.repeatability import STEM as REPEATED
 from lmperf.evidence.rows import LOADED, OOM, fault_kind, readable, row_name
 from lmperf.evidence.store import COST, COST_COLUMNS, Row, RowFiles, is_ahead
@@ -144,7 +144,7 @@ def review(project: Project, machine: str) -> Review:
 
 
 def _review_repeats(directory: Path, reviewed: Review) -> None:
-    second = repeated(directory)
+    second = second_times(directory)
     again, damage = second.published()
     for stem in stems():
         rows = [row for row in again if row[BENCHMARK] == stem]
