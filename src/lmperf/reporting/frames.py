@@ -14,6 +14,7 @@ from lmperf.reporting.words import NotMeasured
 # Without this, pandas would store text differently where pyarrow is installed.
 pd.set_option("mode.string_storage", "python")
 Values = TypeVar("Values", bound=Sized)
+FIRST, LAST = 0, -1  # places of the values of an axis in reading order
 
 
 def having(frame: pd.DataFrame, **where) -> pd.DataFrame:
@@ -23,6 +24,14 @@ def having(frame: pd.DataFrame, **where) -> pd.DataFrame:
         values = value if isinstance(value, list | tuple) else [value]
         keep &= frame[name].isin(values).to_numpy()
     return frame[keep]
+
+
+def at(frame: pd.DataFrame, **places: int) -> pd.DataFrame:
+    """The rows with the FIRST or LAST value of some axes in reading order, one after the other."""
+    for axis, place in places.items():
+        values = in_order(axis, frame[axis])
+        frame = having(frame, **{axis: values[place] if values else []})
+    return frame
 
 
 def matching(rows: pd.DataFrame, others: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:

@@ -8,11 +8,11 @@ from functools import cached_property
 import pandas as pd
 
 from lmperf.dtypes import STORED_DTYPES, dtype_of
-from lmperf.names import STATUSES, in_order
+from lmperf.names import STATUSES
 from lmperf.reporting.calculations.bounds import bounds
 from lmperf.reporting.columns import Quantity, across, known_size, memory, number, over, time
 from lmperf.reporting.evidence import Evidence
-from lmperf.reporting.frames import having, matching, parts, required
+from lmperf.reporting.frames import FIRST, LAST, at, having, matching, parts, required
 from lmperf.reporting.gains import Gain, Tally
 from lmperf.reporting.numbers import of_rows
 from lmperf.reporting.rows import Rows
@@ -80,10 +80,9 @@ class Attention(Section):
     def usual(self) -> Rows:
         """The rows of one dtype, width, batch and mask: of each length."""
         rows = required(self.every.frame, "attention was not measured")
-        rows = having(rows, dtype=in_order("dtype", rows["dtype"])[0])
+        rows = at(rows, dtype=FIRST)
         width = min(rows["d_head"].unique(), key=lambda d: (abs(d - USUAL_WIDTH), d))
-        rows = having(rows, d_head=width, batch=rows["batch"].max())
-        return self.every.kept(having(rows, causal=rows["causal"].min()))
+        return self.every.kept(at(having(rows, d_head=width), batch=LAST, causal=FIRST))
 
     @property
     def cell(self) -> dict[str, object]:
@@ -162,10 +161,8 @@ class Attention(Section):
         """Where the usual dtype runs out of memory; asked, free: GiB in the allocator's message."""
         rows = having(self.limits.valid.frame, dtype=self.cell["dtype"])
         asked, free = (rows[f"{name}_mib"] / MIB_IN_GIB for name in ("requested", "free"))
-        rows = rows.assign(asked=asked, free=free)
-        return required(rows.dropna(subset=["asked"]), "no length was run that does not fit").iloc[
-            0
-        ]
+        rows = rows.assign(asked=asked, free=free).dropna(subset=["asked"])
+        return required(rows, "no length was run that does not fit").iloc[0]
 
     def held(self, phase: str) -> float:
         """Matrices of scores at the peak of a phase, without inputs and outputs."""

@@ -11,9 +11,8 @@ from typing import NamedTuple
 import pandas as pd
 
 from lmperf.benchmarks import load
-from lmperf.names import in_order
 from lmperf.reporting.calculations.steps import STEP
-from lmperf.reporting.frames import having, required
+from lmperf.reporting.frames import LAST, at, having, required
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.words import MIB, MIB_IN_GIB, NotMeasured
@@ -74,8 +73,7 @@ class Checkpointing(Section):
         if implementation:
             plain = having(plain, implementation=implementation)
         plain = required(plain, "no checkpoints were measured")
-        size = in_order("size", plain["size"])[-1]
-        plain, nested = having(plain, size=size), having(steps[nested], size=size)
+        plain = at(plain, size=LAST)
         best = plain.loc[plain["peak_mib"].idxmin()]
         cell = best[["size", "context_length", "batch", "dtype"]]
         none = having(self.every.frame, implementation=NONE, **cell)
@@ -85,7 +83,7 @@ class Checkpointing(Section):
             "compared": len(plain),
             "fits": fits,
             "none": none["peak_mib" if fits else "predicted_mib"] / MIB_IN_GIB,
-            "nested": nested["peak_mib"].min() / MIB_IN_GIB,
+            "nested": having(steps[nested], size=best["size"])["peak_mib"].min() / MIB_IN_GIB,
         }
         return pd.concat([best, pd.Series(about, dtype=object)])
 

@@ -6,8 +6,8 @@ from functools import cached_property
 
 import pandas as pd
 
-from lmperf.names import OPERATIONS, in_order
-from lmperf.reporting.frames import having, required
+from lmperf.names import OPERATIONS
+from lmperf.reporting.frames import FIRST, LAST, at, having, required
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 
@@ -28,9 +28,7 @@ class Collectives(Section):
     @cached_property
     def _all_reduces(self) -> pd.DataFrame:
         rows = required(having(self.every.sound, operation="all_reduce"), "no all-reduce")
-        rows = having(rows, ranks=rows["ranks"].max())
-        rows = having(rows, dtype=in_order("dtype", rows["dtype"])[0])
-        return rows.sort_values("message_bytes")
+        return at(rows, ranks=LAST, dtype=FIRST).sort_values("message_bytes")
 
     @property
     def longest(self) -> pd.Series:

@@ -7,8 +7,7 @@ from functools import cached_property
 
 from lmperf.benchmarks import load
 from lmperf.dtypes import dtype_of
-from lmperf.names import in_order
-from lmperf.reporting.frames import having, parts, required
+from lmperf.reporting.frames import FIRST, LAST, at, having, parts, required
 from lmperf.reporting.gains import Gain
 from lmperf.reporting.numbers import of_rows
 from lmperf.reporting.rows import Rows
@@ -27,10 +26,8 @@ class CourseAttention(Course):
     @cached_property
     def attention(self) -> Rows:
         """The rows of the subject in one dtype, batch and mask, of its width nearest to 64."""
-        rows = self.one("attention").frame
-        rows = having(rows, dtype=in_order("dtype", rows["dtype"])[0])
-        rows = having(rows, batch=rows["batch"].max())
-        return self.one("attention").kept(having(rows, causal=rows["causal"].min()))
+        rows = self.one("attention")
+        return rows.kept(at(rows.frame, dtype=FIRST, batch=LAST, causal=FIRST))
 
     @property
     def of_one_width(self) -> Rows:

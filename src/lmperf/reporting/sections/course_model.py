@@ -13,7 +13,7 @@ import pandas as pd
 from lmperf.dtypes import DTYPES
 from lmperf.names import in_order
 from lmperf.reporting.calculations.steps import AUTOCAST, CELL, EAGER, FLOAT32, STEM, STEP
-from lmperf.reporting.frames import having, matching, required
+from lmperf.reporting.frames import FIRST, at, having, matching, required
 from lmperf.reporting.gains import Gain
 from lmperf.reporting.numbers import of_rows
 from lmperf.reporting.rows import Rows
@@ -31,7 +31,7 @@ class CourseModel(Course):
         """The timed rows of the model in its first dtype."""
         rows = having(self.one(STEM).frame, phase=PHASES)
         rows = required(rows[rows["holds"]], "the model was not timed")
-        return having(rows, dtype=in_order("dtype", rows["dtype"])[0])
+        return at(rows, dtype=FIRST)
 
     @cached_property
     def model(self) -> Rows:

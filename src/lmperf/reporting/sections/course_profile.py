@@ -6,11 +6,10 @@ from functools import cached_property
 
 import pandas as pd
 
-from lmperf.names import in_order
 from lmperf.reporting.calculations import kernels
 from lmperf.reporting.calculations.kernels import MATMUL
 from lmperf.reporting.calculations.steps import STEP
-from lmperf.reporting.frames import having, required
+from lmperf.reporting.frames import FIRST, at, having, required
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections.course import Course
 from lmperf.reporting.sections.profiles import CASE, usual_size
@@ -27,7 +26,7 @@ class CourseProfile(Course):
     def profiled(self) -> Rows:
         """The cases of the profiled subject in its first dtype."""
         cases = self.of("profiles").cases.where(implementation=self.subject("profiles"))
-        return cases.kept(having(cases.sound, dtype=in_order("dtype", cases.sound["dtype"])[0]))
+        return cases.kept(at(cases.sound, dtype=FIRST))
 
     @cached_property
     def confirmed(self) -> Rows:

@@ -7,10 +7,10 @@ from functools import cached_property
 
 import pandas as pd
 
-from lmperf.names import SHORT, implementation_words, in_order
+from lmperf.names import SHORT, implementation_words
 from lmperf.reporting.columns import Quantity, across, memory, number
 from lmperf.reporting.figures import stacked
-from lmperf.reporting.frames import having, required
+from lmperf.reporting.frames import LAST, at, having, required
 from lmperf.reporting.gains import Gain, rows_over
 from lmperf.reporting.judging import WIDE
 from lmperf.reporting.rows import Rows
@@ -50,11 +50,7 @@ def one_rank(name: str) -> str:
 
 def largest_cell(rows: pd.DataFrame, *axes: str) -> dict:
     """Axis -> its last value in reading order, of the rows with the last values of those before."""
-    cell = {}
-    for axis in axes:
-        cell[axis] = in_order(axis, rows[axis])[-1]
-        rows = having(rows, **{axis: cell[axis]})
-    return cell
+    return at(rows, **dict.fromkeys(axes, LAST)).iloc[0][[*axes]].to_dict()
 
 
 class Distributed(Section):

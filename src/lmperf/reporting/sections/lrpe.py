@@ -11,7 +11,16 @@ import pandas as pd
 from lmperf.names import in_order, value_words
 from lmperf.reporting.calculations.bounds import LAUNCH_BOUND
 from lmperf.reporting.columns import Quantity, number, over, time
-from lmperf.reporting.frames import having, matching, parts, required, sorted_for_reading
+from lmperf.reporting.frames import (
+    FIRST,
+    LAST,
+    at,
+    having,
+    matching,
+    parts,
+    required,
+    sorted_for_reading,
+)
 from lmperf.reporting.judging import WITHHELD
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
@@ -112,9 +121,7 @@ class Lrpe(Section):
     @cached_property
     def largest(self) -> Rows:
         """The rows of the first page: most positions, then fewest axes and extra tokens."""
-        rows = self.shown.frame
-        for axis, choose in (("positions", max), ("axes", min), ("extra_tokens", min)):
-            rows = rows[rows[axis] == choose(rows[axis], default=None)]
+        rows = at(self.shown.frame, positions=LAST, axes=FIRST, extra_tokens=FIRST)
         return self.shown.kept(rows)
 
     def of_copy(self, rows: Rows, name: str) -> Range:
@@ -165,9 +172,7 @@ class Lrpe(Section):
 
         A copy is drawn at the speed of the fastest one of as many positions.
         """
-        rows = self.shown.valid.frame
-        for axis in ("axes", "extra_tokens"):
-            rows = rows[rows[axis] == rows[axis].min()]
+        rows = at(self.shown.valid.frame, axes=FIRST, extra_tokens=FIRST)
         if rows["positions"].nunique() < 2:
             raise NotMeasured("there is no curve")
         low, high = (rows["bytes"] / rows[f"{end}_ms"] / 1e6 for end in ("high", "low"))
@@ -206,9 +211,8 @@ class Lrpe(Section):
     def _alike(self, axis: str) -> Rows:
         """The rows of the most positions that most values have; of axes and extra tokens the other
         one is least."""
-        rows = self.shown.sound
-        for other in {"axes", "extra_tokens"} - {axis}:
-            rows = rows[rows[other] == rows[other].min()]
+        [other] = {"axes", "extra_tokens"} - {axis}
+        rows = at(self.shown.sound, **{other: FIRST})
         values = required(rows, "no shape was measured").groupby("positions")[axis].nunique()
         return self.shown.kept(having(rows, positions=values[values == values.max()].index.max()))
 

@@ -14,7 +14,7 @@ from lmperf.names import in_order
 from lmperf.reporting.calculations.steps import AUTOCAST, CELL, EAGER, FLOAT32, STEP
 from lmperf.reporting.columns import Quantity, known_size
 from lmperf.reporting.evidence import Evidence
-from lmperf.reporting.frames import are_within, having, matching, required
+from lmperf.reporting.frames import LAST, are_within, at, having, matching, required
 from lmperf.reporting.numbers import of_rows
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
@@ -116,8 +116,7 @@ class Memory(Section):
     @cached_property
     def head(self) -> Rows:
         """The train steps of each size at its context nearest to the usual one."""
-        rows = self.steps.frame
-        rows = having(rows, batch=rows["batch"].max())
+        rows = at(self.steps.frame, batch=LAST)
         off = (rows["context_length"] - USUAL_CONTEXT).abs()
         return self.steps.kept(rows[off == off.groupby(rows["size"]).transform("min")])
 

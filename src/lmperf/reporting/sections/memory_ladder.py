@@ -11,7 +11,7 @@ from lmperf.names import SHORT, TECHNIQUES, in_order
 from lmperf.reporting.calculations.steps import EAGER, STEM, steps
 from lmperf.reporting.columns import Quantity, memory
 from lmperf.reporting.figures import stacked
-from lmperf.reporting.frames import having, required, sorted_for_reading
+from lmperf.reporting.frames import LAST, at, having, required, sorted_for_reading
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.words import GIB, sig
@@ -103,7 +103,7 @@ class MemoryLadder(Section):
         rows = self.every.valid.frame.dropna(subset=["peak_gib", "kept_gib"])
         rows = required(rows, "no peak is known")
         single = having(rows, implementation="float32")
-        size = in_order("size", (single if len(single) else rows)["size"])[-1]
+        size = at(single if len(single) else rows, size=LAST)["size"].iloc[0]
         rows, bars = sorted_for_reading(having(rows, size=size), ["implementation"]), []
         ends = rows["peak_gib"].map(sig)
         for _, equal in rows.groupby(ends.ne(ends.shift()).cumsum(), sort=False):

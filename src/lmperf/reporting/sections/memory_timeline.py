@@ -12,7 +12,7 @@ from lmperf.dtypes import dtype_of
 from lmperf.names import dtype_words, in_order
 from lmperf.reporting.calculations.steps import STEP
 from lmperf.reporting.columns import Quantity, memory
-from lmperf.reporting.frames import having, required, sorted_for_reading
+from lmperf.reporting.frames import FIRST, LAST, at, having, required, sorted_for_reading
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.words import EMPTY, MIB_IN_GIB, NotMeasured, percent
@@ -80,8 +80,7 @@ class MemoryTimeline(Section):
         share: of all.
         """
         rows = required(self.kind("kept"), "what a block keeps was not measured")
-        rows = having(rows, size=in_order("size", rows["size"])[-1])
-        rows = having(rows, dtype=in_order("dtype", rows["dtype"])[0])
+        rows = at(rows, size=LAST, dtype=FIRST)
         return self.rows(STEM, rows.assign(share=rows["size_mib"] / rows["size_mib"].sum()))
 
     @property
@@ -135,8 +134,8 @@ class MemoryTimeline(Section):
         """That of the train step of the largest size, in the first dtype, that is not stale."""
         steps = having(self._tops, phase=STEP, holds=True)
         steps = required(steps, "no train step was recorded")
-        last = having(steps, size=in_order("size", steps["size"])[-1])
-        if (peak := self._peak(last.iloc[0])) is None:
+        peak = self._peak(at(steps, size=LAST).iloc[0])
+        if peak is None:
             raise NotMeasured("the phases of the step were not recorded")
         return peak
 
@@ -190,7 +189,7 @@ class MemoryTimeline(Section):
         Tensors by owner over the train step of the largest size, a panel for each dtype.
         """
         steps = required(having(self.kind("curve"), phase=STEP), "no train step was recorded")
-        steps = having(steps, size=in_order("size", steps["size"])[-1])
+        steps = at(steps, size=LAST)
         dtypes = in_order("dtype", steps["dtype"])
         named = {"activations": CAST} if any(dtype_of(dtype).autocast for dtype in dtypes) else {}
         colours = {named.get(name, name): colour for name, colour in OWNERS.items()}

@@ -37,13 +37,14 @@ class MixedPrecision(Section):
         words = rows["subject"].str.replace(HALF, "bf16")
         categories = [name.replace(HALF, "bf16") for name in order]
         simulations = [self._simulation(subject) for subject in rows["subject"]]
-        return self.rows(STEM).kept(
+        return self.rows(
+            STEM,
             rows.assign(
                 sum=pd.Categorical(words, categories),
                 error=rows["value"] / rows["exact"] - 1,
                 simulation=simulations,
                 explained=rows["value"] == [simulation.result for simulation in simulations],
-            )
+            ),
         )
 
     def _simulation(self, subject: str) -> Accumulation:
@@ -63,11 +64,12 @@ class MixedPrecision(Section):
         rows = having(self.rows(STEM).valid.frame, experiment="dtypes")
         recorded = [row.get("tensor") for row in self.evidence.raw.get(STEM, ())]
         order = [*dict.fromkeys(filter(None, (*recorded, *rows["tensor"])))]
-        return self.rows(STEM).kept(
+        return self.rows(
+            STEM,
             rows.assign(
                 kind=pd.Categorical(rows["kind"], [*dict.fromkeys((*KINDS, *rows["kind"]))]),
                 tensor=pd.Categorical(rows["tensor"], order),
-            )
+            ),
         )
 
     @cached_property

@@ -102,7 +102,7 @@ class Own(Section):
         first = self._in_order(rows.loc[rows["state"].isna(), "way"])[:1]
         bases = [first[0]._asdict() if first and way != first[0] else None for way in rows["way"]]
         lines = pd.Categorical(rows["way"].map(words), [*words.values()])
-        return self.rows(STEM).kept(rows.assign(line=lines, base=bases))
+        return self.rows(STEM, rows.assign(line=lines, base=bases))
 
     def _in_order(self, ways: pd.Series) -> list[Way]:
         names = self.evidence.subjects(STEM)
@@ -157,12 +157,13 @@ class Own(Section):
 
     @property
     def _of_lmperf(self) -> pd.DataFrame:
-        """lmperf's steps with float32 weights that have a result."""
+        """lmperf's steps with float32 weights."""
         rows = self.every[self.every.index.isin(steps(self.evidence).index)]
-        return rows[rows["state"].isna() & (rows["dtype"] != NARROW)]
+        return rows[rows["dtype"] != NARROW]
 
     def _fastest_of(self, rows: pd.DataFrame) -> pd.DataFrame:
-        return fastest_steps(rows[rows["size"].isin(self.fastest["size"])])
+        """The fastest of some steps, of the sizes that a subject has."""
+        return fastest_steps(rows[rows["state"].isna() & rows["size"].isin(self.fastest["size"])])
 
     @cached_property
     def lines(self) -> Rows:
@@ -209,15 +210,14 @@ class Own(Section):
 
         `line`: a way in words, the simplest first. `base`: the fastest step of the subjects.
         """
-        rows = self.every[self.every.index.isin(steps(self.evidence).index)]
-        rows = rows[(rows["dtype"] != NARROW) & (rows["state"] != "unsupported")]
+        rows = self._of_lmperf[self._of_lmperf["state"] != "unsupported"]
         rows = required(rows, "no step of lmperf was measured beside those of the subjects")
         ways = sorted({*rows["way"]}, key=effort)
         words = {way: way.words for way in ways}
         fastest = self.fastest.set_index("size")["way"]
         bases = [fastest[size]._asdict() if size in fastest else None for size in rows["size"]]
         lines = pd.Categorical(rows["way"].map(words), [*words.values()])
-        return self.rows(STEM).kept(rows.assign(line=lines, base=bases))
+        return self.rows(STEM, rows.assign(line=lines, base=bases))
 
     # Strategies.
 
@@ -254,7 +254,7 @@ class Own(Section):
         for peer in PYTORCH:
             with suppress(NotMeasured):
                 gains.append((implementation_words(peer), str(rows.over(peer))))
-        return required(gains, f"{name} is not compared with one of PyTorch's")
+        return gains
 
 
 def way_words(way: Way) -> str:

@@ -21,7 +21,7 @@ from lmperf.reporting.calculations.kernels import (
 from lmperf.reporting.calculations.steps import AUTOCAST, FLOAT32, NARROW, STEP, TF32, named
 from lmperf.reporting.columns import Quantity, number, of_others
 from lmperf.reporting.figures import stacked
-from lmperf.reporting.frames import having, matching, required, sorted_for_reading
+from lmperf.reporting.frames import LAST, at, having, matching, required, sorted_for_reading
 from lmperf.reporting.judging import NEUTRAL
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
@@ -277,10 +277,7 @@ def usual_size(rows: pd.DataFrame) -> str | None:
 
 def of_usual_cell(rows: pd.DataFrame) -> pd.DataFrame:
     """The rows of the usual size, at its longest context and largest batch."""
-    rows = having(rows, size=usual_size(rows))
-    for axis in ("context_length", "batch"):
-        rows = having(rows, **{axis: rows[axis].max()})
-    return rows
+    return at(having(rows, size=usual_size(rows)), context_length=LAST, batch=LAST)
 
 
 def short_words(implementation: str) -> str:

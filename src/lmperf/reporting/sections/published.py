@@ -54,7 +54,7 @@ class Published(Section):
             same_cell = (rows[cell] == rows.iloc[0][cell]).all(axis=1)
             largest.append(rows[same_cell].drop_duplicates("phase"))
         lines = pd.concat(largest) if largest else matched
-        return self.rows(stem).kept(lines.assign(**_words(lines, cell)))
+        return self.rows(stem, lines.assign(**_words(lines, cell)))
 
     def _matched(self, stem: str) -> pd.DataFrame:
         """The published figures whose cell has a row here, the largest cell first.
