@@ -28,11 +28,6 @@ class Cost(NamedTuple):
     size: str
     longer: float
 
-    @property
-    def is_a_forward(self) -> bool:
-        """Whether it is about what a second forward takes."""
-        return 0.2 <= self.longer <= 0.6
-
 
 class Checkpointing(Section):
     """Train steps by the size of the checkpoints, with their predicted peaks."""

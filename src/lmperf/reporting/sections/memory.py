@@ -28,7 +28,6 @@ COMPONENTS = (
     *("parameters", "weight_copies", "gradients", "optimizer", "activations", "temporary"),
     *("inputs", "workspace"),
 )
-LITTLE = 0.03  # of a peak
 LEAST_COPIES = 0.01  # of a peak; where copies of weights take less, it comes after their use
 
 
@@ -46,21 +45,6 @@ class Autocast(NamedTuple):
     size: str
     copies: float
     saved: float
-
-    @property
-    def trades(self) -> bool:
-        """Whether activations shrink, and copies of weights take memory."""
-        return self.copies > 0 and self.saved > 0
-
-    @property
-    def trades_evenly(self) -> bool:
-        """Whether that hardly changes any peak."""
-        return self.trades and max(-self.change.low, self.change.high) <= LITTLE
-
-    @property
-    def saves(self) -> bool:
-        """Whether activations shrink by more than twice what copies of weights take."""
-        return 0 < self.copies < self.saved / 2
 
 
 class Memory(Section):
@@ -186,12 +170,6 @@ class Memory(Section):
         """The share of a part of the peak: `state` (model and optimizer) or `activations`."""
         rows = self.steps.where(dtype=FLOAT32, context_length=context, size=self.sizes_at_both)
         return of_rows(Range.of(self._shares[f"{part}_share", context]), rows.sound)
-
-    @property
-    def activations_take_over(self) -> bool:
-        """Whether the model takes most of the peak at the shortest context only."""
-        short, long = (self.share("state", context) for context in self.contexts)
-        return short.low > 0.5 > long.high
 
     # Predicted peaks beside measured ones.
 

@@ -29,7 +29,6 @@ SHOWN = {
     "bf16_graph": "flash_attention",
 }
 SAVES = 0.10
-LITTLE = 0.03
 
 
 class MemoryLadder(Section):
@@ -82,11 +81,6 @@ class MemoryLadder(Section):
             rung for rung, change in changes.items() if len(change) and (change < -SAVES).all()
         ]
         return [TECHNIQUES[rung] for rung in saving]
-
-    @property
-    def autocast_changes_little(self) -> bool:
-        changes = self.changes("autocast")
-        return bool(len(changes) and (changes.abs() <= LITTLE).all())
 
     @property
     def context(self) -> int:

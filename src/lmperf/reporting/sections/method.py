@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from lmperf.benchmarks import in_order
+from lmperf.reporting.cells import SIGNS
 from lmperf.reporting.columns import Quantity, number
 from lmperf.reporting.frames import having
 from lmperf.reporting.judging import WAITING
@@ -21,7 +22,7 @@ DIRTY = "-dirty"
 NO_COMMIT = "unknown"  # where Git failed
 # Faults and signs of rows, and their words.
 FAULTS = {"failed": "withheld", "oom": "out of memory", "unsupported": "unsupported"}
-FAULTS |= {sign: sign for sign in ("other", "capped", "loaded", "process", "stale")}
+FAULTS |= {name: name for name in ("other", *SIGNS)}
 # Fact of an environment -> its words, in the order of the table; further facts follow.
 FACTS = {
     "device": "device",
@@ -149,7 +150,7 @@ class Method(Section):
             "oom": int((rows["state"] == "oom").sum()),
             "unsupported": int((rows["state"] == "unsupported").sum()),
             "other": int(rows["state"].isin(["crash", "timeout", "unchecked", "nan"]).sum()),
-            **{sign: int(signs.get(sign, 0)) for sign in ("capped", "loaded", "process", "stale")},
+            **{sign: int(signs.get(sign, 0)) for sign in SIGNS},
             "dirty": int(rows["commit"].str.endswith(DIRTY).eq(True).sum()),
             "commits": commits.nunique(),
             "newest": f"`{commits[newest]}`" if len(commits) else "not recorded",

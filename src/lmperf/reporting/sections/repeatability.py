@@ -18,8 +18,8 @@ from lmperf.reporting.sections import Section
 from lmperf.reporting.words import NotMeasured, Range
 
 FEWEST = 3  # pairs of which a sentence says how far they are apart
-KINDS = (KERNEL, PASS, STEP, WAITING)
-ASSUMED = {
+# Kinds of rows, and several of one.
+KINDS = {
     KERNEL: "kernels",
     PASS: "passes over memory",
     STEP: "steps",
@@ -56,11 +56,11 @@ class Repeatability(Section):
     @property
     def assumed(self) -> list[str]:
         """The kinds whose noise floor of speed-ups is assumed: too few were measured twice."""
-        kinds = KINDS if self.evidence.is_cuda else KINDS[:-1]
+        kinds = [*KINDS] if self.evidence.is_cuda else [*KINDS][:-1]
         if "end_to_end" not in self.evidence.stems:
-            kinds = KINDS[:2]
+            kinds = kinds[:2]
         assumed = [kind for kind in kinds if is_assumed(self.evidence, kind)]
-        return [ASSUMED[kind] for kind in required(assumed, "all noise floors are measured")]
+        return [KINDS[kind] for kind in required(assumed, "all noise floors are measured")]
 
     @property
     def moved(self) -> pd.DataFrame:
@@ -79,7 +79,7 @@ class Repeatability(Section):
                 pairs = _enough(having(rows, noise_kind=kind))
                 far = pairs["apart"].astype(float)
                 distances.append((words, of_rows(far.median(), pairs), of_rows(far.max(), pairs)))
-        return required(distances, "too few rows were measured on two GPUs")
+        return distances
 
 
 def is_assumed(evidence: Evidence, kind: str) -> bool:

@@ -6,8 +6,6 @@ from functools import cached_property
 
 import pandas as pd
 
-from lmperf.names import phase_words
-from lmperf.reporting.columns import Quantity, memory, number
 from lmperf.reporting.frames import having, matching, required
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
@@ -20,13 +18,12 @@ WARM_UPS = (0, 1, 2, 5)
 TIMED = 10
 PARTS = ("forward", "backward", "optimizer")
 MOST = 0.5  # a part that has more of the first step's cost in every process explains it
-GROWTH = 4  # a cost that grows this much less than the model is one of the process
 
 
 class Warmup(Section):
     """A line for each process: its steps, their mean after warm-up steps, the first one's cost."""
 
-    timed, warm_ups = TIMED, WARM_UPS
+    timed, warm_ups, parts = TIMED, WARM_UPS, PARTS
 
     @cached_property
     def every(self) -> Rows:
@@ -48,9 +45,7 @@ class Warmup(Section):
     @cached_property
     def processes(self) -> Rows:
         """The first step of each process, with columns over all steps."""
-        first = having(self.every.frame, step=1)
-        if first.empty:
-            return self.every.kept(first)
+        first = required(having(self.every.frame, step=1), "no process has its first steps")
         series = self.series.reindex(pd.MultiIndex.from_frame(first[PROCESS]))
         return self.every.kept(first.assign(**_columns(series.set_axis(first.index))))
 
@@ -64,29 +59,6 @@ class Warmup(Section):
         """The processes that sentences are about."""
         rows = self.processes
         return rows.where(implementation=self.subjects) if self.subjects else rows
-
-    @property
-    def warm_up_columns(self) -> list[Quantity]:
-        """Mean and spread of the timed steps after each number of warm-up steps."""
-        columns = []
-        for n in WARM_UPS:
-            mean, std = f"after_{n}", f"after_{n}_std"
-            more = {"words": "{value} ± {second}", "second": std}
-            columns.append(number(mean, f"after {n}", unit="ms", **more))
-            columns.append(number(f"{std} / {mean}", f"std / mean after {n}"))
-        return columns
-
-    @property
-    def cost_columns(self) -> list[Quantity]:
-        """The first step beside later ones, its parts, what it costs, and reserved memory."""
-        parts = [number(f"{n}_1", phase_words(n), unit="ms", second=f"{n}_later") for n in PARTS]
-        ratio = number("step_1 / step_2", "step 1 / step 2")
-        cost = number("cost", "first step costs", unit="ms")
-        share = number("100 * forward_cost / parts_cost", "of it in the forward", unit="%")
-        reserved = [
-            memory(f"reserved_{n}", f"reserved in step {n}") for n in range(1, self.reserving + 1)
-        ]
-        return [ratio, *parts, cost, share, *reserved]
 
     @property
     def reserving(self) -> int:
@@ -118,11 +90,6 @@ class Warmup(Section):
         ]
         counts = required(counts, "no size is known")
         return max(counts) / min(counts)
-
-    @property
-    def is_of_the_process(self) -> bool:
-        """Whether the first step costs about the same whatever the size of the model."""
-        return bool(0 < GROWTH * self.cost.high < self.growth * self.cost.low)
 
     def share(self, part: str) -> Range:
         """The share of a part in the cost of the first step."""
