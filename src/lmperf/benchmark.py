@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import importlib
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -130,6 +130,11 @@ class Case:
     def columns(self) -> dict[str, Value]:
         """The values of all axes and the implementation, as each row of the case has them."""
         return {**self.axes, "implementation": self.implementation}
+
+    def is_in(self, part: Mapping[str, Collection[Value]]) -> bool:
+        """Whether the case has one of the values that a part of a grid gives for each axis."""
+        columns = self.columns
+        return all(columns.get(axis) in values for axis, values in part.items())
 
     @property
     def name(self) -> str:
@@ -434,14 +439,11 @@ class Benchmark:
         """
         replaced = overrides or {}
         parts = [
-            [(axis, values) for axis, values in part.items() if axis not in replaced]
+            {axis: values for axis, values in part.items() if axis not in replaced}
             for part in parts_of.get("gpu" if preset == FULL else preset, ())
         ]
-        return [
-            case
-            for case in self.cases(preset, overrides)
-            if any(all(case.columns[axis] in values for axis, values in part) for part in parts)
-        ]
+        cases = self.cases(preset, overrides)
+        return [case for case in cases if any(case.is_in(part) for part in parts)]
 
     def phases_of(self, case: Case) -> tuple[str, ...]:
         """Return the phases of a case: those of the benchmark, or fewer of them."""

@@ -96,12 +96,7 @@ def _shown(plan: Plan, name: str, trial: Trial) -> list[Case]:
     head = {case.cell for case in plan.head}
     shown = [next((case for case in cases if case.cell in head), cases[0])]
     for part in trial.more:
-        inside = (
-            case
-            for case in cases
-            if all(case.axes[axis] in values for axis, values in part.items())
-        )
-        shown += [*inside][:1]
+        shown += [case for case in cases if case.is_in(part)][:1]
     return shown
 
 

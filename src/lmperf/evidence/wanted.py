@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lmperf.benchmark import Axis, Timed, Value, ranks_of
@@ -97,8 +97,7 @@ def beyond_the_grid(project: Project, plan: Plan, wanted: Wanted) -> Plan:
         else:  # `select` reports it
             continue
         named.setdefault(name, {})[value] = None
-    cells = [case.columns for case in plan.cases]
-    cells = [cell for cell in cells if all(cell[name] in values for name, values in named.items())]
+    cells = [case.columns for case in plan.cases if case.is_in(named)]
     if all(values.keys() == {cell[name] for cell in cells} for name, values in named.items()):
         return plan
     grid = config.grid_of(benchmark.stem) | {name: [*values] for name, values in named.items()}
@@ -176,14 +175,9 @@ def _values(plans: Sequence[Plan], name: str) -> list[Value]:
     return list(dict.fromkeys(cell[name] for cell in cells if name in cell))
 
 
-def _selected(plan: Plan, values: dict[str, set[Value]], phases: Sequence[str]) -> Plan:
-    cells = [(case, case.columns) for case in plan.cases]
-    cases = [
-        case
-        for case, cell in cells
-        if all(name in cell and cell[name] in wanted for name, wanted in values.items())
-    ]
+def _selected(plan: Plan, values: Mapping[str, set[Value]], phases: Sequence[str]) -> Plan:
+    cases = tuple(case for case in plan.cases if case.is_in(values))
     if phases:
         left = tuple(phase for phase in plan.benchmark.phases if phase in phases)
         plan = plan.with_benchmark(phases=left)
-    return replace(plan, cases=tuple(cases))
+    return replace(plan, cases=cases)
