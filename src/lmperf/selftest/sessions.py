@@ -201,41 +201,37 @@ _ATTENTION = (
     ),
     _twin("keeps_the_last", "leaks", "keeps 4 MiB until the seventh call after"),
 )
-_TILE = (
-    Planted(
-        "drops_a_tile",
-        "drops one tile of 64 keys for 64 queries",
-        Expected((_DIFFERS,)),
-        _REFERENCE,
-    ),
+_TILE = Planted(
+    "drops_a_tile",
+    "drops one tile of 64 keys for 64 queries",
+    Expected((_DIFFERS,)),
+    _REFERENCE,
 )
-_REDUCTION = (
-    Planted(
-        "leaves_out_a_gradient",
-        "reduces all gradients but one",
-        Expected(("differs from one process",)),
-        "The gate compares weights and gradients of five steps with those of one process.",
-        module="strategies",
-    ),
+_REDUCTION = Planted(
+    "leaves_out_a_gradient",
+    "reduces all gradients but one",
+    Expected(("differs from one process",)),
+    "The gate compares weights and gradients of five steps with those of one process.",
+    module="strategies",
 )
-_OVERLAP = (
-    Planted(
-        "waits_in_hooks",
-        "reduces each gradient asynchronously in the backward pass, and waits for it there",
-        Expected(most_hidden=0.1),
-        "The ledger intersects the times of collectives with those of computation.",
-        module="strategies",
-    ),
+_OVERLAP = Planted(
+    "waits_in_hooks",
+    "reduces each gradient asynchronously in the backward pass, and waits for it there",
+    Expected(most_hidden=0.1),
+    "The ledger intersects the times of collectives with those of computation.",
+    module="strategies",
 )
 
-_CELL = {"batch": 1, "heads": 2, "d_head": 64, "dtype": "float32", "causal": True}
-_CELL |= {"cuda_graph": False, "seq_len": 256}
+_CELL = {
+    **{"batch": 1, "heads": 2, "d_head": 64, "dtype": "float32", "causal": True},
+    **{"cuda_graph": False, "seq_len": 256},
+}
 _RANKED = {"size": "tiny", "context_length": 128, "batch": 4, "ranks": 2, "dtype": "float32"}
 # An error in one tile of many is one that a norm over the whole result would hide.
 _LONG = {**_CELL, "heads": 1, "seq_len": 2048}
 SESSIONS = (
     Session(STEM, "eager", _CELL, _ATTENTION, cuda={"heads": 4, "seq_len": 2048}),
-    Session(STEM, "sdpa", _LONG, _TILE, cuda={"seq_len": 65536, "dtype": "bfloat16"}),
-    Session(RANKED_STEM, "one_by_one", _RANKED, _REDUCTION, cuda={}),
-    Session(LEDGER_STEM, "overlapped", _RANKED, _OVERLAP, cuda={}),
+    Session(STEM, "sdpa", _LONG, (_TILE,), cuda={"seq_len": 65536, "dtype": "bfloat16"}),
+    Session(RANKED_STEM, "one_by_one", _RANKED, (_REDUCTION,), cuda={}),
+    Session(LEDGER_STEM, "overlapped", _RANKED, (_OVERLAP,), cuda={}),
 )
