@@ -32,7 +32,8 @@ from lmperf.reporting.words import FILTERS
 # A column as a template writes it: `SDPA, compiled (ms): {sdpa.ms:sig} (interval)`.
 UNIT = "ms|µs|s|W|[MG]iB|GB/s|TFLOP/s|MHz|%|bytes an element"
 LINE = re.compile(rf"(?P<header>.*?)(?: \((?P<unit>{UNIT})\))?: *(?P<cell>{{.*)")
-FIELD = re.compile(r"\{(?:(?P<owner>\w+)\.)?(?P<name>[^{}:]+)(?P<forms>(?::\w+)*)\}")
+# A name that somebody gave may have character references (`untrusted.neutral`).
+FIELD = re.compile(r"\{(?:(?P<owner>(?:\w|&#\d+;)+)\.)?(?P<name>[^{}:]+)(?P<forms>(?::\w+)*)\}")
 AXIS = re.compile(r"(?P<header>[^{}]*)\{(?P<name>\w+)\}")
 ACROSS = re.compile(r"\{(?P<axis>\w+)\}(?:, )?")
 INTERVAL, ELLIPSIS, SEPARATOR = " (interval)", "{...}", " | "

@@ -62,6 +62,17 @@ def test_name_that_ends_in_an_underscore_is_a_subject():
         assert section(evidence, "own").title == untrusted.neutral("step_")
 
 
+def test_name_that_ends_in_an_underscore_owns_columns():
+    renamed = {"implementation": "lrpe_"}
+    rows = [
+        row | (renamed if row["implementation"] == planted_own.LRPE else {})
+        for row in planted_own.lrpe()
+    ]
+    facts = planted.H200 | {"implementations": {"lrpe.lrpe_": {"entry": "student:lrpe"}}}
+    page = planted.page("report/lrpe", planted.evidence(*rows, facts=facts))
+    assert table(page, f"{untrusted.neutral('lrpe_')} (ms)")["forward"].value == 5.0
+
+
 def test_many_names_are_counted():
     rows = [step("0.13B", "float32", f"step_{n}", 10.0) for n in range(9)]
     entries = {f"end_to_end.step_{n}": {"entry": "student:step"} for n in range(9)}

@@ -80,9 +80,8 @@ class Attention(Section):
     def usual(self) -> Rows:
         """The rows of one dtype, width, batch and mask: of each length."""
         rows = required(self.every.frame, "attention was not measured")
-        rows = at(rows, dtype=FIRST)
-        width = min(rows["d_head"].unique(), key=lambda d: (abs(d - USUAL_WIDTH), d))
-        return self.every.kept(at(having(rows, d_head=width), batch=LAST, causal=FIRST))
+        rows = of_usual_width(at(rows, dtype=FIRST))
+        return self.every.kept(at(rows, batch=LAST, causal=FIRST))
 
     @property
     def cell(self) -> dict[str, object]:
@@ -267,6 +266,15 @@ class Attention(Section):
         words = outcomes.where(outcomes == OUT_OF_MEMORY, outcomes.str.split(":").str[0])
         rows = rows.assign(state="oom", words=words, causal=cell["causal"])
         return rows.rename(index=lambda label: -1 - label)
+
+
+def of_usual_width(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the width nearest to that of small and medium models.
+
+    Raises NotMeasured: there are none.
+    """
+    widths = required(rows["d_head"].unique(), "no attention")
+    return having(rows, d_head=min(widths, key=lambda d: (abs(d - USUAL_WIDTH), d)))
 
 
 def moved_bytes(rows: pd.DataFrame) -> pd.Series:

@@ -11,7 +11,7 @@ from lmperf.reporting.frames import FIRST, LAST, at, having, parts, required
 from lmperf.reporting.gains import Gain
 from lmperf.reporting.numbers import of_rows
 from lmperf.reporting.rows import Rows
-from lmperf.reporting.sections.attention import FURTHER, USUAL_WIDTH
+from lmperf.reporting.sections.attention import FURTHER, of_usual_width
 from lmperf.reporting.sections.attention import PHASES as PASSES
 from lmperf.reporting.sections.course import Course
 from lmperf.reporting.words import MIB, Count, NotMeasured, Range
@@ -31,7 +31,7 @@ class CourseAttention(Course):
 
     @property
     def of_one_width(self) -> Rows:
-        return of_usual_width(self.attention)
+        return self.attention.kept(of_usual_width(self.attention.frame))
 
     @cached_property
     def growths(self) -> list[dict]:
@@ -92,7 +92,7 @@ class CourseAttention(Course):
 
     @property
     def usual_head(self) -> Rows:
-        return of_usual_width(self.one_head)
+        return self.one_head.kept(of_usual_width(self.one_head.frame))
 
     def over_plain(self, name: str) -> Gain:
         """The speed-ups of one head, forward and backward, over plain PyTorch."""
@@ -128,9 +128,3 @@ class CourseAttention(Course):
         both = {"phase": "forward_backward", "dtype": HALF, "causal": True}
         rows = self.every("flash_attention")
         return rows.kept(having(rows.sound, **both, **shape))
-
-
-def of_usual_width(rows: Rows) -> Rows:
-    """The rows of the width nearest to that of small and medium models."""
-    widths = required(rows.frame["d_head"].unique(), "no attention")
-    return rows.where(d_head=min(widths, key=lambda d: (abs(d - USUAL_WIDTH), d)))
