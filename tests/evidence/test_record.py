@@ -135,7 +135,6 @@ def test_login_node_plans_by_name_and_refuses_to_measure(tmp_path, monkeypatch):
     assert project.machine.kind == "cuda" and project.plan("attention").due
     with pytest.raises(UserError, match="h100 measures in jobs of a cluster"):
         job(project)
-    monkeypatch.setattr(machine, "accelerator", lambda: "cpu")
     with pytest.raises(UserError, match="login node of a cluster name the machine"):
         project_of(tmp_path, "preset: gpu\n")
 

@@ -15,7 +15,6 @@ from functools import cache
 from typing import Any
 
 from lmperf.benchmark import FULL, Benchmark
-from lmperf.errors import UserError
 from lmperf.evidence.facts import IDENTIFYING, Facts, devices_of, topology_of
 from lmperf.evidence.keys import is_fresh
 from lmperf.evidence.store import Row
@@ -88,16 +87,8 @@ def detect(preset: str = "auto", name: str = "auto") -> Machine:
     Args:
         preset: "cpu" selects the CPU even if there is an accelerator.
         name: the slug to use instead of the one made from the device's name.
-
-    Raises:
-        UserError: the preset is "gpu" and there is no CUDA device.
     """
     kind = "cpu" if preset == "cpu" else accelerator()
-    if preset in GPU_PRESETS and kind != "cuda":
-        raise UserError(
-            f"config: preset is {preset}, but torch finds no CUDA device here; use auto or cpu. On"
-            " the login node of a cluster name the machine that measures, as in machine: h100"
-        )
     facts: dict[str, Any] = {"kind": kind, "device": cpu_model()}
     if kind == "cuda":
         facts.update(nvidia_facts())

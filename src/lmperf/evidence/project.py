@@ -32,7 +32,8 @@ class Project:
     """A checkout of lmperf, or a repository that uses it: configuration, folders, what to measure.
 
     Raises:
-        UserError: the configuration gives this machine the name of a machine with other hardware.
+        UserError: the configuration gives this machine the name of a machine with other hardware,
+            or asks for GPUs where there are none and names no machine.
     """
 
     def __init__(self, config: Config, root: Path = Path()):
@@ -46,11 +47,17 @@ class Project:
 
     def _machine(self) -> Machine:
         preset, name = self.config.preset, self.config.machine
-        if preset in GPU_PRESETS and name != "auto" and accelerator() != "cuda":
-            facts, _ = read_facts(self.report_directory / name, name)
-            recorded = [{}, *facts["environments"].values()]
-            return elsewhere(name, recorded[-1])
-        return detect(preset, name)
+        if preset not in GPU_PRESETS or accelerator() == "cuda":
+            return detect(preset, name)
+        if name == "auto":
+            raise UserError(
+                f"config: preset is {preset}, but torch finds no CUDA device here; use auto or cpu."
+                " On the login node of a cluster name the machine that measures, as in machine:"
+                " h100"
+            )
+        facts, _ = read_facts(self.report_directory / name, name)
+        recorded = [{}, *facts["environments"].values()]
+        return elsewhere(name, recorded[-1])
 
     @property
     def report_directory(self) -> Path:
