@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import fcntl
-import os
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,7 +19,16 @@ from lmperf.evidence.plan import Plan
 from lmperf.evidence.project import Project
 from lmperf.evidence.repeatability import BENCHMARK, STEM, Repeats, second_times
 from lmperf.evidence.rows import fault
-from lmperf.evidence.store import COST, COST_COLUMNS, DIGEST, EVIDENCE, STORE, RowFiles, now
+from lmperf.evidence.store import (
+    COST,
+    COST_COLUMNS,
+    DIGEST,
+    EVIDENCE,
+    STORE,
+    RowFiles,
+    locked_file,
+    now,
+)
 from lmperf.machine.repository import commit_words, lmperf_version
 from lmperf.measuring.gpus import visible_gpus
 from lmperf.measuring.lock import locked
@@ -116,6 +123,8 @@ class _Job:
         self._project, self._stem, self._number, self._among = project, stem, gpus, among
         self._say = saying_to(log)
         self._cost = RowFiles(project.directory, COST, COST_COLUMNS)
+        # Jobs on other GPUs write files of the same folder, which itself NFS could not lock.
+        self._lock = project.directory / STORE / "lock"
         self._commit, _ = project.commit_facts()
         self._version = lmperf_version(project.root)
         self._stack, self._groups = ExitStack(), 0
@@ -129,7 +138,7 @@ class _Job:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
         if self._groups:
-            with _folder_locked(self._project.directory):
+            with locked_file(self._lock):
                 self._cost.publish(self._cost.known()[0])
 
     def note(self, words: str) -> None:
@@ -188,7 +197,7 @@ class _Job:
     def _record(self, software: Mapping[str, Any]) -> None:
         """Record the environment in `machine.json`, and what the job has cost so far."""
         project, until = self._project, datetime.now(UTC)
-        with _folder_locked(project.directory):  # jobs on other GPUs write the same files
+        with locked_file(self._lock):
             facts = project.known_facts()
             environments = facts["environments"]
             environments.pop(project.machine.environment, None)  # the newest is the last
@@ -216,17 +225,3 @@ def _require_own(directory: Path) -> None:
             f"{files[0]} is there already, and lmperf did not write it: move it, or give this"
             " machine another name in the configuration"
         )
-
-
-@contextmanager
-def _folder_locked(folder: Path) -> Iterator[None]:
-    """Hold the lock of the folder of a machine, which several jobs write."""
-    store = folder / STORE
-    store.mkdir(parents=True, exist_ok=True)
-    # A file, not the folder itself: NFS locks only what is open for writing.
-    descriptor = os.open(store / "lock", os.O_RDWR | os.O_CREAT, 0o666)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)

@@ -17,7 +17,8 @@ import hashlib
 import io
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -94,10 +95,7 @@ class RowFiles:
         Raises:
             OSError: they could not be written; the file is as before.
         """
-        self._store.parent.mkdir(parents=True, exist_ok=True)
-        file = os.open(self._store, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX)  # jobs on other devices
+        with locked_file(self._store) as file:
             size = os.fstat(file).st_size
             is_whole = not size or os.pread(file, 1, size - 1) == b"\n"
             text = (b"" if is_whole else b"\n") + _lines(rows)
@@ -109,8 +107,6 @@ class RowFiles:
             except OSError:
                 os.ftruncate(file, size)
                 raise
-        finally:
-            os.close(file)
 
     def mend(self, rows: Sequence[Row]) -> None:
         """Replace the store by these rows, so that damage in it is named only once."""
@@ -125,6 +121,18 @@ def files_of(benchmark: Benchmark, directory: Path) -> RowFiles:
     """Return the rows of a benchmark in `report/<machine>`."""
     columns = benchmark.identity[: len(benchmark.identity) - len(benchmark.index)]
     return RowFiles(directory, benchmark.stem, columns)
+
+
+@contextmanager
+def locked_file(path: Path) -> Iterator[int]:
+    """Open a file to append to, while jobs on other devices wait; yields its descriptor."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield file
+    finally:
+        os.close(file)
 
 
 def now() -> str:
