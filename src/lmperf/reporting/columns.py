@@ -22,6 +22,7 @@ from lmperf.reporting.words import (
     between,
     end,
     error,
+    factor,
     percent,
     ratio,
     sig,
@@ -273,7 +274,7 @@ def mean(base: str) -> Quantity:
 def _mean(gain: Gain) -> Cell:
     low, _, high = gain.range
     cells = len(gain.rows)
-    ends = f"({ratio(low)[:-1]}-{ratio(high)[:-1]}, {cells})" if cells > 1 else ""
+    ends = f"({factor(low)}-{factor(high)}, {cells})" if cells > 1 else ""
     verdict = gain.verdict if gain.verdict in (SAME, MIXED, UNRESOLVED) else ""
     words = " ".join(filter(None, (ratio(gain.mean), ends, verdict)))
     return Cell(words, gain.mean, low, high, cells, verdict=gain.verdict)

@@ -179,14 +179,15 @@ def name(value) -> str:
 
 
 FILTERS: dict[str, Callable] = {
-    f.__name__.strip("_"): f
-    for f in (sig, rounded, rounded_up, whole, fixed, ratio, factor, percent, signed_percent, error)
+    form.__name__.strip("_"): form
+    for form in (
+        *(sig, rounded, rounded_up, precise, whole, fixed, ratio, factor, percent, signed_percent),
+        *(sheet, error, listed, count, range_, name),
+    )
 }
-FILTERS["sheet"] = sheet
+FILTERS |= {"in_full": names.size_in_full, "bytes": names.bytes_words}
 # With an argument, for columns of tables and patterns of `each`.
 FILTERS |= {f"fixed_{places}": partial(fixed, places=places) for places in (3, 4)}
 FILTERS |= {"percent_0": partial(percent, places=0), "calls": partial(count, noun="call")}
-FILTERS["signed_percent_3"] = partial(signed_percent, places=3)
+FILTERS |= {"signed_percent_3": partial(signed_percent, places=3)}
 FILTERS |= {f"range_{form}": partial(range_, form=form) for form in ("percent", "ratio")}
-FILTERS |= {"listed": listed, "count": count, "range": range_, "name": name}
-FILTERS |= {"in_full": names.size_in_full, "precise": precise, "bytes": names.bytes_words}
