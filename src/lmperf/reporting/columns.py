@@ -46,8 +46,8 @@ def cells(
     rows, column = rows.assign(**lacking), []
     fields = {"value": (value, form), **further}
     columns = [rows[name] if name in rows else rows.eval(name) for name, _ in fields.values()]
-    judged = [rows[name] for name in NEUTRAL]
-    for state, why, signs, waits, key, *values in zip(*judged, *columns, strict=True):
+    states = [rows[name] for name in NEUTRAL]
+    for state, why, signs, waits, key, *values in zip(*states, *columns, strict=True):
         numbers, key = dict(zip(fields, values, strict=True)), None if absent(key) else key
         if not absent(state) or absent(numbers["value"]):
             column.append(Cell(why or EMPTY, state=state or NOT_RECORDED, row=key))
@@ -254,7 +254,7 @@ def speedup(row) -> Cell:
         return Cell(row.why, state=NOT_RECORDED if row.why == EMPTY else state, row=row.key)
     text = f"{between(row.low, row.ratio, row.high)}x ({end(row.low)}-{end(row.high)})"
     text += f" {row.verdict}" if row.verdict in (SAME, UNRESOLVED) and not row.waits else ""
-    ends = [None if absent(end) else end for end in (row.low, row.high)]
+    ends = [None if absent(number) else number for number in (row.low, row.high)]
     more = {"marks": row.signs, "waits": bool(row.waits), "row": row.key, "base": row.key_base}
     return Cell(text, row.ratio, *ends, int(row.rounds), verdict=row.verdict, **more)
 

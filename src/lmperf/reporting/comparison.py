@@ -244,7 +244,7 @@ def _having(rows: pd.DataFrame, only: Sequence[tuple[str, str]]) -> pd.DataFrame
 
 
 def _with_cycles(rows: pd.DataFrame, how: str, at_least: float, has_clock: bool) -> pd.DataFrame:
-    """The pairs, judged, with their ratios in CYCLES.
+    """The pairs with their verdicts, and their ratios in CYCLES.
 
     has_clock: whether a change must also be one in cycles; otherwise its verdict is `clock`.
     """

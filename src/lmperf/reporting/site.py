@@ -28,7 +28,7 @@ from lmperf.reporting import figures
 from lmperf.reporting.evidence import Evidence
 from lmperf.reporting.files import replace_files
 from lmperf.reporting.html import target
-from lmperf.reporting.pages import REPORT, pages_of, title
+from lmperf.reporting.pages import REPORT, pages_of, titles_of
 from lmperf.reporting.render import Page, load_templates
 from lmperf.reporting.untrusted import deep, plain
 from lmperf.reporting.words import absent, sig
@@ -94,7 +94,7 @@ def files_of_machine(site: Site, number: int) -> Files:
     evidence = site.machines[number]
     folder = evidence.folder
     pages = pages_of(evidence, site.own, "html")
-    titles = {name: title(name, site.own) for name in pages if name != REPORT}
+    titles = titles_of(site.own, evidence)
     names = {REPORT: "Report", **titles}.items()
     links = [(f"{evidence.link}/{target(f'{name}.md')}", words) for name, words in names]
     links += [(f"{MACHINES}.html", "Machines")] if len(site.machines) > 1 else []
