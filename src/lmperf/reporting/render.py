@@ -21,7 +21,6 @@ Templates of the user's repository come before ours, which they extend as `lmper
 from __future__ import annotations
 
 import re
-import sys
 import traceback
 from collections.abc import Sequence
 from contextvars import ContextVar
@@ -39,7 +38,7 @@ from jinja2 import (
     pass_context,
 )
 from jinja2.exceptions import TemplateError, TemplateNotFound, UndefinedError
-from jinja2.runtime import Context
+from jinja2.runtime import Context, Macro
 
 from lmperf.benchmarks import load, stems
 from lmperf.errors import UserError, kept, meant, message_of, trace_of
@@ -320,21 +319,20 @@ class Page:
         """A note of the author; `lost_notes` has the place of one of which nothing is left."""
         written = caller()
         text = sentences.paragraph(written)
-        if not text and (place := self._place()) and (lost := lost_notes.get()) is not None:
+        if not text and (place := self._place(caller)) and (lost := lost_notes.get()) is not None:
             is_missing = sentences.MISSING in written
             why = "a value in it is missing" if is_missing else "a condition in it does not hold"
             lost.append(f"{place}: this note is left out: {why}")
         return f"> **Author's note.** {text}\n" if text else ""
 
-    def _place(self) -> str:
-        """File and line of the template that is being rendered, if it is the user's."""
-        frame = sys._getframe()
-        while frame and "__jinja_template__" not in frame.f_globals:
-            frame = frame.f_back
-        template = frame and frame.f_globals["__jinja_template__"]
-        if not self.own or not template or self.own not in Path(template.filename).parents:
+    def _place(self, block: Macro) -> str:
+        """File and line of a block of a template, if it is in one of the user's."""
+        function = block._func
+        template = function.__globals__["__jinja_template__"]
+        if not self.own or self.own not in Path(template.filename).parents:
             return ""
-        return f"{template.filename}:{template.get_corresponding_lineno(frame.f_lineno)}"
+        line = template.get_corresponding_lineno(function.__code__.co_firstlineno)
+        return f"{template.filename}:{line}"
 
 
 def stems_of(page: str) -> list[str]:
