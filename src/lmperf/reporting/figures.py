@@ -54,8 +54,6 @@ def line_chart(
     axes: tuple[str, str],
     panel: Callable[[Mapping], str] = lambda row: "",
     levels: Mapping[str, float] | None = None,
-    columns: int = 2,
-    size: tuple[int, int] = (270, 190),
 ) -> Spec:
     """Lines over a logarithmic axis of lengths, in panels, and horizontal levels.
 
@@ -123,7 +121,7 @@ def line_chart(
         ),
         layer(TEXT, "label", text={"field": "end"}),
     ]
-    return _in_panels(title, records, {"layer": layers}, columns, size)
+    return _in_panels(title, records, {"layer": layers}, 2, (270, 190))
 
 
 def bar_chart(
@@ -223,7 +221,6 @@ def time_line(
     unit: str,
     columns: int = 1,
     width: int = 420,
-    step: int = 26,
 ) -> Spec:
     """Intervals over a linear axis, in lines below each other, in panels of axes of their own.
 
@@ -248,7 +245,7 @@ def time_line(
             "tooltip": _tips("value"),
         },
     }
-    return _in_panels(title, records, bars, columns, (width, {"step": step}), ["x", "y"])
+    return _in_panels(title, records, bars, columns, (width, {"step": 26}), ["x", "y"])
 
 
 def area_chart(
