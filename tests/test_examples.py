@@ -5,10 +5,12 @@ from pathlib import Path
 import pytest
 import torch.distributed as dist
 import yaml
+from vocabularies import use_words
 
 from lmperf.benchmark import Case, Rank, RankedTimed
 from lmperf.benchmarks import load
 from lmperf.config.model import Config
+from lmperf.transformer.sizes import SIZES, ModelSize
 
 pytestmark = pytest.mark.process
 
@@ -39,8 +41,10 @@ def configured(path):
 
 
 @pytest.fixture
-def prepare(tmp_path):
+def prepare(tmp_path, monkeypatch):
     """Returns a function that prepares a benchmark's case, in a process group of its own."""
+    monkeypatch.setitem(SIZES, "tiny", ModelSize(64, 128, 2, 4))
+    use_words(monkeypatch)
     dist.init_process_group("gloo", f"file://{tmp_path}/group", rank=0, world_size=1)
 
     def prepared(benchmark, case):

@@ -13,6 +13,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from vocabularies import use_words
 
 from lmperf.benchmark import Rank, Unsupported
 from lmperf.benchmarks import load
@@ -27,7 +28,6 @@ from lmperf.own.model import build as build_own
 from lmperf.own.strategy import trained
 from lmperf.selftest.planted.strategies import leaves_out_a_gradient
 from lmperf.transformer.sizes import SIZES, ModelSize
-from lmperf.transformer.training import draw
 
 BENCHMARK = load("distributed")
 AUTOCAST = "autocast_bfloat16"
@@ -44,14 +44,13 @@ NAMES = {
     AUTOCAST: ["overlapped", "sharded_optimizer", "fully_sharded_checkpointed", "fsdp2"],
 }
 # A twentieth of the parameters of `tiny`. Norms of 128 weights are split without padding.
-TOY, VOCAB = ModelSize(128, 128, 2, 2, short="toy"), 500
+TOY = ModelSize(128, 128, 2, 2, short="toy")
 
 
 def use_toy(patch: pytest.MonkeyPatch) -> None:
     """Make `toy` a size of models, with its own vocabulary."""
     patch.setitem(SIZES, "toy", TOY)
-    patch.setattr("lmperf.distributed.distributed_problem.VOCAB_SIZE", VOCAB)
-    patch.setattr("lmperf.distributed.distributed_problem.draw", partial(draw, vocab=VOCAB))
+    use_words(patch)
 
 
 def problem_of(rank: Rank, dtype: str = "float32") -> DistributedProblem:

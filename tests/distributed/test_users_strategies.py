@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.distributed as dist
+from vocabularies import use_words
 
 from examples.student_model import LanguageModel
 from lmperf.benchmark import Implementation, Rank
@@ -37,6 +38,7 @@ def test_users_strategy_is_in_the_head_beside_a_small_size():
 def one_process(tmp_path, monkeypatch):
     """A process group of this process, and small models of the size `tiny`."""
     monkeypatch.setitem(SIZES, "tiny", ModelSize(64, 128, 2, 4))
+    use_words(monkeypatch)
     dist.init_process_group("gloo", f"file://{tmp_path}/group", rank=0, world_size=1)
     yield Rank(0, 1, "cpu", "gloo")
     dist.destroy_process_group()

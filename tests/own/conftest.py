@@ -1,6 +1,7 @@
 """Small models, into which tests plug the classes of a user."""
 
 import pytest
+from vocabularies import use_words
 
 
 @pytest.fixture
@@ -15,8 +16,7 @@ def problem_of(monkeypatch):
     from lmperf.transformer.model_problem import ModelProblem
 
     monkeypatch.setitem(sizes.SIZES, "for tests", sizes.ModelSize(64, 128, 2, 4))
-    for module in ("own.model", "transformer.model_problem"):
-        monkeypatch.setattr(f"lmperf.{module}.VOCAB_SIZE", 1000)
+    use_words(monkeypatch, 1000)
 
     def problem(model=None, **more):
         return ModelProblem("for tests", 32, 2, "cpu", 0, builder(model), **more)
