@@ -73,6 +73,12 @@ def test_name_that_ends_in_an_underscore_owns_columns():
     assert table(page, f"{untrusted.neutral('lrpe_')} (ms)")["forward"].value == 5.0
 
 
+def test_steps_without_those_of_lmperf_are_shown_alone():
+    rows = [row for row in planted_own.steps() if row["implementation"] == MODEL]
+    text = first_page(*rows).text
+    assert "takes 21.0 ms at small and 168 ms at large.**" in text and "lmperf's" not in text
+
+
 def test_many_names_are_counted():
     rows = [step("0.13B", "float32", f"step_{n}", 10.0) for n in range(9)]
     entries = {f"end_to_end.step_{n}": {"entry": "student:step"} for n in range(9)}

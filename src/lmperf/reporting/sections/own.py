@@ -190,17 +190,15 @@ class Own(Section):
         With the columns of `gains.rows_over`, of those that hold and are resolved: `ratio` says how
         many times as fast the other step is.
         """
-        pairs = []
-        for _, fastest in self.fastest.iterrows():
-            rows = having(self.reference, size=fastest["size"])
-            for way in rows["way"].unique():
-                both = rows_over(self.evidence, STEM, way._asdict(), fastest["way"]._asdict())
-                both = both[both.index.isin(rows.index) & both["holds"]]
-                both = both[both["verdict"].notna() & (both["verdict"] != UNRESOLVED)]
-                pairs.append(both)
-        return required(
-            pd.concat(pairs), "no step was compared with the fastest one of the subjects"
-        )
+        ways, pairs = self.fastest.set_index("size")["way"], []
+        for label, step in self.reference.iterrows():
+            base = ways[step["size"]]
+            both = rows_over(self.evidence, STEM, step["way"]._asdict(), base._asdict())
+            pairs.append(both[both.index == label])
+        both = pd.concat(required(pairs, "no step of lmperf was measured"))
+        is_decided = both["verdict"].notna() & (both["verdict"] != UNRESOLVED)
+        why = "no step was compared with the fastest one of the subjects"
+        return required(both[both["holds"] & is_decided], why)
 
     # What lmperf's recipe would gain.
 
