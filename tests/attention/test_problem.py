@@ -59,7 +59,7 @@ def test_correct_result_passes_the_gate_and_the_checks(function, tolerance, shap
 def test_triton_passes_the_gate_with_large_scores():
     from lmperf.attention.triton import flash_attention
 
-    work = problem("float16", (1, 1, 70, 16)).workload(flash_attention, PHASES)
+    work = problem("float16", (1, 1, 40, 16)).workload(flash_attention, PHASES)
     assert work.gate(PHASES).passed
 
 
