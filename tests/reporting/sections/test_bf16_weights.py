@@ -48,7 +48,9 @@ def test_bf16_weights_stand_beside_sdpa_with_the_same_weights():
     rows += [step("0.97B", "bfloat16", "sdpa_graph", 40.0, **larger)]
     made = section(planted.evidence(*rows), "bf16_weights")
     assert made.over_peer["ratio"].tolist() == [pytest.approx(1.1)]
-    assert made.over_larger_peer["ratio"].tolist() == [pytest.approx(1.25)]
+    assert made.run.pairs(made.way, made.peer, larger=True)["ratio"].tolist() == [
+        pytest.approx(1.25)
+    ]
     shown = made.lines.frame.set_index("implementation")["ms"]
     assert (shown["sdpa"], shown["step"]) == (8.8, 8.0)
 

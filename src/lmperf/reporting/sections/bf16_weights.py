@@ -20,7 +20,7 @@ from lmperf.reporting.calculations.steps import (
     beside,
     fastest_steps,
 )
-from lmperf.reporting.frames import having, matching, required, sorted_for_reading
+from lmperf.reporting.frames import having, matching, required
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.sections.what_to_run import WhatToRun, in_reading_order
@@ -57,8 +57,7 @@ class Bf16Weights(Section):
     @cached_property
     def steps(self) -> Rows:
         """The steps with bf16 weights."""
-        rows = self.run.valid[self.run.valid["way"] == self.way]
-        return self.rows("", in_reading_order([rows]))
+        return self.rows("", self.run.valid[self.run.valid["way"] == self.way])
 
     @cached_property
     def losses(self) -> pd.DataFrame:
@@ -125,11 +124,6 @@ class Bf16Weights(Section):
         return self.run.pairs(self.way, GRAPH, larger=True)
 
     @property
-    def over_larger_peer(self) -> pd.DataFrame:
-        """bf16 weights beside `peer`, of larger batches."""
-        return self.run.pairs(self.way, self.peer, larger=True)
-
-    @property
     def growing(self) -> pd.DataFrame:
         """The steps with bf16 weights whose larger batch makes more tokens a second.
 
@@ -140,5 +134,4 @@ class Bf16Weights(Section):
         before = matching(rows, self.steps.frame, ["size"])
         is_comparable = rows["gpus"].fillna("") == before["gpus"].fillna("")
         rows = required(rows[is_comparable], "larger batches ran on other GPUs")
-        grows = rows["tokens_s"] > GROWS * before["tokens_s"][rows.index]
-        return sorted_for_reading(rows[grows], ["size"])
+        return rows[rows["tokens_s"] > GROWS * before["tokens_s"][rows.index]]

@@ -92,12 +92,6 @@ class Ladder(Section):
         harmless = self.of("losses").float8(rung).harmless
         return required(having(self.float8_gains(rung), size=harmless), "no loss of it holds")
 
-    @property
-    def float8_failed(self) -> pd.DataFrame:
-        """The steps in float8 whose check failed."""
-        rows = having(self.every.frame, implementation=[rung.name for rung in IN_FLOAT8])
-        return required(rows[rows["state"] == "failed_check"], "no check of float8 failed")
-
     # The first page: one cell of each size.
 
     @cached_property

@@ -51,7 +51,7 @@ class TimeLine(Section):
     def _intervals(self) -> pd.DataFrame:
         """The intervals of the step that is drawn, in order."""
         rows = having(self.evidence.rows(STEM), **self.step[LINE])
-        return rows[rows["kind"].notna()].sort_values("position", kind="stable")
+        return rows[rows["kind"].notna()]
 
     @property
     def bars(self) -> list[dict]:

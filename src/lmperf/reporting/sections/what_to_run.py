@@ -63,7 +63,6 @@ WITHOUT_GRAPH = (
     *(Way(name, AUTOCAST) for name in ("compiled_blocks", "triton_compiled_blocks", "fused_loss")),
     *(SDPA, FUSED),
 )
-_IN_FLOAT8 = [rung.name for rung in IN_FLOAT8]
 COLUMNS = (SDPA, SDPA_GRAPH, FUSED_GRAPH, SDPA_COPIES, GRAPH)  # of the times on a GPU
 CLOSE = 0.02  # a recipe that takes at most this much longer is as good as the fastest
 
@@ -324,11 +323,10 @@ class WhatToRun(Section):
     def at_larger(self) -> Rows:
         """The steps of larger batches in the columns of their table, under their `steps.NAMES`."""
         rows = all_steps(self.evidence)
-        ways = {*COLUMNS, SDPA_NARROW, GRAPH_NARROW, *map(WAYS.get, _IN_FLOAT8)}
+        ways = {*COLUMNS, SDPA_NARROW, GRAPH_NARROW, *(WAYS[rung.name] for rung in IN_FLOAT8)}
         rows = rows[rows["way"].isin(ways)]
         rows = required(self._at_larger(rows), "no larger batch was measured")
-        rows = rows.assign(implementation=rows["way"].map(NAMES.get))
-        return self.rows("", in_reading_order([rows]))
+        return self.rows("", rows.assign(implementation=rows["way"].map(NAMES.get)))
 
 
 def in_reading_order(frames: list[pd.DataFrame]) -> pd.DataFrame:
