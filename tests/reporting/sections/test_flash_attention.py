@@ -154,6 +154,12 @@ def test_atomic_additions_are_said_of_wide_heads_alone(d_head):
     assert ("atomically" in planted.page(PART, here).text) is (d_head == 128)
 
 
+@pytest.mark.parametrize("page", [PART, STEM])
+def test_atomic_additions_are_said_without_a_peer(page):
+    ran = rows("triton", widths=(128,), gluon="forward, backward")
+    assert "differ from run to run" in planted.page(page, planted.evidence(*ran)).text
+
+
 @pytest.mark.parametrize("fault", ["forward: CompilationError: no such layout", None])
 def test_page_says_why_the_gluon_kernels_did_not_run(fault):
     page = planted.page(STEM, planted.evidence(*rows("triton", gluon_fault=fault)))
