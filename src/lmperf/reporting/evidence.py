@@ -226,9 +226,10 @@ class Evidence:
             # Before the rows of all benchmarks are joined, which makes whole numbers floats.
             names = [row_name(load(stem), row) for row in both.to_dict("records")]
             apart = (both["ms_again"] / both["ms"] - 1).abs()
+            signs = [tuple(dict.fromkeys(a + b)) for a, b in both[["signs", "signs_again"]].values]
             axes = [axis for axis in load(stem).identity if axis not in COMPARED]
             point = both[axes].astype(str).agg(" ".join, axis=1)
-            frames.append(both.assign(stem=stem, cell=names, apart=apart, point=point))
+            frames.append(both.assign(stem=stem, cell=names, apart=apart, point=point, signs=signs))
         return pd.concat(frames[1:] or frames, ignore_index=True).copy()  # faster, as in `_judged`
 
     @cached_property

@@ -224,8 +224,9 @@ def test_own_model_answers_in_place_of_that_of_lmperf():
 
 @pytest.mark.parametrize(("error", "fails"), [(0.009, False), (1.2, True)])
 def test_own_attention_that_fails_is_a_finding(error, fails):
-    rows = [head("flash", 1.0, max_error=error), head("triton", 1.0), head("eager", 3.0)]
-    found = numbers("flash_backward", own(*rows))
+    status = "failed_check" if fails else "ok"
+    ours = head("flash", 1.0, max_error=error, status=status)
+    found = numbers("flash_backward", own(ours, head("triton", 1.0), head("eager", 3.0)))
     assert ({1.2, 0.01} <= {*found}) is fails and found
 
 
@@ -295,4 +296,4 @@ def test_parts_of_brought_attention_are_measured_or_explained():
     without = answer("nsys_profile", planted.evidence(kernel, facts=facts))
     both = answer("nsys_profile", planted.evidence(kernel, part, facts=facts))
     assert "`torch.profiler.record_function`" in without and "record_function" not in both
-    assert "softmax, mask and casts take" in both
+    assert "softmax and mask, with their casts, take" in both

@@ -50,7 +50,7 @@ def test_first_calls_are_paid_back_after_their_seconds(whole_s, stands):
     found = section_of(*rows).repaid
     assert found["compile_s"] == 5 and found["steps"] == pytest.approx(100)
     said = sentence(page_of(*rows, step(50, "compiled", compile_s=whole_s)), "A step")
-    assert "after 100 steps" in said and ("as a whole" in said) is stands
+    assert "after at least 100 steps" in said and ("as a whole" in said) is stands
     with pytest.raises(NotMeasured):
         section_of(*rows[2:4]).repaid  # noqa: B018
 

@@ -115,7 +115,7 @@ def test_wrong_results_are_named_with_their_errors(is_wrong):
     peer += rows("flash_attention_4", widths=(80,), status="failed_check", ms=None, **errors)
     here = planted.evidence(*rows("triton"), *peer[: None if is_wrong else -18])
     words = "at d_head 80: dQ is off by 5.00 times its size (bound 0.0200) in 6 shapes; errors of"
-    words += " output are at most 0.00300; at d_head 64 and 128 it passes."
+    words += " output are at most 0.00300; at d_head 64 and 128 results are right."
     for page in (planted.page(PART, here), planted.page(STEM, here)):
         assert (words in page.text) is is_wrong
     assert ("flash-attention#2896" in page.text) is is_wrong
@@ -201,3 +201,14 @@ def test_errors_without_tf32_are_not_compared():
     checked = {"dtype": "float32", "error_bound": 1.0, "max_error": 1e-4, "error_out": 1e-4}
     page = planted.page(STEM, planted.evidence(*rows("triton", **checked)))
     assert "slower in TF32" not in page.text and any(table.id == "F4" for table in page.tables)
+
+
+def test_deterministic_kernels_are_compared_with_each_other():
+    made = rows("triton", widths=(64,)), rows("triton_deterministic", 1.1, widths=(64,))
+    made = *made, rows("flash_attention_4_deterministic", 1.21, widths=(64,))
+    page = planted.page(STEM, planted.evidence(*itertools.chain(*made)))
+    (said,) = [finding for finding in page.said if finding.startswith("With the same bits")]
+    assert "1.10x (faster in all 6) at d_head 64" in said
+    assert "default backward 0.91x (slower in all 6) at d_head 64" in said
+    headers = {column.header for table in page.tables for column in table.columns}
+    assert not any(header.startswith("over FlashAttention-4, det") for header in headers)

@@ -64,7 +64,7 @@ def test_verdict_on_a_gpu_is_that_of_its_time_at_all_sizes(device_ms, verdict, w
 @pytest.mark.parametrize(
     ("device_ms", "said"),
     [
-        ({SMALL: 6.0, LARGE: 7.0}, "(GPU time -40.0 to -30.0 %); no gain beyond noise where"),
+        ({SMALL: 6.0, LARGE: 7.0}, "(GPU time -40.0 to -30.0 %); no faster where"),
         ({SMALL: 10.0, LARGE: 10.1}, "no gain (GPU time"),
         ({SMALL: 6.0, LARGE: 10.1}, "GPU time -40.0 to +1.0 %"),
         ({SMALL: 9.88, LARGE: 9.89}, "(GPU time -1.2 to -1.1 %)"),

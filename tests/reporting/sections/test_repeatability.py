@@ -65,7 +65,7 @@ def test_first_page_says_how_far_two_gpus_are_apart():
         rows = [first for first, _ in pairs]
         of = planted.evidence(*rows, again=again, stale=frozenset(old))
         text = planted.page("report", of).text
-        words = "timed on two of them, the same step differs by 0.2 % in the median and 1.5 % at"
+        words = "timed on two of them, steps differ by 0.2 % in the median and 1.5 % at"
         assert (words in text) is said
 
 

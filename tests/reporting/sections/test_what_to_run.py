@@ -113,21 +113,21 @@ def test_kernels_and_copies_are_compared_in_equal_numerics():
     assert gains(page(*of_parts(13.2, 12.0, 12.5, 10.0))) == [1.1, 1.25, 1.2, 1.056, 1.32]
     made = page(*of_parts(12.0, 12.0, None, 10.0))
     assert gains(made) == [1.2, 1.2]
-    assert "lmperf's are as fast as SDPA." in made.text
+    assert "a graph is as fast as one with SDPA in the same numerics." in made.text
 
 
 @pytest.mark.parametrize(
     ("sdpa_ms", "said"),
     [
-        (13.2, "1.10 to 1.20 times as fast as SDPA."),
-        (12.36, "1.03 to 1.20 times as fast as SDPA (within noise at small)."),
-        (None, "1.20 times as fast as SDPA (at large)."),
+        (13.2, "1.10 to 1.20 times as fast as {}."),
+        (12.36, "1.03 to 1.20 times as fast as {} (within noise at small)."),
+        (None, "1.20 times as fast as {} (at large)."),
     ],
 )
 def test_speed_ups_name_the_sizes_within_noise_and_those_compared(sdpa_ms, said):
     rows = [step("0.97B", AUTOCAST, "sdpa_graph", 60.0), rung("fused_graph", 50.0)]
     made = page(*rows, *of_parts(sdpa_ms, 12.0, None, None))
-    assert f"lmperf's are {said}" in made.text
+    assert f"a graph is {said.format('one with SDPA in the same numerics')}" in made.text
 
 
 @pytest.mark.parametrize(("waits", "gib"), [(True, 2), (True, 0.5), (False, 2)])
@@ -214,9 +214,7 @@ def test_larger_batch_without_a_time_did_not_run():
 
 def test_larger_batches_are_beside_sdpa():
     rows = [*of_parts(11.0, 10.5, 10.2, 10.0), *of_parts(44.0, None, 42.0, 40.0, batch=16)]
-    without = gains(page(*rows))
-    assert gains(page(*rows, sdpa(48.0, SMALL, batch=16))) == [*without[:3], 1.091, 1.05]
-    assert without[3:] == [1.05]
+    assert gains(page(*rows))[-1] == 1.05
 
 
 def test_loaded_steps_are_not_compared():

@@ -60,7 +60,7 @@ class Checkpointing(Section):
 
         Its row, with compared (how many sizes of checkpoints), fits (whether the step without
         checkpoints does); GiB: none (the peak without checkpoints, predicted unless it fits),
-        nested (NaN if not measured).
+        nested (NaN if not measured). nested_time: how many times as long the nested step takes.
         """
         steps = self.every.valid.frame.dropna(subset=["peak_mib"])
         nested = steps["implementation"].map(lambda name: name.startswith("nested")).astype(bool)
@@ -69,6 +69,7 @@ class Checkpointing(Section):
             plain = having(plain, implementation=implementation)
         plain = required(plain, "no checkpoints were measured")
         plain = at(plain, size=LAST)
+        nested = having(steps[nested], size=plain["size"].iloc[0])
         best = plain.loc[plain["peak_mib"].idxmin()]
         cell = best[["size", "context_length", "batch", "dtype"]]
         none = having(self.every.frame, implementation=NONE, **cell)
@@ -78,7 +79,8 @@ class Checkpointing(Section):
             "compared": len(plain),
             "fits": fits,
             "none": none["peak_mib" if fits else "predicted_mib"] / MIB_IN_GIB,
-            "nested": having(steps[nested], size=best["size"])["peak_mib"].min() / MIB_IN_GIB,
+            "nested": nested["peak_mib"].min() / MIB_IN_GIB,
+            "nested_time": nested["ms"].where(nested["holds"]).min() / best["ms"],
         }
         return pd.concat([best, pd.Series(about, dtype=object)])
 

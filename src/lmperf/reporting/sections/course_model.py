@@ -41,7 +41,9 @@ class CourseModel(Course):
         counts = rows.groupby(["context_length", "batch"])["size"].nunique()
         most = dict(zip(counts.index.names, counts.idxmax(), strict=True))
         rows = having(rows, **most)
-        return self.rows(STEM, rows.assign(waited=rows["ms"].where(rows["waits"])))
+        waited = {"waited": rows["ms"], "waited_optimizer": rows["optimizer_ms"]}
+        waited = {name: values.where(rows["waits"]) for name, values in waited.items()}
+        return self.rows(STEM, rows.assign(**waited))
 
     @property
     def models(self) -> Rows:

@@ -89,6 +89,12 @@ class FlashAttention(Section):
         return [type(self)(self.evidence, name) for name in names] or [self]
 
     @property
+    def deterministic(self) -> FlashAttention:
+        """This section about lmperf's deterministic kernel."""
+        required(having(self.every.frame, implementation=SAME_BITS), "it was not timed")
+        return type(self)(self.evidence, SAME_BITS)
+
+    @property
     def peers(self) -> tuple[str, ...]:
         """What the subject is compared with; a custom one also with lmperf's."""
         return (*PEERS, self.kernel) if self.is_own else PEERS
@@ -114,19 +120,24 @@ class FlashAttention(Section):
     def times_over_peers(self) -> list[Quantity]:
         """The time of the subject, then that of each peer with the speed-up over it."""
         others = [
-            column for peer in self.peers for column in (time(peer), over(self.subject, peer))
+            column for peer in self._equals for column in (time(peer), over(self.subject, peer))
         ]
         return [time(self.subject), *others]
 
     @property
     def mean_speedups(self) -> list[Quantity]:
         """The mean speed-up over each peer, and over the fastest one."""
-        return [mean(peer) for peer in (*self.peers, FASTEST)]
+        return [mean(peer) for peer in (*self._equals, FASTEST)]
 
     @property
     def over_peers(self) -> list[Quantity]:
         """The speed-ups of the subject over its peers."""
-        return [over(self.subject, peer) for peer in self.peers]
+        return [over(self.subject, peer) for peer in self._equals]
+
+    @property
+    def _equals(self) -> list[str]:
+        """The peers that need not be deterministic either."""
+        return [peer for peer in self.peers if peer != DETERMINISTIC]
 
     @cached_property
     def kind(self) -> str:

@@ -37,7 +37,7 @@ class FlashAttentionErrors(FlashAttention):
         """Wrong results by d_head: whose, in how many shapes, and the errors of each tensor.
 
         apart: of the tensors beyond the bound, in `wrong`; `most`: the largest error of the others,
-        in `right`. passes: widths at which the same implementations pass.
+        in `right`. passes: widths at which all of these implementations pass.
         """
         lines, every = [], self.every.frame
         for (width,), part in parts(having(every, state="failed_check"), "d_head"):
@@ -45,8 +45,8 @@ class FlashAttentionErrors(FlashAttention):
             is_wrong = errors.gt(part["error_bound"], axis=0).any()
             right = errors.loc[:, ~is_wrong]
             names = in_order("implementation", part["implementation"])
-            others = having(every, implementation=names)
-            passing = others.loc[others["state"].isna(), "d_head"]
+            passing = having(every[every["state"].isna()], implementation=names)
+            passing = passing.groupby("d_head")["implementation"].nunique().eq(len(names))
             line = {
                 "names": listed(map(implementation_words, names)),
                 "version": self._version(part),
@@ -57,7 +57,7 @@ class FlashAttentionErrors(FlashAttention):
                 "bound": part["error_bound"].iloc[0],
                 "right": listed(right.columns) if len(right.columns) else None,
                 "most": right.max().max(),
-                "passes": listed(sorted({*map(int, passing)} - {int(width)})),
+                "passes": listed(int(other) for other in passing.index[passing] if other != width),
             }
             lines.append(line)
         return self.table_rows(lines)

@@ -16,6 +16,7 @@ from lmperf.reporting.numbers import of_rows
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.words import NotMeasured, Range
+from lmperf.statistics import LEAST_FLOOR
 
 FEWEST = 3  # pairs of which a sentence says how far they are apart
 # Kinds of rows, and several of one.
@@ -56,11 +57,19 @@ class Repeatability(Section):
     @property
     def assumed(self) -> list[str]:
         """The kinds whose noise floor of speed-ups is assumed: too few were measured twice."""
-        kinds = [*KINDS] if self.evidence.is_cuda else [*KINDS][:-1]
-        if "end_to_end" not in self.evidence.stems:
-            kinds = kinds[:2]
-        assumed = [kind for kind in kinds if is_assumed(self.evidence, kind)]
+        assumed = [kind for kind in self._kinds if is_assumed(self.evidence, kind)]
         return [KINDS[kind] for kind in required(assumed, "all noise floors are measured")]
+
+    @property
+    def floors(self) -> list[tuple[str, float]]:
+        """(kind, noise floor of its speed-ups) of the kinds that this machine may have."""
+        floors = self.evidence.speedup_floors
+        return [(KINDS[kind], max(floors[kind], LEAST_FLOOR)) for kind in self._kinds]
+
+    @property
+    def _kinds(self) -> list[str]:
+        kinds = [*KINDS] if self.evidence.is_cuda else [*KINDS][:-1]
+        return kinds if "end_to_end" in self.evidence.stems else kinds[:2]
 
     @property
     def moved(self) -> pd.DataFrame:
@@ -70,21 +79,30 @@ class Repeatability(Section):
         return both[sets["gpus"] != sets["gpus_again"]]
 
     @property
-    def between_gpus(self) -> list[tuple[str, float, float]]:
-        """(kernel or step, median, greatest): how far two GPUs time one apart; neither waited."""
-        rows = self.moved[~self.moved["waits_again"].astype(bool)]
-        distances = []
-        for kind, words in ((KERNEL, "kernel"), (PASS, "pass over memory"), (STEP, "step")):
-            with suppress(NotMeasured):
-                pairs = _enough(having(rows, noise_kind=kind))
-                far = pairs["apart"].astype(float)
-                distances.append((words, of_rows(far.median(), pairs), of_rows(far.max(), pairs)))
-        return distances
+    def between_gpus(self) -> list[tuple[str, float, float, int]]:
+        """How far two GPUs time the same rows apart, as `spreads`; no step waited either time."""
+        return _spreads(self.moved[~self.moved["waits_again"].astype(bool)])
+
+    @property
+    def spreads(self) -> list[tuple[str, float, float, int]]:
+        """(kind, median, greatest, number) of the differences of rows that were measured twice."""
+        return _spreads(self.evidence.twice)
 
 
 def is_assumed(evidence: Evidence, kind: str) -> bool:
     """Whether the noise floor of speed-ups between rows of a kind is assumed."""
     return evidence.speedup_floors[kind] == ASSUMED_FLOORS[kind]
+
+
+def _spreads(rows: pd.DataFrame) -> list[tuple[str, float, float, int]]:
+    spreads = []
+    for kind, words in KINDS.items():
+        with suppress(NotMeasured):
+            pairs = _enough(having(rows, noise_kind=kind))
+            apart = pairs["apart"].astype(float)
+            median, greatest = (of_rows(value, pairs) for value in (apart.median(), apart.max()))
+            spreads.append((words, median, greatest, len(pairs)))
+    return required(spreads, "too few rows were measured twice")
 
 
 def _enough(rows: pd.DataFrame) -> pd.DataFrame:

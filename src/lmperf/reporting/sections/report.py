@@ -15,6 +15,7 @@ from lmperf.reporting.judging import WITHHELD
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.words import Count, NotMeasured, listed, name
+from lmperf.transformer.rungs import IN_FLOAT8
 
 # The instructions of a processor, by the last words of its name, that it does not have.
 LACKS = {
@@ -156,8 +157,9 @@ class Report(Section):
     def graphs(self) -> pd.DataFrame:
         """The train steps in a CUDA graph whose power is known and that hold."""
         rows = all_steps(self.evidence)
-        is_graph = rows["implementation"].str.endswith("graph") & rows["power_w"].notna()
-        return rows[is_graph & rows["holds"]]
+        names = rows["implementation"]
+        is_graph = names.str.endswith("graph") | names.isin([rung.name for rung in IN_FLOAT8])
+        return rows[is_graph & rows["power_w"].notna() & rows["holds"]]
 
     @cached_property
     def at_limit(self) -> pd.DataFrame:
