@@ -208,7 +208,7 @@ def _config(entries: _Entries, folders: Mapping[str, str]) -> str:
     config = config_of({}, CONFIG, {"implementations": entries})
     for stem in entries:
         check_names(load(stem, config.external(stem)))
-    lines = yaml.safe_dump(entries, sort_keys=False, default_flow_style=None, width=100)
+    lines = yaml.safe_dump(entries, sort_keys=False, width=100)
     others = "".join(f"{key}: {name}\n" for key, name in folders.items() if name != key)
     return scaffold("config.yaml").substitute(
         folders=others or _FOLDERS,
