@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from textwrap import indent
 from typing import Any
 
 import click
-import yaml
 
 from lmperf import workflow
 from lmperf.benchmarks import load, stems
@@ -206,14 +205,22 @@ def _listed(values: Any) -> str:
 def _config(entries: _Entries, folders: Mapping[str, str]) -> str:
     """The text of a valid configuration with these entries, and folders by key."""
     config = config_of({}, CONFIG, {"implementations": entries})
-    for stem in entries:
+    lines = ""
+    for stem, custom in entries.items():
         check_names(load(stem, config.external(stem)))
-    lines = yaml.safe_dump(entries, sort_keys=False, width=100)
+        lines += f"\n  {stem}:"
+        lines += "".join(f"\n    {name}: {_written(value)}" for name, value in custom.items())
     others = "".join(f"{key}: {name}\n" for key, name in folders.items() if name != key)
     return scaffold("config.yaml").substitute(
-        folders=others or _FOLDERS,
-        implementations=f"\n{indent(lines.rstrip(), '  ')}" if entries else _EXAMPLE,
+        folders=others or _FOLDERS, implementations=lines or _EXAMPLE
     )
+
+
+def _written(value: Any) -> str:
+    """A value of an implementation as YAML, on one line; PyYAML writes blocks and references."""
+    if isinstance(value, str):
+        return json.dumps(value)
+    return f"{{ {', '.join(f'{key}: {json.dumps(part)}' for key, part in value.items())} }}"
 
 
 def _ci(folders: Mapping[str, str], lmperf: str) -> str:
