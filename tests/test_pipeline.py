@@ -219,6 +219,13 @@ def test_run_follows_the_key_report_and_stops_at_a_foreign_page(tmp_path):
     assert page.read_text() == "mine"
 
 
+def test_bad_configuration_is_one_line(tmp_path):
+    root = Checkout(tmp_path / "checkout", ONE).root
+    done = snakemake(root, "report/report.md", config="preset: fast")
+    assert done.returncode == 2
+    assert "config/config.yaml: preset is 'fast'" in done.stderr
+
+
 def test_broken_template_of_the_user_stops_a_run_at_its_start(tmp_path):
     git(tmp_path, "init", "-q")
     assert lmperf(tmp_path, "init").returncode == 0

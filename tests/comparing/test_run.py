@@ -93,18 +93,11 @@ def test_version_with_another_method_or_without_code_is_refused(repository, monk
 
 def test_only_benchmarks_whose_code_differs_are_compared(repository, tmp_path, monkeypatch, capsys):
     """Here in two directories, outside a repository."""
-
-    def codes(version, chosen):
-        return {
-            plan.stem: dict.fromkeys(plan.implementations, (plan.stem == "lrpe") and version.name)
-            for plan in chosen
-        }
-
-    monkeypatch.setattr(Version, "codes", codes)
     monkeypatch.chdir(tmp_path)
     options = ["--configfile", str(repository.root / "config/config.yaml"), "compare"]
     assert main(options) == 2
     old = shutil.copytree(repository.root, tmp_path / "old")
+    repository.edit("src/lmperf/lrpe/reference.py", "wide = x.float()", "wide = 1 * x.float()")
     assert main([*options, str(old), str(repository.root), "--only", "seq_len=64"]) == 2
     assert "no axis seq_len" in capsys.readouterr().err, "only lrpe differs"
 

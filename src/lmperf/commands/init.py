@@ -169,8 +169,10 @@ def _entries(given: Mapping[str, str]) -> _Entries:
     """The implementations that options name, by kind."""
     entries: _Entries = {}
     for kind, entry in given.items():
+        is_of_model = kind == "optimizer" and "model" in given
+        value = {"use": entry, "model": KINDS["model"].name} if is_of_model else entry
         for stem in _stems_of(kind):
-            entries.setdefault(stem, {})[KINDS[kind].name] = entry
+            entries.setdefault(stem, {})[KINDS[kind].name] = value
     return entries
 
 

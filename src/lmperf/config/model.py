@@ -221,9 +221,8 @@ class Config(BaseModel):
         Those that are compiled are the same models.
         """
         declared = [variant.implementation for variant in self.variants("end_to_end")]
-        return {
-            one.name: (one.name, one.entry, one.options) for one in declared if not one.compiles
-        }
+        models = [model for model in declared if not model.compiles]
+        return {model.name: (model.name, model.entry, model.options) for model in models}
 
     def _models_of(self, stem: str, variant: Variant) -> tuple[tuple, ...]:
         """What an implementation may train, as `Implementation.models`."""

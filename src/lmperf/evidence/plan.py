@@ -19,7 +19,7 @@ from lmperf.evidence.cases import asked, case_of_row, texts_of
 from lmperf.evidence.keys import row_key
 from lmperf.evidence.machine import Machine
 from lmperf.evidence.recorded_machine import RecordedMachine
-from lmperf.evidence.rows import LOADED, fault_kind
+from lmperf.evidence.rows import LOADED, fault_kind, is_loaded
 from lmperf.evidence.store import Row, RowFiles, is_ahead
 
 
@@ -124,7 +124,8 @@ class Plan:
             return "missing"
         if self.stale_row(case):
             return "stale"
-        kinds = self.again.intersection(map(fault_kind, rows))
+        kinds = {*map(fault_kind, rows)} | {LOADED for row in rows if is_loaded(row)}
+        kinds &= self.again
         return ("loaded" if kinds == {LOADED} else "failed") if kinds else ""
 
     def stale_row(self, case: Case) -> Row | None:

@@ -78,13 +78,16 @@ def as_read(row: dict[str, str]) -> dict[str, str]:
 
 
 def fault_kind(row: Mapping[str, str]) -> str:
-    """Return the kind of a row's fault; empty if it has none.
+    """Return the kind of a row's fault; empty if it has none."""
+    return FAILURES.get(row["status"], LOADED if is_loaded(row) else "")
 
-    LOADED: its worker marked it, since other processes took so much of the machine that its time
-    may not hold.
+
+def is_loaded(row: Mapping[str, str]) -> bool:
+    """Whether other processes took so much of the machine that a row's time may not hold.
+
+    The worker that timed it has marked it.
     """
-    is_loaded = "loaded" in row.get("marks", "").split(";")
-    return FAILURES.get(row["status"], LOADED if is_loaded else "")
+    return "loaded" in row.get("marks", "").split(";")
 
 
 def row_name(benchmark: Benchmark, row: Mapping[str, object]) -> str:

@@ -67,7 +67,10 @@ KINDS = {
     "model": Kind(MODEL, "end_to_end"),
     "train_step": Kind(MODEL, "end_to_end", name="my_step", measured=("end_to_end",)),
     "optimizer": Kind(
-        *(MODEL, "end_to_end", ("eager",), "my_optimizer"),
+        MODEL,
+        "end_to_end",
+        beside=("eager",),
+        name="my_optimizer",
         measured=("end_to_end", "profiles", "warmup"),
     ),
     "ddp": Kind(STRATEGY, "distributed", ("ddp",), "my_ddp"),

@@ -201,8 +201,9 @@ def over(
 ) -> Quantity:
     """Speed-ups ``1.42x (1.38-1.45)``, with ``same`` if they show none; a dash without a base.
 
-    What a row is compared with may differ from line to line: a column `base` of the rows has the
-    values in which the other row differs, as ``{"implementation": "eager"}``, or None.
+    What a row is compared with may differ from line to line, unless there is an owner: a column
+    `base` of the rows has the values in which the other row differs, as
+    ``{"implementation": "eager"}``, or None.
 
     Args:
         owner: the implementation whose speed-ups it shows; empty: those of all.
@@ -211,7 +212,8 @@ def over(
     """
 
     def make(whole: Rows, rows: pd.DataFrame) -> pd.Series:
-        evidence, stem, bases = whole.evidence, whole.stem, rows.get("base")
+        # A column for one implementation says in its header what it is compared with.
+        evidence, stem, bases = whole.evidence, whole.stem, None if owner else rows.get("base")
         if bases is None:
             bases = rows[axis].map(lambda own: {axis: base} if own != base else None)
         bases = bases.dropna().map(lambda axes: tuple(axes.items()))

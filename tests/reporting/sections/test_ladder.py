@@ -4,6 +4,8 @@ import planted
 import pytest
 from planted_steps import AUTOCAST, rung, step
 
+from lmperf.reporting.columns import over
+from lmperf.reporting.frames import having
 from lmperf.reporting.sections import section
 from lmperf.reporting.sections.ladder import MIXED, OF_SDPA, WORKING
 from lmperf.reporting.words import sig
@@ -200,3 +202,11 @@ def test_bar_of_a_stale_step_has_its_sign():
     rows = rung("tf32", 50.0), rung("graph", 10.0, key="old")
     bars = section(planted.evidence(*rows, stale=frozenset({"old"})), "ladder").bars
     assert [bar["end"] for bar in bars] == ["50.0 ms", "10.0 msˢ"]
+
+
+def test_column_of_one_rung_is_over_the_one_in_its_header():
+    names = {"float32": 100.0, "compiled_blocks": 40.0, "fused_loss": 35.0, "fused_blocks": 30.0}
+    every = ladder(*(rung(name, ms) for name, ms in names.items())).every
+    column = over("fused_blocks", "compiled_blocks")
+    (cell,) = column.make(every, having(every.frame, implementation="fused_blocks"))
+    assert cell.value == pytest.approx(40 / 30), "not over the rung below it"

@@ -57,6 +57,9 @@ def test_first_page_says_how_far_two_gpus_are_apart():
     pairs = [(waited, again | {"bound": "host"})]  # says of the CPU, not of the GPU
     pairs += [twice(a_step(), factor) for factor in (1.015, 1.001, 1.002)]
     pairs += [twice(kernel(1.0), 1.008)] * 2
+    # Nor do steps that waited the first time.
+    waiting = [twice(a_step(context_length=n, waits=True), 1.4) for n in (64, 128, 256)]
+    pairs += [(first, again | {"bound": "device"}) for first, again in waiting]
     stale = frozenset({pairs[1][0]["key"]})
     for gpu, old, said in (("GPU-2", (), True), ("GPU-1", (), False), ("GPU-2", stale, False)):
         again = {"end_to_end": [], "lrpe": []}
@@ -67,6 +70,8 @@ def test_first_page_says_how_far_two_gpus_are_apart():
         text = planted.page("report", of).text
         words = "timed on two of them, steps differ by 0.2 % in the median and 1.5 % at"
         assert (words in text) is said
+        between = text.partition("timed on two of them")[2].partition("\n")[0]
+        assert "wait for the CPU by" not in between
 
 
 def test_rows_of_several_benchmarks_keep_their_names():

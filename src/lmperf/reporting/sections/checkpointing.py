@@ -69,9 +69,9 @@ class Checkpointing(Section):
             plain = having(plain, implementation=implementation)
         plain = required(plain, "no checkpoints were measured")
         plain = at(plain, size=LAST)
-        nested = having(steps[nested], size=plain["size"].iloc[0])
         best = plain.loc[plain["peak_mib"].idxmin()]
         cell = best[["size", "context_length", "batch", "dtype"]]
+        nested = having(steps[nested & steps["holds"] & best["holds"]], **cell)
         none = having(self.every.frame, implementation=NONE, **cell)
         none = required(none, "the step without checkpoints has no row").iloc[0]
         fits = none["state"] is None and none["peak_mib"] == none["peak_mib"]
@@ -80,7 +80,7 @@ class Checkpointing(Section):
             "fits": fits,
             "none": none["peak_mib" if fits else "predicted_mib"] / MIB_IN_GIB,
             "nested": nested["peak_mib"].min() / MIB_IN_GIB,
-            "nested_time": nested["ms"].where(nested["holds"]).min() / best["ms"],
+            "nested_time": nested["ms"].min() / best["ms"],
         }
         return pd.concat([best, pd.Series(about, dtype=object)])
 

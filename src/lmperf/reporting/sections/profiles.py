@@ -76,7 +76,7 @@ class Profiles(Section):
         rows = rows.assign(
             kernel=rows["name"].map({name: neutral(short[text]) for name, text in full.items()}),
             kernel_class=classes,
-            class_words=classes.map(lambda name: CLASSES[name].words),
+            class_words=classes.map(lambda name: CLASSES[name].words, na_action="ignore"),
             share=rows["total_ms"] / rows.groupby(CASE)["total_ms"].transform("sum"),
         )
         return self.rows(STEM, rows)

@@ -31,7 +31,7 @@ KINDS = {
 class Repeatability(Section):
     """The second time of each row beside its first."""
 
-    kernels, passes, steps, waiting = KINDS
+    kernels, passes, steps, waiting = KERNEL, PASS, STEP, WAITING
 
     @property
     def lines(self) -> Rows:
@@ -68,8 +68,10 @@ class Repeatability(Section):
 
     @property
     def _kinds(self) -> list[str]:
-        kinds = [*KINDS] if self.evidence.is_cuda else [*KINDS][:-1]
-        return kinds if "end_to_end" in self.evidence.stems else kinds[:2]
+        """The kinds of the rows of this machine, but those of its ceilings."""
+        stems = [stem for stem in self.evidence.stems if stem != "ceilings"]
+        of_rows = {kind for stem in stems for kind in self.evidence.rows(stem)["noise_kind"]}
+        return [kind for kind in KINDS if kind in of_rows]
 
     @property
     def moved(self) -> pd.DataFrame:
@@ -81,7 +83,8 @@ class Repeatability(Section):
     @property
     def between_gpus(self) -> list[tuple[str, float, float, int]]:
         """How far two GPUs time the same rows apart, as `spreads`; no step waited either time."""
-        return _spreads(self.moved[~self.moved["waits_again"].astype(bool)])
+        waited = self.moved[["waits", "waits_again"]].astype(bool).any(axis=1)
+        return _spreads(self.moved[~waited])
 
     @property
     def spreads(self) -> list[tuple[str, float, float, int]]:
