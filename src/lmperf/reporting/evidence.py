@@ -213,8 +213,9 @@ class Evidence:
         The first time decides of which kind a pair is: one that waited by chance the second time
         shows how far such rows are apart. A second time that is older than its first is none.
         """
-        columns = ["stem", "cell", "point", "phase", "noise_kind", "waits_again", "apart"]
-        columns += [f"{name}{again}" for name in ("ms", "gpus", "together") for again in AGAIN]
+        columns = ["stem", "cell", "point", "phase", "noise_kind", "apart"]
+        twice = ("ms", "gpus", "together", "waits")
+        columns += [f"{name}{again}" for name in twice for again in AGAIN]
         frames = [pd.DataFrame(columns=columns)]
         for stem in self.again:
             first, second = self.rows(stem).drop_duplicates("key"), self.rows_again(stem)
