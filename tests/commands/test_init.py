@@ -249,3 +249,10 @@ def test_too_old_torch_of_the_repository_is_said_in_one_line(repository, lmperf,
     assert code == 0
     words = "and lmperf measures with torch>=2.11: change that there, or"
     assert (words in said.splitlines()[0]) is is_said and said.count(words) == is_said
+
+
+def test_optimizer_beside_a_model_steps_it(repository, lmperf):
+    assert lmperf("init", "--model", ENTRY, "--optimizer", ENTRY)[0] == 0
+    custom = yaml.safe_load(Path("config/config.yaml").read_text())["implementations"]
+    steps = custom["end_to_end"]["my_optimizer"]
+    assert steps == {"use": ENTRY, "model": "mine"}, "not lmperf's model"

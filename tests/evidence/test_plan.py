@@ -5,7 +5,7 @@ from dataclasses import replace
 from lmperf.benchmarks import load
 from lmperf.evidence.machine import Machine
 from lmperf.evidence.plan import Plan
-from lmperf.evidence.rows import FAILURES
+from lmperf.evidence.rows import FAILURES, LOADED
 from lmperf.evidence.store import files_of
 
 HERE = Machine("here", "cpu", {"kind": "cpu"})
@@ -95,6 +95,12 @@ def test_failures_are_retried_on_request(tmp_path):
     store(plan, *plan.cases, status="timeout")
     assert not again(plan).due
     assert {*replace(plan, again=frozenset(FAILURES.values())).due.values()} == {"failed"}
+
+
+def test_failed_row_beside_other_load_is_loaded_too(tmp_path):
+    plan = kernels(tmp_path, 32)
+    store(plan, *plan.cases, status="failed_check", marks="loaded")
+    assert {*replace(plan, again=frozenset([LOADED])).due.values()} == {"loaded"}
 
 
 def test_quick_run_measures_the_head_first_and_alone(tmp_path):

@@ -77,3 +77,9 @@ def test_first_page_says_how_far_two_gpus_are_apart():
 def test_rows_of_several_benchmarks_keep_their_names():
     found = made(twice(a_step(), 1.0), twice(kernel(1.0), 1.0)).lines.frame
     assert not found["cell"].str.contains(".0", regex=False).any()
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_italic_times_are_spoken_of_where_one_is_printed(waits):
+    text = planted.page("report", planted.evidence(a_step(waits=waits))).text
+    assert ("Compare italic times" in text) is waits
