@@ -173,7 +173,7 @@ class FlashAttention(Timed):
         "cpu": Trial(beside=("sdpa",)),
         # Longer and wider than the models' heads, too. Both passes in one call would take long.
         "gpu": Trial(
-            beside=("sdpa_cudnn", "sdpa_flash", "triton"),
+            beside=("flash_attention_4", "sdpa_cudnn", "sdpa_flash", "triton"),
             phases=("forward", "backward"),
             more=(_part(4096, 128),),
         ),

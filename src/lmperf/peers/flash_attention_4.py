@@ -2,7 +2,7 @@
 
 The kernels are compiled at the first call of each head width and mask, for 9 to 19 s. On Hopper dQ
 is wrong for head widths that are not multiples of 32, as version 4.0.0b36 pads them (pull request
-2896 of flash-attention): the report's check withholds its times at d_head 80.
+2896 of flash-attention): the report's check withholds its times at d_head 16 and 80.
 """
 
 from torch import Tensor

@@ -121,6 +121,22 @@ def test_wrong_results_are_named_with_their_errors(is_wrong):
     assert ("flash-attention#2896" in page.text) is is_wrong
 
 
+def test_call_that_failed_while_it_was_timed_is_named_beside_wrong_results():
+    """Its errors are those of the check before, which it passed."""
+    right = {"error_dq": 0.01, "error_bound": 0.02, "max_error": 0.01}
+    wrong = {"error_out": 0.003, "error_dq": 5.0, "error_bound": 0.02, "max_error": 5.0}
+    failed = {"status": "failed_check", "ms": None}
+    peer = rows("flash_attention_4", widths=(64, 128))
+    peer[-1] |= failed | right | {"reason": "a timed call returned a wrong dq: error 0.025"}
+    peer += rows("flash_attention_4", widths=(80,), **failed, **wrong)
+    here = planted.evidence(*rows("triton"), *peer)
+    words = "in 6 shapes; errors of output are at most 0.00300; at d_head 64 results are right."
+    words += " FlashAttention-4 at d_head 128, length 16,384, full: the forward + backward passed"
+    words += " before it was timed, but a timed call returned a wrong dq: error 0.025."
+    for page in (planted.page(PART, here), planted.page(STEM, here)):
+        assert words in page.text
+
+
 def test_rates_of_the_first_table_stand_in_f3():
     made = [*rows("triton"), *rows("sdpa_cudnn"), *rows("eager")]
     page = planted.page(STEM, planted.evidence(*made))

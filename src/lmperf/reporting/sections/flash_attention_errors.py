@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from lmperf.names import implementation_words, in_order
+from lmperf.names import implementation_words, in_order, phase_words
 from lmperf.reporting.frames import having, parts, sorted_for_reading
 from lmperf.reporting.numbers import of_rows
 from lmperf.reporting.rows import Rows
@@ -40,7 +40,8 @@ class FlashAttentionErrors(FlashAttention):
         in `right`. passes: widths at which all of these implementations pass.
         """
         lines, every = [], self.every.frame
-        for (width,), part in parts(having(every, state="failed_check"), "d_head"):
+        failed_widths = {*having(every, state="failed_check")["d_head"]}
+        for (width,), part in parts(self._failed(when_timed=False), "d_head"):
             errors = part[[*ERRORS]].rename(columns=ERRORS).dropna(axis=1, how="all")
             is_wrong = errors.gt(part["error_bound"], axis=0).any()
             right = errors.loc[:, ~is_wrong]
@@ -57,10 +58,35 @@ class FlashAttentionErrors(FlashAttention):
                 "bound": part["error_bound"].iloc[0],
                 "right": listed(right.columns) if len(right.columns) else None,
                 "most": right.max().max(),
-                "passes": listed(int(other) for other in passing.index[passing] if other != width),
+                "passes": listed(
+                    int(other) for other in passing.index[passing] if other not in failed_widths
+                ),
             }
             lines.append(line)
         return self.table_rows(lines)
+
+    @property
+    def failed_calls(self) -> Rows:
+        """Rows whose check before timing passed, but not that of a timed call; ``reason`` says how,
+        ``names`` and ``version`` of what, ``work`` of which phase.
+        """
+        rows = self._failed(when_timed=True)
+        versions = [self._version(rows.loc[[index]]) for index in rows.index]
+        words = {
+            "names": rows["implementation"].map(implementation_words),
+            "work": rows["phase"].map(phase_words),
+            "version": versions,
+        }
+        return self.every.kept(rows.assign(**words))
+
+    def _failed(self, when_timed: bool) -> pd.DataFrame:
+        """The rows that failed their check before timing, or only that of a timed call.
+
+        A row has the errors of the check before timing.
+        """
+        rows = having(self.every.frame, state="failed_check")
+        is_wrong = rows[[*ERRORS]].gt(rows["error_bound"], axis=0).any(axis=1)
+        return rows[is_wrong != when_timed]
 
     def _version(self, rows: pd.DataFrame) -> str | None:
         """The version of the package of a peer that rows are of."""
