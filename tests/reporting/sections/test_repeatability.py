@@ -38,6 +38,15 @@ def test_second_times_of_earlier_rows_are_left_out():
     assert made((first, again | {"key": "f" * 16})).of_kind(STEP).empty
 
 
+def test_speedups_of_steps_are_as_far_apart_as_their_second_times_say():
+    pairs = []
+    for context, apart in ((256, 1.01), (512, 1.02), (1024, 1.0)):
+        base = a_step(context_length=context)
+        other = step("0.97B", "float32", "sdpa", 40.0, context_length=context)
+        pairs += [twice(base, 1.1), twice(other, 1.1 / apart)]
+    assert made(*pairs).speedups == (pytest.approx(0.02), 3)
+
+
 def test_difference_is_that_of_its_kind():
     steps = [twice(a_step(), factor) for factor in (1.01, 0.95, 1.02)]
     found = made(*steps, twice(kernel(1.0), 2.0))
@@ -49,7 +58,9 @@ def test_second_times_on_other_gpus_are_counted(gpus, said):
     first, again = twice(kernel(1.0) | {"gpus": "GPU-1"}, 1.0)
     of = planted.evidence(first, again={"lrpe": [again | {"gpus": gpus}]})
     text = planted.page("method", of).text
-    assert ("In 1 of 1 pairs, the second ran on other GPUs" in text) is said
+    assert ("In 1 of 1 pairs the second ran on another one" in text) is said
+    letters = {"GPU-2": " A, B |", "GPU-1": " A, A |", "": " 0.0 % |\n"}[gpus]
+    assert letters in text
 
 
 def test_first_page_says_how_far_two_gpus_are_apart():
@@ -68,9 +79,9 @@ def test_first_page_says_how_far_two_gpus_are_apart():
         rows = [first for first, _ in pairs]
         of = planted.evidence(*rows, again=again, stale=frozenset(old))
         text = planted.page("report", of).text
-        words = "timed on two of them, steps differ by 0.2 % in the median and 1.5 % at"
+        words = "than the first (9 rows), steps differ by 0.2 % in the median and 1.5 % at"
         assert (words in text) is said
-        between = text.partition("timed on two of them")[2].partition("\n")[0]
+        between = text.partition("of another one than")[2].partition("\n")[0]
         assert "wait for the CPU by" not in between
 
 

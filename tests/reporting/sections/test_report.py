@@ -60,6 +60,10 @@ def test_checks_name_what_results_were_compared_with():
     checked = {"max_error": 0.1, "error_bound": 0.2}
     alone = page(ok(**checked)).text
     assert "All 1 checks passed: results against float64, within rounding." in alone
+    old = ok(**checked)
+    of_older_code = planted.evidence(ok(**checked), old, stale=frozenset({old["key"]}))
+    words = "All 2 checks passed, 1 of them of older code or another environment: results against"
+    assert words in planted.page("report", of_older_code).text
     ranks = planted.row("distributed", 10.0, ranks=2, **checked)
     assert "; steps of several processes against one." in page(ok(**checked), ranks).text
 

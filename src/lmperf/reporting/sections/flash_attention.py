@@ -22,6 +22,7 @@ from lmperf.reporting.pairs import pairs
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.words import NotMeasured, whole
+from lmperf.statistics import FASTER, SLOWER
 from lmperf.transformer.sizes import SIZES
 
 STEM, PROFILES = "flash_attention", "profiles"
@@ -247,6 +248,34 @@ class FlashAttention(Section):
             with suppress(NotMeasured):
                 tallies.append((width, self.tally(peer, phase, d_head=width, **where)))
         return tallies
+
+    @property
+    def behind(self) -> list[tuple[str, str, str, Tally]]:
+        """(peer, phase, where, how it stands) where the subject is slower in most cells and faster
+        in none: a filled grid or another shape by width, or one head by length and width.
+        """
+        rows = self.every.where(dtype=self.dtype).frame
+        is_short = (rows["kind"] == "head") & (rows["seq_len"] < LONG)
+        lengths = np.select([is_short, rows["kind"] == "head"], ["below", "from"], "")
+        found = []
+        for (kind, length, width), cells in parts(
+            rows.assign(length=lengths), "kind", "length", "d_head"
+        ):
+            if kind == "graph":
+                continue
+            where = {
+                "grid": "filled grid",
+                "head": f"one head {length} length {whole(LONG)}",
+                "other": "other shapes",
+            }[kind]
+            for peer, phase in product(self._equals, BOTH):
+                mine = having(cells, implementation=self.subject, phase=phase)
+                with suppress(NotMeasured):
+                    tally = Tally(self.every.kept(mine).pairs(peer))
+                    verdicts = tally.rows["verdict"]
+                    if 2 * (verdicts == SLOWER).sum() > len(verdicts) and FASTER not in {*verdicts}:
+                        found.append((peer, phase, f"d_head {width}, {where}", tally))
+        return required(found, "no peer is faster in most cells")
 
     def lengths(self, short: bool) -> list[int]:
         """The lengths of one head below LONG, or those from it on."""

@@ -9,6 +9,7 @@ from contextlib import suppress
 
 import pandas as pd
 
+from lmperf.names import axis_words, implementation_words, phase_words
 from lmperf.reporting.evidence import ASSUMED_FLOORS, Evidence
 from lmperf.reporting.frames import having, required
 from lmperf.reporting.judging import KERNEL, PASS, STEP, WAITING
@@ -35,8 +36,17 @@ class Repeatability(Section):
 
     @property
     def lines(self) -> Rows:
-        """`Evidence.twice` as lines of table R1."""
-        return self.rows("", self.evidence.twice)
+        """`Evidence.twice` as lines of table R1.
+
+        devices: the GPUs of the first and of the second time, each by a letter.
+        """
+        rows = self.evidence.twice
+        both = rows[["gpus", "gpus_again"]].fillna("")
+        known = dict.fromkeys(gpu for row in both.to_numpy() for gpu in ";".join(row).split(";"))
+        letters = {gpu: chr(ord("A") + number) for number, gpu in enumerate(filter(None, known))}
+        words = both.map(lambda gpus: "".join(map(letters.get, filter(None, gpus.split(";")))))
+        devices = words["gpus"] + ", " + words["gpus_again"]
+        return self.rows("", rows.assign(devices=devices.where(words.ne("").all(axis=1))))
 
     def apart(self, kind: str) -> Range:
         """How far the times of a kind differ."""
@@ -81,15 +91,24 @@ class Repeatability(Section):
         return both[sets["gpus"] != sets["gpus_again"]]
 
     @property
-    def between_gpus(self) -> list[tuple[str, float, float, int]]:
+    def between_gpus(self) -> list[tuple[str, float, float, int, str]]:
         """How far two GPUs time the same rows apart, as `spreads`; no step waited either time."""
         waited = self.moved[["waits", "waits_again"]].astype(bool).any(axis=1)
         return _spreads(self.moved[~waited])
 
     @property
-    def spreads(self) -> list[tuple[str, float, float, int]]:
-        """(kind, median, greatest, number) of the differences of rows that were measured twice."""
+    def spreads(self) -> list[tuple[str, float, float, int, str]]:
+        """Of each kind of rows that were measured twice: the kind, the median and the greatest of
+        the differences, their number, and which row has the greatest.
+        """
         return _spreads(self.evidence.twice)
+
+    @property
+    def speedups(self) -> tuple[float, int]:
+        """How far the speed-ups of steps differ at most, and how many were measured twice."""
+        rows = _enough(having(self.evidence.speedups_twice, noise_kind=STEP))
+        apart = (rows["again"] - 1).abs().max()
+        return of_rows(float(apart), rows), len(rows)
 
 
 def is_assumed(evidence: Evidence, kind: str) -> bool:
@@ -97,15 +116,27 @@ def is_assumed(evidence: Evidence, kind: str) -> bool:
     return evidence.speedup_floors[kind] == ASSUMED_FLOORS[kind]
 
 
-def _spreads(rows: pd.DataFrame) -> list[tuple[str, float, float, int]]:
+def _spreads(rows: pd.DataFrame) -> list[tuple[str, float, float, int, str]]:
     spreads = []
     for kind, words in KINDS.items():
         with suppress(NotMeasured):
             pairs = _enough(having(rows, noise_kind=kind))
             apart = pairs["apart"].astype(float)
             median, greatest = (of_rows(value, pairs) for value in (apart.median(), apart.max()))
-            spreads.append((words, median, greatest, len(pairs)))
+            farthest = pairs.loc[pairs["apart"].astype(float).idxmax()]
+            spreads.append((words, median, greatest, len(pairs), _short(farthest)))
     return required(spreads, "too few rows were measured twice")
+
+
+def _short(row: pd.Series) -> str:
+    """A row in few words: what ran, which phase, at which size, or at which width and length."""
+    is_model = pd.notna(row.get("size"))
+    words = [implementation_words(row["implementation"], ("size",) if is_model else ())]
+    words += [] if row["phase"] == "train_step" else [phase_words(row["phase"])]
+    words += [str(row["size"])] if is_model else []
+    widths = [(axis, row.get(axis)) for axis in ("d_head", "seq_len")]
+    words += [f"{axis_words(axis)} {value:,.0f}" for axis, value in widths if pd.notna(value)]
+    return ", ".join(words)
 
 
 def _enough(rows: pd.DataFrame) -> pd.DataFrame:

@@ -78,7 +78,7 @@ class Report(Section):
     def _rows(self) -> pd.DataFrame:
         """What all rows have in common."""
         names = ["state", "reason", "gpus", "measured_at", "implementation"]
-        names += ["max_error", "error_bound"]
+        names += ["max_error", "error_bound", "key"]
         frames = [
             self.evidence.rows(stem)[names].assign(stem=stem)
             for stem in stems()
@@ -93,8 +93,18 @@ class Report(Section):
     @property
     def checks(self) -> int:
         """Rows that were compared with a float64 reference or are withheld for another reason."""
+        return len(self._checked)
+
+    @property
+    def stale_checks(self) -> int:
+        """Those of older code or another environment."""
+        stale = self._checked["key"].isin(self.evidence.stale)
+        return int(required(stale[stale], "all checks are fresh").sum())
+
+    @property
+    def _checked(self) -> pd.DataFrame:
         compared = self._rows[["max_error", "error_bound"]].notna().all(axis=1)
-        return int((compared | self._rows["state"].isin(WITHHELD)).sum())
+        return self._rows[compared | self._rows["state"].isin(WITHHELD)]
 
     @property
     def failed(self) -> Rows:
