@@ -16,6 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import workflow
 from checkout import Checkout, whole
 from filelock import FileLock
 from repository import git
@@ -72,10 +73,7 @@ def checkout(prepared, tmp_path):
 def snakemake(root, *arguments, config=ONE):
     if (root / "config/config.yaml").read_text() != config:
         (root / "config/config.yaml").write_text(config)
-    command = [sys.executable, "-m", "snakemake", "--cores", "1", *arguments]
-    return subprocess.run(
-        command, cwd=root, env=environment_of(root), capture_output=True, text=True
-    )
+    return workflow.snakemake(root, environment_of(root), "--cores", "1", *arguments)
 
 
 def environment_of(root):
