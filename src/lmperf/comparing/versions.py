@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -26,20 +27,23 @@ from lmperf.evidence.keys import METHOD_VERSION, code_of
 from lmperf.evidence.plan import Plan
 from lmperf.evidence.syntax import digest
 from lmperf.machine.repository import git_text
-from lmperf.measuring.worker import PROTOCOL
+from lmperf.sources import find
 
 # A script that runs with a version's own code and prints its method and the result of `codes`.
-# Standard input holds `sys.path` and the argument of `codes`. It imports no torch. A version that
-# lacks `codes` measures by another method, so its answer is refused.
+# Standard input holds `sys.path` and the argument of `codes`. A version that lacks `codes` measures
+# by another method, so its answer is refused. Only one that lacks `protocol` imports torch.
 _QUESTION = """
 import json, sys
 sys.path[:], asked = json.load(sys.stdin)
 from lmperf.comparing import versions
 from lmperf.evidence import keys
-from lmperf.measuring import worker
 found = versions.codes(asked) if hasattr(versions, "codes") else {}
-method = keys.METHOD_VERSION, getattr(worker, "PROTOCOL", None)
-print(json.dumps({"method": method, "codes": found}))
+if hasattr(versions, "protocol"):
+    protocol = versions.protocol()
+else:
+    from lmperf.measuring import worker
+    protocol = getattr(worker, "PROTOCOL", None)
+print(json.dumps({"method": (keys.METHOD_VERSION, protocol), "codes": found}))
 """
 _git = partial(git_text, Path())
 # Stem of a benchmark -> implementation -> digest of the implementation's code; None if absent.
@@ -74,8 +78,9 @@ class Version:
             UserError: the version measures by another method than this process.
         """
         answer = self._answer(chosen)
-        if answer["method"] != [METHOD_VERSION, PROTOCOL]:
-            theirs, ours = _method(*answer["method"]), _method(METHOD_VERSION, PROTOCOL)
+        here = [METHOD_VERSION, protocol()]
+        if answer["method"] != here:
+            theirs, ours = _method(*answer["method"]), _method(*here)
             raise UserError(
                 f"{self.name} measures by {theirs}, this lmperf by {ours}: they cannot be timed in"
                 " turn; `lmperf diff` compares results"
@@ -123,6 +128,12 @@ def _codes_of(stem: str, names: list[str], external: dict[str, Any]) -> dict[str
         else None
         for name in names
     }
+
+
+def protocol() -> int:
+    """Return `PROTOCOL` of the workers, read from its source: their module imports torch."""
+    source = find("lmperf.measuring.worker").source.read_text()
+    return int(re.search(r"^PROTOCOL = (\d+)$", source, re.MULTILINE)[1])
 
 
 def _method(version: int, protocol: int | None) -> str:
