@@ -64,18 +64,16 @@ def python(tmp_path_factory):
             shutil.copytree(ROOT / name, sources / name, ignore=ignored)
         else:
             shutil.copy(ROOT / name, sources / name)
-    pip = (sys.executable, "-m", "pip")
-    build = ("wheel", "-q", "--no-deps", "--no-build-isolation", "--no-index", "-w", folder)
     run(sources, sys.executable, "-c", SDIST, folder)
     shutil.rmtree(sources)
-    run(folder, *pip, *build, next(folder.glob("*.tar.gz")))
     venv.create(folder / "venv", symlinks=True)
     [packages] = (folder / "venv").glob("lib/python*/site-packages")
     # Not --system-site-packages, whose .pth files may lead to an editable install of lmperf.
     (packages / "shared.pth").write_text(sysconfig.get_path("purelib") + "\n")
     python = folder / "venv/bin/python"
-    wheel = next(folder.glob("*.whl"))
-    run(folder, *pip, "--python", python, "install", "-q", "--no-deps", "--no-index", wheel)
+    pip = (sys.executable, "-m", "pip", "--python", python, "install", "-q")
+    alone = ("--no-deps", "--no-index", "--no-build-isolation")
+    run(folder, *pip, *alone, next(folder.glob("*.tar.gz")))  # builds a wheel of it
     return python
 
 
@@ -128,8 +126,6 @@ def test_worked_example_goes_from_a_solution_to_a_hand_in_once(python, repositor
     assert not [text for text in pages if "](../../src/" in text], "the files are not there"
     commit(repository)
     assert "Nothing to be done" in run(repository, python, *REPORT)
-    snakemake = (*(python, *REPORT)[:-1], "--config", "retry_failed=true")
-    assert "attention: all of it again" in run(repository, *snakemake, "-n", "-R", "attention")
     run(repository, python, "-m", "snakemake", "--report", "report.zip")
     (repository / "report.zip").unlink()
     assert rows(repository) == found

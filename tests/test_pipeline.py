@@ -165,7 +165,7 @@ def test_dry_run_gives_true_reasons_and_writes_nothing(checkout):
 
 
 def test_forced_benchmark_is_measured_whole(checkout):
-    listed = run(checkout, "--dry-run", "mixed_precision", "-f")
+    listed = run(checkout, "--dry-run", "mixed_precision", "-f", "--config", "retry_failed=true")
     assert "mixed_precision: all of it again" in listed
     assert reasons_in(listed)["mixed_precision"] == "Forced execution"
     before = keys(checkout)
