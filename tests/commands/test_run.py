@@ -120,12 +120,12 @@ def test_try_has_longer_for_a_model_that_is_compiled(folder, lmperf, monkeypatch
 def test_try_of_a_function_that_hangs_ends_after_one_limit(folder, lmperf, usable):
     hangs = "import time\n\ndef attention(q, k, v, causal=False):\n    time.sleep(600)\n"
     (folder / "my_hangs.py").write_text(hangs)
-    narrow = ("--implementations", "eager", "--limit", "4")
+    narrow = ("--implementations", "eager", "--limit", "2")
     code, out, said = lmperf("try", "my_hangs:attention", "--as", "attention", *narrow)
     assert code == 1
-    assert "mine (1 row): no answer within 4 s\n" in out
-    assert "mine (1 row): no answer within 4 s in its forward" in out
-    assert "lmperf: a step took longer than 4 s; --limit SECONDS allows more\n" in said
+    assert "mine (1 row): no answer within 2 s\n" in out
+    assert "mine (1 row): no answer within 2 s in its forward" in out
+    assert "lmperf: a step took longer than 2 s; --limit SECONDS allows more\n" in said
     assert said.endswith("it fails its check in the smallest cell, so nothing else was measured\n")
     assert "PyTorch" not in out.partition("\n")[2]
 

@@ -114,6 +114,9 @@ def test_small_call_shows_what_is_returned(module, takes, name, words):
     ],
 )
 def test_call_that_a_timer_ends_shows_no_problem(module, tmp_path, name, words):
+    if name == "hangs":
+        with (tmp_path / "my_code.py").open("a") as code:
+            code.write("\n\nfrom lmperf.own import trial\n\ntrial._CALL_S = 0.5\n")
     problem = problem_of(f"my_code:{name}", "attention")
     assert words in problem and bool(words) == bool(problem)
     assert not [*tmp_path.glob("*.ended")], "a timer ends it"
