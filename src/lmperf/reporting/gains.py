@@ -6,8 +6,9 @@ follow from the verdicts, so no template words a comparison.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -39,8 +40,21 @@ def rows_over(evidence: Evidence, stem: str, ours: Mapping, base: Mapping) -> pd
     and is resolved, or known to within PRECISE.
     """
     rows = evidence.comparable(stem)
-    cell = [column for column in load(stem).identity if column not in ours]
-    both = decided(pairs(having(rows, **ours), having(rows, **base), cell), ONE_RUN)
+    sides = having(rows, **ours), having(rows, **base)
+    cell = tuple(column for column in load(stem).identity if column not in ours)
+    return _no_pairs(stem, cell) if any(side.empty for side in sides) else _over(*sides, cell)
+
+
+@cache
+def _no_pairs(stem: str, cell: Sequence[str]) -> pd.DataFrame:
+    """The pairs of a side without rows: comparing none takes as long as comparing some."""
+    none = Evidence("", {}).comparable(stem)
+    return _over(none, none, cell)
+
+
+def _over(left: pd.DataFrame, right: pd.DataFrame, cell: Sequence[str]) -> pd.DataFrame:
+    """The pairs of two sides with the columns of `rows_over`."""
+    both = decided(pairs(left, right, cell), ONE_RUN)
     states = both[["state", "state_base"]]
     withheld, failed = states.isin(WITHHELD).any(axis=1), states.notna().any(axis=1)
     why = np.where(withheld, "withheld", np.where(failed, EMPTY, "not compared"))
