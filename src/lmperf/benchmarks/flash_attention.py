@@ -85,7 +85,7 @@ def _part(seq_len: int, d_head: int) -> dict[str, list]:
 
 
 class FlashAttention(Timed):
-    title = "FlashAttention-2"
+    title = "FlashAttention"
     order = 50
     columns = (
         *numbers("error_out", "error_dq", "error_dk", "error_dv"),

@@ -28,7 +28,7 @@ _cells = partial(
 
 
 class FlashAttentionCheck(Observed):
-    title = "FlashAttention-2: kernel tests"
+    title = "FlashAttention: kernel tests"
     section = "flash_attention"
     columns = numbers("error_out", "error_dq", "error_dk", "error_dv", "error_lse")
     axes = (
