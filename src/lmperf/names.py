@@ -167,7 +167,7 @@ _LOOKS: dict[str, Look] = {
     "sdpa_flash": Look("pink", "diamond"),
     "sdpa_efficient": Look("mustard", "triangle-down"),
     "flash_attention_4": Look("ink", "triangle-right"),
-    "flash_attention_4_deterministic": Look("grey", "triangle-left", (4, 3)),
+    "flash_attention_4_deterministic": Look("ink", "triangle-left", (4, 3)),
     "flex": Look("violet", "cross"),
     "copy": Look("grey", "circle"),
 }

@@ -1,9 +1,11 @@
 """The page of memory: peaks beside predictions, autocast, and tensors over time."""
 
+import pandas as pd
 import planted
 import pytest
 
 from lmperf.reporting.sections import section
+from lmperf.reporting.sections.memory_timeline import OWNERS, thinned
 
 SINGLE = "float32"
 
@@ -57,6 +59,16 @@ def test_peak_at_the_beginning_of_the_backward(at, gradients, begins):
     peak_of = section(planted.evidence(*step(at, gradients)), "memory_timeline").peak
     assert peak_of.begins_backward == begins
     assert peak_of.owner == "activations"
+
+
+def test_highest_point_of_a_thinned_curve_is_drawn_as_wide_as_others():
+    names = [f"{name}_mib" for name in OWNERS]
+    curve = pd.DataFrame(1.0, index=range(1000), columns=names).assign(position=range(1000))
+    curve.loc[507, names] = 9.0
+    drawn = thinned(curve)
+    widths = drawn["position"].diff().shift(-1)
+    assert drawn[names].max().eq(9.0).all() and widths[drawn[names[0]].idxmax()] == 8
+    assert drawn["position"].iloc[[0, -1]].tolist() == [0, 999]
 
 
 @pytest.mark.parametrize(("mib", "explains"), [(96, True), (98, False)])

@@ -26,6 +26,8 @@ Spec = dict[str, Any]
 # vl-convert brings the first font along and lays out by it; the others are as wide.
 FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
 TITLE_LENGTH = 80  # characters of a line
+# Pixels beside the panels, and of a letter of a title in the widest font that may be installed.
+MARGINS, WIDEST_LETTER = 84, 8.3
 NAMES = ("blue", "orange", "green", "pink", "mustard", "violet", "grey", "ink", "paper")
 _LIGHT = "#0b5cad #b34700 #0f7355 #a8327f #7a6400 #5b46c2 #59636e #1f2328 #ffffff"
 _DARK = "#6cb6ff #ff9d57 #57d3a4 #f497d0 #d9bf4a #b3a4ff #9198a1 #e6edf3 #0d1117"
@@ -79,7 +81,7 @@ def line_chart(
             "high": _value_or(row.get(f"{y}_high"), row[y]),
             "value": f"{sig(row[y])} {axes[1]}",
             "signs": ", ".join(row.get("signs") or ()) or "none",
-            "end": sig(row[y]) if row[x] == last else "",
+            "end": sig(row[y]) + _signs(row) if row[x] == last else "",
         }
         for row in rows.to_dict("records")
     ]
@@ -98,10 +100,14 @@ def line_chart(
     shapes = [look.shape for look in looks.values()]
     lengths = [[*look.dash] for look in looks.values()] + [DASHED["strokeDash"]] * len(lines)
     dashes = {"domain": [*colours], "range": lengths}
-    dash = {"strokeDash": {"field": "name", "scale": dashes, "legend": LEGEND}}
+    # A dashed outline would fray the marks of dashed lines.
+    outline = {"signal": f"indexof({json.dumps([*lines])}, datum.label) < 0 ? 0 : 1.5"}
+    legend = {**LEGEND, "encode": {"symbols": {"update": {"strokeWidth": outline}}}}
+    dash = {"strokeDash": {"field": "name", "scale": dashes, "legend": legend}}
     ranges = [*shapes, *["stroke"] * len(lines)]
-    shape = {"field": "name", "scale": {"domain": [*colours], "range": ranges}, "legend": LEGEND}
-    base = {"x": _lengths(ticks, axes[0]), "color": _colour(colours), "opacity": CHOSEN}
+    shape = {"field": "name", "scale": {"domain": [*colours], "range": ranges}, "legend": legend}
+    colour = {**_colour(colours), "legend": legend}
+    base = {"x": _lengths(ticks, axes[0]), "color": colour, "opacity": CHOSEN}
     axis = {"type": "quantitative", "title": axes[1], "scale": {"zero": True}}
     axis |= {"axis": {"tickCount": 5}}
 
@@ -355,7 +361,8 @@ def _in_panels(
     title, records, spec = deep(plain, [title, [*map(dict, records)], spec])
     width, height = size
     panels = list(dict.fromkeys(record["panel"] for record in records))
-    whole = {"title": _title(title), "data": {"values": records}}
+    across = width * max(1, min(columns, len(panels)))
+    whole = {"title": _title(title, across), "data": {"values": records}}
     spec = {"width": width, "height": height, **spec}
     if len(panels) < 2:
         return {**whole, **spec}
@@ -394,9 +401,16 @@ def _highest(group: Sequence[Mapping], least: float) -> float:
     return _lowest(group, least) + least * len(group)
 
 
-def _title(title: str) -> Spec:
+def _title(title: str, width: int) -> Spec:
+    """A title that is no longer than its panels, of `width` pixels in all, with their margins."""
     whole = title.replace(" %", "\N{NO-BREAK SPACE}%")
-    return {"text": textwrap.wrap(whole, TITLE_LENGTH), "anchor": "start"}
+    length = min(TITLE_LENGTH, int((width + MARGINS) / WIDEST_LETTER))
+    return {"text": textwrap.wrap(whole, length), "anchor": "start"}
+
+
+def _signs(row: Mapping) -> str:
+    """The signs that a table has behind the number of a row."""
+    return "".join(SIGNS[name][0] for name in row.get("signs") or () if name in SIGNS)
 
 
 def _value_or(value, other) -> float:

@@ -115,8 +115,10 @@ def test_where_another_kernel_is_faster_in_most_shapes_is_said(slow, said):
     factors = {"forward": 0.5, "backward": 2.0, "forward_backward": 1.0}
     made = [*rows("sdpa_cudnn", widths=(64,)), *rows("triton", factors, lengths[:slow], (64,))]
     made += rows("triton", 0.5, lengths[slow:], (64,))
-    words = "faster than lmperf's kernel in most shapes (bf16): SDPA cuDNN, backward, d_head 64,"
-    assert (f"{words} filled grid: 0.50x (slower in all 6)." in part(*made).text) is said
+    words = (
+        "in most shapes (bf16): SDPA cuDNN in the backward at d_head 64 on the filled grid (0.50x)."
+    )
+    assert (words in part(*made).text) is said
 
 
 @pytest.mark.parametrize("is_wrong", [True, False])
@@ -146,6 +148,28 @@ def test_call_that_failed_while_it_was_timed_is_named_beside_wrong_results():
     words += " before it was timed, but a timed call returned a wrong dq: error 0.025."
     for page in (planted.page(PART, here), planted.page(STEM, here)):
         assert words in page.text
+
+
+def test_lines_end_in_signs_and_deterministic_modes_have_no_forward():
+    made = [*rows("triton"), *rows("triton_deterministic"), *rows("flash_attention_4")]
+    slowed = [row | {"marks": "capped"} for row in rows("flash_attention_4_deterministic")]
+    values = part(*made, *slowed).figures["flash_attention"]["data"]["values"]
+    ends = {
+        (one["panel"].partition(",")[0], one["name"]): one["end"] for one in values if one["end"]
+    }
+    again = "lmperf's kernel, deterministic", "FlashAttention-4, deterministic"
+    assert {("forward", name) for name in again}.isdisjoint(ends)
+    assert [ends["backward", name] for name in again] == ["400", "400ᶜ"]
+
+
+@pytest.mark.parametrize(
+    ("backward", "said"), [(2.0, "Use SDPA here."), (0.1, "here for the forward alone, PyTorch to")]
+)
+def test_a_cpu_is_told_what_is_fastest_in_the_passes_it_runs(backward, said):
+    factors = {"forward": 3.0, "backward": backward, "forward_backward": 1.0}
+    made = [*rows("tiled", 3.0), *rows("sdpa"), *rows("eager", factors)]
+    here = planted.evidence(*made, facts={"kind": "cpu", "device": "a CPU"})
+    assert said in planted.page(PART, here).text
 
 
 def test_rates_of_the_first_table_stand_in_f3():

@@ -98,7 +98,7 @@ def test_each_float8_step_is_judged_by_its_own_losses():
     assert made.float8("fp8_graph").harmless == ["large"] and not made.float8("fp8_graph").above
     assert made.float8("fp8_tensorwise").above == {"large": pytest.approx(2.2 / 2.1 - 1)}
     text = what_to_run(rung("graph", 10.0), *rows).text
-    assert "At large the loss does not end above" in text
+    assert "At large its loss does not end above" in text
     assert "At large the loss of FP8, tensorwise (torchao) ends" in text
 
 

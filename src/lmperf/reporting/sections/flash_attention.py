@@ -21,7 +21,7 @@ from lmperf.reporting.numbers import of_rows
 from lmperf.reporting.pairs import pairs
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
-from lmperf.reporting.words import NotMeasured, whole
+from lmperf.reporting.words import NotMeasured, Range, listed, whole
 from lmperf.statistics import FASTER, SLOWER
 from lmperf.transformer.sizes import SIZES
 
@@ -197,13 +197,13 @@ class FlashAttention(Section):
 
     @property
     def by_length(self) -> Rows:
-        """The subject's rows of the filled grid, of both passes, with `mask`; `length` in words.
+        """The subject's rows of the filled grid, of all phases, with `mask`; `length` in words.
 
         Of the widths at which a comparison with the peer holds.
         """
         where = {"implementation": self.subject, "dtype": self.dtype, "mask": self.mask}
-        where |= {"kind": "grid", "phase": BOTH}
-        widths = [width for width, _ in self.tallies(self.peer, where["phase"], kind="grid")]
+        where |= {"kind": "grid", "phase": PHASES}
+        widths = [width for width, _ in self.tallies(self.peer, BOTH, kind="grid")]
         rows = self.every.where(d_head=widths, **where).frame
         words = {length: f"length {whole(length)}" for length in sorted(rows["seq_len"].unique())}
         lengths = pd.Categorical(rows["seq_len"].map(words), [*words.values()])
@@ -249,32 +249,40 @@ class FlashAttention(Section):
                 tallies.append((width, self.tally(peer, phase, d_head=width, **where)))
         return tallies
 
+    @cached_property
+    def fastest(self) -> tuple[str, str]:
+        """What is fastest in the longest cell shown: in the forward, and in both passes in turn."""
+        rows = having(self.longest.frame, phase=BOTH, holds=True)
+        ms = rows.pivot_table("ms", "implementation", "phase").reindex(columns=[*BOTH]).dropna()
+        ms = required(ms, "no implementation has both passes")
+        return ms[BOTH[0]].idxmin(), ms.sum(axis=1).idxmin()
+
     @property
-    def behind(self) -> list[tuple[str, str, str, Tally]]:
-        """(peer, phase, where, how it stands) where the subject is slower in most cells and faster
-        in none: a filled grid or another shape by width, or one head by length and width.
+    def behind(self) -> list[tuple[str, str, str, str, Range]]:
+        """(peer, phase, widths, where, speed-ups) where the subject is slower in most cells of a
+        width and faster in none: on the filled grid, in other shapes, or with one head by length.
         """
         rows = self.every.where(dtype=self.dtype).frame
-        is_short = (rows["kind"] == "head") & (rows["seq_len"] < LONG)
-        lengths = np.select([is_short, rows["kind"] == "head"], ["below", "from"], "")
+        works = {
+            "on the filled grid": rows["kind"] == "grid",
+            f"with one head below length {whole(LONG)}": rows["kind"].eq("head")
+            & rows["seq_len"].lt(LONG),
+            f"with one head from length {whole(LONG)} on": rows["kind"].eq("head")
+            & rows["seq_len"].ge(LONG),
+            "in other shapes": rows["kind"] == "other",
+        }
         found = []
-        for (kind, length, width), cells in parts(
-            rows.assign(length=lengths), "kind", "length", "d_head"
-        ):
-            if kind == "graph":
+        for (where, cells), peer, phase in product(works.items(), self._equals, BOTH):
+            mine = having(rows[cells], implementation=self.subject, phase=phase)
+            if mine.empty:
                 continue
-            where = {
-                "grid": "filled grid",
-                "head": f"one head {length} length {whole(LONG)}",
-                "other": "other shapes",
-            }[kind]
-            for peer, phase in product(self._equals, BOTH):
-                mine = having(cells, implementation=self.subject, phase=phase)
-                with suppress(NotMeasured):
-                    tally = Tally(self.every.kept(mine).pairs(peer))
-                    verdicts = tally.rows["verdict"]
-                    if 2 * (verdicts == SLOWER).sum() > len(verdicts) and FASTER not in {*verdicts}:
-                        found.append((peer, phase, f"d_head {width}, {where}", tally))
+            every = self.every.kept(mine).pairs(peer).query("is_timed and holds")
+            parts_of = [(int(width), part) for (width,), part in parts(every, "d_head")]
+            slow = {width: part for width, part in parts_of if _is_behind(part["verdict"])}
+            if slow:
+                pairs_of = pd.concat(slow.values())
+                ratios = of_rows(Range.of(pairs_of["ratio"]), pairs_of)
+                found.append((peer, phase, listed(slow), where, ratios))
         return required(found, "no peer is faster in most cells")
 
     def lengths(self, short: bool) -> list[int]:
@@ -434,8 +442,8 @@ class FlashAttention(Section):
         rows = rows.assign(tflops_low=low, tflops_high=high)
         several = rows.groupby(["phase", "d_head", "mask"])["seq_len"].transform("nunique") > 1
         rows = rows[several]  # a single length makes no curve
-        # Its forward is that of the default.
-        again = (rows["implementation"] == DETERMINISTIC) & (rows["phase"] == "forward")
+        # Their forward is that of the default.
+        again = rows["implementation"].isin([DETERMINISTIC, SAME_BITS]) & (rows["phase"] == BOTH[0])
         rows = rows[~again]
         return sorted_for_reading(rows, ("phase", "d_head", "mask", "implementation", "seq_len"))
 
@@ -459,6 +467,11 @@ class FlashAttention(Section):
 
     def panel(self, row) -> str:
         return f"{phase_words(row['phase'])}, d_head {row['d_head']}, {row['mask']}"
+
+
+def _is_behind(verdicts: pd.Series) -> bool:
+    """Whether most of these speed-ups are slower, and none is faster."""
+    return 2 * (verdicts == SLOWER).sum() > len(verdicts) and FASTER not in {*verdicts}
 
 
 def works(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:

@@ -22,8 +22,8 @@ CELL = ["size", "context_length", "batch", "dtype", "phase"]
 # Owner of a tensor -> its colour, from the bottom of the figure to its top.
 OWNERS = {
     "parameters": "blue",
-    "optimizer": "mustard",
-    "inputs": "grey",
+    "optimizer": "grey",
+    "inputs": "mustard",
     "gradients": "orange",
     "activations": "green",
     "temporary": "violet",
@@ -231,6 +231,12 @@ def spans(phases: pd.DataFrame) -> list[tuple[str, float, float]]:
 
 
 def thinned(curve: pd.DataFrame) -> pd.DataFrame:
-    """At most MOST_POINTS points of a curve: of each stretch the one with the most memory."""
+    """The memory of MOST_POINTS stretches of a curve, and of its end.
+
+    A stretch has its point with the most memory, at the position where the stretch begins: drawn
+    from there to the next one, the highest point is as wide as any other.
+    """
     stretch = (np.arange(len(curve)) + 1) // -(-len(curve) // MOST_POINTS)
-    return curve.loc[levels(curve).sum(axis=1).groupby(stretch).idxmax()]
+    most = curve.loc[levels(curve).sum(axis=1).groupby(stretch).idxmax()]
+    begins = curve["position"].groupby(stretch).first().to_numpy()
+    return pd.concat([most.assign(position=begins), curve.tail(1)])
