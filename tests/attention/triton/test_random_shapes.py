@@ -23,7 +23,7 @@ ROOM = 1.25
 
 
 def drawn(seed):
-    """batch, heads, length, d_head, dtype, whether causal, whether heads follow tokens in memory."""
+    """batch, heads, length, d_head, dtype, whether causal, whether tokens come before heads."""
     chance = random.Random(seed)
     size = chance.randint(1, 3), chance.randint(1, HEADS), chance.randint(1, LONGEST)
     d_head = chance.randint(1, 256 if DEVICE == "cuda" else 40)
