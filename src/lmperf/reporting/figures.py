@@ -274,7 +274,7 @@ def area_chart(
     """
     colours = _drawn(colours, records)
     heights = [{**record, "place": [*colours].index(record["name"])} for record in records]
-    x = {"type": "quantitative", "title": axes[0], "axis": {"grid": False}}
+    x = {"type": "quantitative", "title": axes[0], "axis": {"grid": False, "tickCount": 5}}
     areas = {
         "params": [CHOICE],
         "mark": {"type": "area", "interpolate": "step-after"},
@@ -337,7 +337,8 @@ def config(colours: Mapping[str, str]) -> Spec:
         # Where none of FONT is installed, text is a seventh longer than laid out.
         "padding": {"left": 28, "right": 56, "top": 5, "bottom": 5},
         "font": FONT,
-        "axis": {**ink, **grid, "domainColor": colours["grey"], "tickColor": colours["grey"]},
+        "axis": {**ink, **grid, "domainColor": colours["grey"], "tickColor": colours["grey"]}
+        | {"labelFlush": False},
         "legend": ink,
         "header": {**ink, "labelFontSize": 11},
         "title": {"color": colours["ink"], "fontSize": 13, "offset": 12},
