@@ -237,8 +237,9 @@ class Evidence:
     def speedups_twice(self) -> pd.DataFrame:
         """The rows of `twice` whose speed-up over the first of their group is known both times.
 
-        `again`: the second speed-up over the first one. A group has the rows of a point that were
-        compared each time, as by `pairs.decided`: train steps of one GPU, others timed in turn.
+        `again`: the second speed-up over the first one. `holds`: whether both rows do, that and
+        its base. A group has the rows of a point that were compared each time, as by
+        `pairs.decided`: train steps of one GPU, others timed in turn.
         """
         rows = self.twice
         is_step = rows["phase"] == "train_step"
@@ -250,7 +251,12 @@ class Evidence:
         again = rows["ms_again"] / rows["ms"]
         first = again.groupby(by).transform("first")  # NaN where a row is of no group
         is_first = rows.groupby(by).cumcount() == 0
-        return rows.assign(again=first / again)[~is_first & first.notna()]
+        if rows.empty:
+            return rows.assign(again=again, key_base=None)
+        base = rows.groupby(by)[["key", "holds"]].transform("first")
+        holds = rows["holds"].eq(True) & base["holds"].eq(True)
+        rows = rows.assign(again=first / again, key_base=base["key"], holds=holds)
+        return rows[~is_first & first.notna()]
 
     @cached_property
     def floors(self) -> dict[str, float]:

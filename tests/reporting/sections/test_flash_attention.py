@@ -108,13 +108,15 @@ def test_sentences_have_all_shapes_of_a_width():
     assert said.count(counts) == 4, said
 
 
-@pytest.mark.parametrize(("slow", "said"), [(3, True), (2, False)])
-def test_where_another_kernel_is_faster_in_most_shapes_is_said(slow, said):
-    """Of one head width the backward of all lengths but some is slower, causal and full."""
+@pytest.mark.parametrize(
+    ("slow", "factor", "said"), [(3, 1.0, True), (2, 1.0, True), (2, 0.5, False), (1, 1.0, False)]
+)
+def test_where_another_kernel_is_faster_in_most_shapes_is_said(slow, factor, said):
+    """Of one head width the backward of some lengths is slower, that of others factor as long."""
     lengths = (1024, 4096, 16384)
     factors = {"forward": 0.5, "backward": 2.0, "forward_backward": 1.0}
     made = [*rows("sdpa_cudnn", widths=(64,)), *rows("triton", factors, lengths[:slow], (64,))]
-    made += rows("triton", 0.5, lengths[slow:], (64,))
+    made += rows("triton", factors | {"backward": factor}, lengths[slow:], (64,))
     words = (
         "in most shapes (bf16): SDPA cuDNN in the backward at d_head 64 on the filled grid (0.50x)."
     )
@@ -144,10 +146,22 @@ def test_call_that_failed_while_it_was_timed_is_named_beside_wrong_results():
     peer += rows("flash_attention_4", widths=(80,), **failed, **wrong)
     here = planted.evidence(*rows("triton"), *peer)
     words = "in 6 shapes; errors of output are at most 0.00300; at d_head 64 results are right."
-    words += " FlashAttention-4 at d_head 128, length 16,384, full: the forward + backward passed"
-    words += " before it was timed, but a timed call returned a wrong dq: error 0.025."
+    words += " FlashAttention-4 at d_head 128, 1 of its shapes: passed before the timing, but a"
+    words += " timed call returned a wrong dq: error 0.025."
     for page in (planted.page(PART, here), planted.page(STEM, here)):
         assert words in page.text
+    check = planted.row("flash_attention_check", max_error=0.01, error_bound=0.02)
+    tests = planted.page(STEM, planted.evidence(check, *rows("triton"), *peer)).text
+    named = "FlashAttention-4 at d_head 80, FlashAttention-4 at d_head 128 in a timed call."
+    assert f"timed rows failed their check, {named}" in tests
+
+
+def test_case_that_raised_is_no_call_that_failed_while_it_was_timed():
+    raised = {"status": "failed_check", "ms": None, "reason": "result without a gradient"}
+    peer = rows("flash_attention_4", widths=(64,))
+    peer[-1] |= raised | {"error_bound": "", "max_error": ""}
+    page = planted.page(STEM, planted.evidence(*rows("triton"), *peer))
+    assert "passed before the timing" not in page.text
 
 
 def test_lines_end_in_signs_and_deterministic_modes_have_no_forward():

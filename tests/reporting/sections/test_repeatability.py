@@ -6,6 +6,7 @@ from planted_steps import step
 
 from lmperf.reporting.sections import section
 from lmperf.reporting.sections.repeatability import STEP
+from lmperf.reporting.words import NotMeasured
 
 
 def twice(row, factor):
@@ -45,6 +46,11 @@ def test_speedups_of_steps_are_as_far_apart_as_their_second_times_say():
         other = step("0.97B", "float32", "sdpa", 40.0, context_length=context)
         pairs += [twice(base, 1.1), twice(other, 1.1 / apart)]
     assert made(*pairs).speedups == (pytest.approx(0.02), 3)
+    rows = [first for first, _ in pairs]
+    again = {"end_to_end": [second for _, second in pairs]}
+    of = planted.evidence(*rows, again=again, stale=frozenset({rows[0]["key"]}))
+    with pytest.raises(NotMeasured):
+        assert section(of, "repeatability").speedups  # one of the three is over a stale row
 
 
 def test_difference_is_that_of_its_kind():
@@ -59,7 +65,7 @@ def test_second_times_on_other_gpus_are_counted(gpus, said):
     of = planted.evidence(first, again={"lrpe": [again | {"gpus": gpus}]})
     text = planted.page("method", of).text
     assert ("In 1 of 1 pairs the second ran on another one" in text) is said
-    letters = {"GPU-2": " A, B |", "GPU-1": " A, A |", "": " 0.0 % |\n"}[gpus]
+    letters = {"GPU-2": " 1, 2 |", "GPU-1": " 1, 1 |", "": " 0.0 % |\n"}[gpus]
     assert letters in text
 
 
@@ -79,7 +85,9 @@ def test_first_page_says_how_far_two_gpus_are_apart():
         rows = [first for first, _ in pairs]
         of = planted.evidence(*rows, again=again, stale=frozenset(old))
         text = planted.page("report", of).text
-        words = "9 rows were measured again on another one than before: steps differ by 0.2 %"
+        words = (
+            "on another one than before, steps differ by 0.2 % in the median and 1.5 % at most (3"
+        )
         assert (words in text) is said
         between = text.partition("on another one than before")[2].partition("\n")[0]
         assert "wait for the CPU by" not in between

@@ -260,29 +260,16 @@ class FlashAttention(Section):
     @property
     def behind(self) -> list[tuple[str, str, str, str, Range]]:
         """(peer, phase, widths, where, speed-ups) where the subject is slower in most cells of a
-        width and faster in none: on the filled grid, in other shapes, or with one head by length.
+        width and faster in none; the speed-ups are those of the slower cells.
         """
-        rows = self.every.where(dtype=self.dtype).frame
-        works = {
-            "on the filled grid": rows["kind"] == "grid",
-            f"with one head below length {whole(LONG)}": rows["kind"].eq("head")
-            & rows["seq_len"].lt(LONG),
-            f"with one head from length {whole(LONG)} on": rows["kind"].eq("head")
-            & rows["seq_len"].ge(LONG),
-            "in other shapes": rows["kind"] == "other",
-        }
+        mine = self.every.where(dtype=self.dtype, implementation=self.subject).frame
         found = []
-        for (where, cells), peer, phase in product(works.items(), self._equals, BOTH):
-            mine = having(rows[cells], implementation=self.subject, phase=phase)
-            if mine.empty:
-                continue
-            every = self.every.kept(mine).pairs(peer).query("is_timed and holds")
-            parts_of = [(int(width), part) for (width,), part in parts(every, "d_head")]
-            slow = {width: part for width, part in parts_of if _is_behind(part["verdict"])}
-            if slow:
-                pairs_of = pd.concat(slow.values())
-                ratios = of_rows(Range.of(pairs_of["ratio"]), pairs_of)
-                found.append((peer, phase, listed(slow), where, ratios))
+        for (where, cells), peer, phase in product(_places(mine), self._equals, BOTH):
+            cells = having(cells, phase=phase)
+            slow = _slower(self.every.kept(cells).pairs(peer)) if len(cells) else cells
+            if len(slow):
+                widths = listed(int(width) for width in slow["d_head"].unique())
+                found.append((peer, phase, widths, where, of_rows(Range.of(slow["ratio"]), slow)))
         return required(found, "no peer is faster in most cells")
 
     def lengths(self, short: bool) -> list[int]:
@@ -469,9 +456,27 @@ class FlashAttention(Section):
         return f"{phase_words(row['phase'])}, d_head {row['d_head']}, {row['mask']}"
 
 
-def _is_behind(verdicts: pd.Series) -> bool:
-    """Whether most of these speed-ups are slower, and none is faster."""
-    return 2 * (verdicts == SLOWER).sum() > len(verdicts) and FASTER not in {*verdicts}
+def _places(rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    """Words for each kind of work, with its rows: one head by its length."""
+    head, length = having(rows, kind="head"), whole(LONG)
+    return [
+        ("on the filled grid", having(rows, kind="grid")),
+        (f"with one head below length {length}", head[head["seq_len"] < LONG]),
+        (f"with one head from length {length} on", head[head["seq_len"] >= LONG]),
+        ("in other shapes", having(rows, kind="other")),
+    ]
+
+
+def _slower(pairs: pd.DataFrame) -> pd.DataFrame:
+    """The slower pairs of the widths at which most are slower, and none is faster."""
+    pairs = pairs[pairs["is_timed"] & pairs["holds"]]
+    is_slower = pairs["verdict"] == SLOWER
+    by_width = pairs.assign(slow=is_slower, fast=pairs["verdict"] == FASTER).groupby("d_head")
+    most, never_faster = (
+        by_width["slow"].transform("mean") > 0.5,
+        ~by_width["fast"].transform("any"),
+    )
+    return pairs[is_slower & most & never_faster]
 
 
 def works(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:

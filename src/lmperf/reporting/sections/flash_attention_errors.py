@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from lmperf.names import implementation_words, in_order, phase_words
+from lmperf.names import implementation_words, in_order
 from lmperf.reporting.frames import having, parts, sorted_for_reading
 from lmperf.reporting.numbers import of_rows
 from lmperf.reporting.rows import Rows
@@ -40,14 +40,15 @@ class FlashAttentionErrors(FlashAttention):
         in `right`. passes: widths at which all of these implementations pass.
         """
         lines, every = [], self.every.frame
-        failed_widths = {*having(every, state="failed_check")["d_head"]}
         for (width,), part in parts(self._failed(when_timed=False), "d_head"):
             errors = part[[*ERRORS]].rename(columns=ERRORS).dropna(axis=1, how="all")
             is_wrong = errors.gt(part["error_bound"], axis=0).any()
             right = errors.loc[:, ~is_wrong]
             names = in_order("implementation", part["implementation"])
+            failed = {*having(every, state="failed_check", implementation=names)["d_head"]}
             passing = having(every[every["state"].isna()], implementation=names)
             passing = passing.groupby("d_head")["implementation"].nunique().eq(len(names))
+            right_at = [int(other) for other in passing.index[passing] if other not in failed]
             line = {
                 "names": listed(map(implementation_words, names)),
                 "version": self._version(part),
@@ -58,26 +59,29 @@ class FlashAttentionErrors(FlashAttention):
                 "bound": part["error_bound"].iloc[0],
                 "right": listed(right.columns) if len(right.columns) else None,
                 "most": right.max().max(),
-                "passes": listed(
-                    int(other) for other in passing.index[passing] if other not in failed_widths
-                ),
+                "passes": listed(right_at) if right_at else None,
             }
             lines.append(line)
         return self.table_rows(lines)
 
     @property
     def failed_calls(self) -> Rows:
-        """Rows whose check before timing passed, but not that of a timed call; ``reason`` says how,
-        ``names`` and ``version`` of what, ``work`` of which phase.
+        """What passed its check before timing, but failed that of a timed call, by d_head.
+
+        names and version: of what. shapes: in how many. reason: how, of the first of them.
         """
-        rows = self._failed(when_timed=True)
-        versions = [self._version(rows.loc[[index]]) for index in rows.index]
-        words = {
-            "names": rows["implementation"].map(implementation_words),
-            "work": rows["phase"].map(phase_words),
-            "version": versions,
-        }
-        return self.every.kept(rows.assign(**words))
+        failed = parts(self._failed(when_timed=True), "implementation", "d_head")
+        lines = [
+            {
+                "names": implementation_words(implementation),
+                "version": self._version(part),
+                "d_head": width,
+                "shapes": len(part.drop_duplicates(CELL)),
+                "reason": part["reason"].iloc[0],
+            }
+            for (implementation, width), part in failed
+        ]
+        return self.table_rows(lines)
 
     def _failed(self, when_timed: bool) -> pd.DataFrame:
         """The rows that failed their check before timing, or only that of a timed call.
@@ -85,6 +89,7 @@ class FlashAttentionErrors(FlashAttention):
         A row has the errors of the check before timing.
         """
         rows = having(self.every.frame, state="failed_check")
+        rows = rows[rows["error_bound"].notna()]  # others have an exception instead of errors
         is_wrong = rows[[*ERRORS]].gt(rows["error_bound"], axis=0).any(axis=1)
         return rows[is_wrong != when_timed]
 

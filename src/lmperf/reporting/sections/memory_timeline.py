@@ -231,7 +231,7 @@ def spans(phases: pd.DataFrame) -> list[tuple[str, float, float]]:
 
 
 def thinned(curve: pd.DataFrame) -> pd.DataFrame:
-    """The memory of MOST_POINTS stretches of a curve, and of its end.
+    """The memory of about MOST_POINTS stretches of a curve at most, and of its end.
 
     A stretch has its point with the most memory, at the position where the stretch begins: drawn
     from there to the next one, the highest point is as wide as any other.

@@ -38,13 +38,13 @@ class Repeatability(Section):
     def lines(self) -> Rows:
         """`Evidence.twice` as lines of table R1.
 
-        devices: the GPUs of the first and of the second time, each by a letter.
+        devices: the GPUs of the first and of the second time, each by a number.
         """
         rows = self.evidence.twice
         both = rows[["gpus", "gpus_again"]].fillna("")
         known = dict.fromkeys(gpu for row in both.to_numpy() for gpu in ";".join(row).split(";"))
-        letters = {gpu: chr(ord("A") + number) for number, gpu in enumerate(filter(None, known))}
-        words = both.map(lambda gpus: "".join(map(letters.get, filter(None, gpus.split(";")))))
+        numbers = {gpu: str(number) for number, gpu in enumerate(filter(None, known), 1)}
+        words = both.map(lambda gpus: "+".join(map(numbers.get, filter(None, gpus.split(";")))))
         devices = words["gpus"] + ", " + words["gpus_again"]
         return self.rows("", rows.assign(devices=devices.where(words.ne("").all(axis=1))))
 
@@ -106,7 +106,8 @@ class Repeatability(Section):
     @property
     def speedups(self) -> tuple[float, int]:
         """How far the speed-ups of steps differ at most, and how many were measured twice."""
-        rows = _enough(having(self.evidence.speedups_twice, noise_kind=STEP))
+        rows = having(self.evidence.speedups_twice, noise_kind=STEP, phase="train_step")
+        rows = _enough(rows)
         apart = (rows["again"] - 1).abs().max()
         return of_rows(float(apart), rows), len(rows)
 
@@ -123,13 +124,18 @@ def _spreads(rows: pd.DataFrame) -> list[tuple[str, float, float, int, str]]:
             pairs = _enough(having(rows, noise_kind=kind))
             apart = pairs["apart"].astype(float)
             median, greatest = (of_rows(value, pairs) for value in (apart.median(), apart.max()))
-            farthest = pairs.loc[pairs["apart"].astype(float).idxmax()]
-            spreads.append((words, median, greatest, len(pairs), _short(farthest)))
+            farthest = _short(pairs.loc[apart.idxmax()])
+            spreads.append((words, median, greatest, len(pairs), farthest))
     return required(spreads, "too few rows were measured twice")
 
 
 def _short(row: pd.Series) -> str:
-    """A row in few words: what ran, which phase, at which size, or at which width and length."""
+    """A row in few words: what ran, which phase, at which size, or at which width and length.
+
+    Without these axes, the whole name of the row.
+    """
+    if all(pd.isna(row.get(axis)) for axis in ("size", "d_head")):
+        return row["cell"]
     is_model = pd.notna(row.get("size"))
     words = [implementation_words(row["implementation"], ("size",) if is_model else ())]
     words += [] if row["phase"] == "train_step" else [phase_words(row["phase"])]
