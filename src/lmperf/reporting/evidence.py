@@ -251,12 +251,14 @@ class Evidence:
         again = rows["ms_again"] / rows["ms"]
         first = again.groupby(by).transform("first")  # NaN where a row is of no group
         is_first = rows.groupby(by).cumcount() == 0
+        rows, again = rows[first.notna()], (first / again)[first.notna()]
         if rows.empty:
             return rows.assign(again=again, key_base=None)
-        base = rows.groupby(by)[["key", "holds"]].transform("first")
-        holds = rows["holds"].eq(True) & base["holds"].eq(True)
-        rows = rows.assign(again=first / again, key_base=base["key"], holds=holds)
-        return rows[~is_first & first.notna()]
+        by = [column[rows.index] for column in by]
+        bases = {name: rows[name].groupby(by).transform("first") for name in ("key", "holds")}
+        holds = rows["holds"].eq(True) & bases["holds"].eq(True)
+        rows = rows.assign(again=again, key_base=bases["key"], holds=holds)
+        return rows[~is_first[rows.index]]
 
     @cached_property
     def floors(self) -> dict[str, float]:
