@@ -93,6 +93,18 @@ def test_first_page_says_how_far_two_gpus_are_apart():
         assert "wait for the CPU by" not in between
 
 
+def test_first_page_names_the_rows_that_differ_most():
+    pairs = [twice(a_step(), factor) for factor in (1.015, 1.001, 1.002)]
+    message = {"operation": "all_reduce", "message_bytes": 10_000_000, "ranks": 2}
+    pairs += [twice(planted.row("collectives", 1.0, **message), of) for of in (1.0, 1.1, 1.0)]
+    again = {"end_to_end": [], "collectives": []}
+    for first, second in pairs:
+        again[first["stem"]].append(second)
+    text = planted.page("report", planted.evidence(*(one for one, _ in pairs), again=again)).text
+    assert "10.0 % at most (all-reduce, 10 MB; 3 pairs)" in text
+    assert "1.5 % (eager, large; 3)" in text
+
+
 def test_rows_of_several_benchmarks_keep_their_names():
     found = made(twice(a_step(), 1.0), twice(kernel(1.0), 1.0)).lines.frame
     assert not found["cell"].str.contains(".0", regex=False).any()

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import pandas as pd
 
-from lmperf.names import axis_words, implementation_words, phase_words
+from lmperf.names import axis_words, implementation_words, phase_words, value_words
 from lmperf.reporting.evidence import ASSUMED_FLOORS, Evidence
 from lmperf.reporting.frames import having, required
 from lmperf.reporting.judging import KERNEL, PASS, STEP, WAITING
@@ -132,10 +132,11 @@ def _spreads(rows: pd.DataFrame) -> list[tuple[str, float, float, int, str]]:
 def _short(row: pd.Series) -> str:
     """A row in few words: what ran, which phase, at which size, or at which width and length.
 
-    Without these axes, the whole name of the row.
+    Without these axes, which operation, or the whole name of the row.
     """
     if all(pd.isna(row.get(axis)) for axis in ("size", "d_head")):
-        return row["cell"]
+        axes = [axis for axis in ("operation", "message_bytes", "load") if pd.notna(row.get(axis))]
+        return ", ".join(str(value_words(axis, row[axis])) for axis in axes) or row["cell"]
     is_model = pd.notna(row.get("size"))
     words = [implementation_words(row["implementation"], ("size",) if is_model else ())]
     words += [] if row["phase"] == "train_step" else [phase_words(row["phase"])]
