@@ -177,7 +177,8 @@ def test_lines_end_in_signs_and_deterministic_modes_have_no_forward():
 
 
 @pytest.mark.parametrize(
-    ("backward", "said"), [(2.0, "Use SDPA here."), (0.1, "here for the forward alone, PyTorch to")]
+    ("backward", "said"),
+    [(2.0, "Use SDPA here."), (0.1, "use SDPA for the forward alone, PyTorch to")],
 )
 def test_a_cpu_is_told_what_is_fastest_in_the_passes_it_runs(backward, said):
     factors = {"forward": 3.0, "backward": backward, "forward_backward": 1.0}

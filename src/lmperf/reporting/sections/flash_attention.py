@@ -264,7 +264,7 @@ class FlashAttention(Section):
         """
         mine = self.every.where(dtype=self.dtype, implementation=self.subject).frame
         found = []
-        for (where, cells), peer, phase in product(_places(mine), self._equals, BOTH):
+        for (where, cells), peer, phase in product(_places(mine), (*self._equals, PLAIN), BOTH):
             cells = having(cells, phase=phase)
             slow = _slower(self.every.kept(cells).pairs(peer)) if len(cells) else cells
             if len(slow):

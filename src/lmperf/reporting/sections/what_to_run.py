@@ -156,6 +156,11 @@ class WhatToRun(Section):
         return min(near, key=lambda way: (-near.count(way), effort(way)))
 
     @property
+    def sizes_of_recipe(self) -> list[str]:
+        """The sizes at which the recipe was measured."""
+        return in_order("size", having(self.valid, way=[self.recipe])["size"])
+
+    @property
     def is_in_doubt(self) -> bool:
         """Whether a step that the recipe follows from is stale or was timed beside other load."""
         return not self._near["holds"].all()
