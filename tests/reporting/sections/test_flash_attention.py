@@ -111,15 +111,13 @@ def test_sentences_have_all_shapes_of_a_width():
 @pytest.mark.parametrize(
     ("slow", "factor", "said"), [(3, 1.0, True), (2, 1.0, True), (2, 0.5, False), (1, 1.0, False)]
 )
-def test_where_another_kernel_is_faster_in_most_shapes_is_said(slow, factor, said):
+def test_kernels_that_are_faster_in_most_shapes_are_named(slow, factor, said):
     """Of one head width the backward of some lengths is slower, that of others factor as long."""
     lengths = (1024, 4096, 16384)
     factors = {"forward": 0.5, "backward": 2.0, "forward_backward": 1.0}
     made = [*rows("sdpa_cudnn", widths=(64,)), *rows("triton", factors, lengths[:slow], (64,))]
     made += rows("triton", factors | {"backward": factor}, lengths[slow:], (64,))
-    words = (
-        "in most shapes (bf16): SDPA cuDNN in the backward at d_head 64 on the filled grid (0.50x)."
-    )
+    words = "in most shapes (bf16): SDPA cuDNN in the backward at d_head 64, filled grid (0.50x)."
     assert (words in part(*made).text) is said
 
 
@@ -136,7 +134,7 @@ def test_wrong_results_are_named_with_their_errors(is_wrong):
     assert ("flash-attention#2896" in page.text) is is_wrong
 
 
-def test_call_that_failed_while_it_was_timed_is_named_beside_wrong_results():
+def test_failed_timed_call_is_named_beside_wrong_results():
     """Its errors are those of the check before, which it passed."""
     right = {"error_dq": 0.01, "error_bound": 0.02, "max_error": 0.01}
     wrong = {"error_out": 0.003, "error_dq": 5.0, "error_bound": 0.02, "max_error": 5.0}
@@ -156,7 +154,7 @@ def test_call_that_failed_while_it_was_timed_is_named_beside_wrong_results():
     assert f"timed rows failed their check, {named}" in tests
 
 
-def test_case_that_raised_is_no_call_that_failed_while_it_was_timed():
+def test_case_that_raised_is_no_failed_timed_call():
     raised = {"status": "failed_check", "ms": None, "reason": "result without a gradient"}
     peer = rows("flash_attention_4", widths=(64,))
     peer[-1] |= raised | {"error_bound": "", "max_error": ""}
@@ -164,7 +162,7 @@ def test_case_that_raised_is_no_call_that_failed_while_it_was_timed():
     assert "passed before the timing" not in page.text
 
 
-def test_lines_end_in_signs_and_deterministic_modes_have_no_forward():
+def test_lines_end_in_signs_deterministic_ones_in_backward():
     made = [*rows("triton"), *rows("triton_deterministic"), *rows("flash_attention_4")]
     slowed = [row | {"marks": "capped"} for row in rows("flash_attention_4_deterministic")]
     values = part(*made, *slowed).figures["flash_attention"]["data"]["values"]
@@ -180,7 +178,7 @@ def test_lines_end_in_signs_and_deterministic_modes_have_no_forward():
     ("backward", "said"),
     [(2.0, "Use SDPA here."), (0.1, "use SDPA for the forward alone, PyTorch to")],
 )
-def test_a_cpu_is_told_what_is_fastest_in_the_passes_it_runs(backward, said):
+def test_advice_on_a_cpu_depends_on_the_passes(backward, said):
     factors = {"forward": 3.0, "backward": backward, "forward_backward": 1.0}
     made = [*rows("tiled", 3.0), *rows("sdpa"), *rows("eager", factors)]
     here = planted.evidence(*made, facts={"kind": "cpu", "device": "a CPU"})

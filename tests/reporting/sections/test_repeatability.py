@@ -39,7 +39,7 @@ def test_second_times_of_earlier_rows_are_left_out():
     assert made((first, again | {"key": "f" * 16})).of_kind(STEP).empty
 
 
-def test_speedups_of_steps_are_as_far_apart_as_their_second_times_say():
+def test_speedups_of_sound_steps_measured_twice():
     pairs = []
     for context, apart in ((256, 1.01), (512, 1.02), (1024, 1.0)):
         base = a_step(context_length=context)

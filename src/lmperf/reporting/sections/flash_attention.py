@@ -259,17 +259,19 @@ class FlashAttention(Section):
 
     @property
     def behind(self) -> list[tuple[str, str, str, str, Range]]:
-        """(peer, phase, widths, where, speed-ups) where the subject is slower in most cells of a
+        """(peer, phase, widths, work, speed-ups) where the subject is slower in most cells of a
         width and faster in none; the speed-ups are those of the slower cells.
         """
         mine = self.every.where(dtype=self.dtype, implementation=self.subject).frame
         found = []
-        for (where, cells), peer, phase in product(_places(mine), (*self._equals, PLAIN), BOTH):
+        of_work = [*kinds_of_work(mine), ("other shapes", having(mine, kind="other"))]
+        for (work, cells), peer, phase in product(of_work, (*self._equals, PLAIN), BOTH):
             cells = having(cells, phase=phase)
             slow = _slower(self.every.kept(cells).pairs(peer)) if len(cells) else cells
             if len(slow):
                 widths = listed(int(width) for width in slow["d_head"].unique())
-                found.append((peer, phase, widths, where, of_rows(Range.of(slow["ratio"]), slow)))
+                ratios = of_rows(Range.of(slow["ratio"]), slow)
+                found.append((peer, phase, widths, work, ratios))
         return required(found, "no peer is faster in most cells")
 
     def lengths(self, short: bool) -> list[int]:
@@ -456,36 +458,31 @@ class FlashAttention(Section):
         return f"{phase_words(row['phase'])}, d_head {row['d_head']}, {row['mask']}"
 
 
-def _places(rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    """Words for each kind of work, with its rows: one head by its length."""
-    head, length = having(rows, kind="head"), whole(LONG)
-    return [
-        ("on the filled grid", having(rows, kind="grid")),
-        (f"with one head below length {length}", head[head["seq_len"] < LONG]),
-        (f"with one head from length {length} on", head[head["seq_len"] >= LONG]),
-        ("in other shapes", having(rows, kind="other")),
-    ]
-
-
 def _slower(pairs: pd.DataFrame) -> pd.DataFrame:
     """The slower pairs of the widths at which most are slower, and none is faster."""
     pairs = pairs[pairs["is_timed"] & pairs["holds"]]
     is_slower = pairs["verdict"] == SLOWER
     by_width = pairs.assign(slow=is_slower, fast=pairs["verdict"] == FASTER).groupby("d_head")
-    most, never_faster = (
-        by_width["slow"].transform("mean") > 0.5,
-        ~by_width["fast"].transform("any"),
-    )
-    return pairs[is_slower & most & never_faster]
+    are_most = by_width["slow"].transform("mean") > 0.5
+    return pairs[is_slower & are_most & ~by_width["fast"].transform("any")]
+
+
+def kinds_of_work(rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    """The name of each kind of work with its rows: a filled grid, and one head by its length."""
+    head = having(rows, kind="head")
+    return [
+        ("filled grid", having(rows, kind="grid")),
+        (f"one head, from length {LONG} on", head[head["seq_len"] >= LONG]),
+        (f"one head, below length {LONG}", head[head["seq_len"] < LONG]),
+    ]
 
 
 def works(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     """The lines of F2: the name of some work with its rows."""
-    grid, head = having(rows, kind="grid"), having(rows, kind="head")
-    yield "filled grid", grid
-    yield from ((f"filled grid, d_head {d}", part) for (d,), part in parts(grid, "d_head"))
-    yield f"one head, from length {LONG} on", head[head["seq_len"] >= LONG]
-    yield f"one head, below length {LONG}", head[head["seq_len"] < LONG]
+    (name, grid), *of_head = kinds_of_work(rows)
+    yield name, grid
+    yield from ((f"{name}, d_head {d}", part) for (d,), part in parts(grid, "d_head"))
+    yield from of_head
     yield "one head, as a CUDA graph", having(rows, kind="graph")
 
 

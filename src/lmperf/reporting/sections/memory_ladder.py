@@ -104,6 +104,5 @@ class MemoryLadder(Section):
             row = equal.iloc[0]
             parts = {KEPT: row["kept_gib"], ADDED: row["peak_gib"] - row["kept_gib"]}
             line = "; ".join(map(SHORT.get, equal["implementation"])).replace("; +", " +")
-            line = line.replace(", no graph; bf16 weights, graph", ", with and without graph")
             bars += stacked("", line, parts, "GiB", sig(row["peak_gib"]), row["signs"])
         return bars
