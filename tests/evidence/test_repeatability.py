@@ -13,6 +13,7 @@ from lmperf.evidence.record import record, repeat
 from lmperf.evidence.repeatability import STEM
 from lmperf.evidence.review import causes, review
 from lmperf.evidence.store import read
+from lmperf.peers.table import PEERS, peers_of
 from lmperf.transformer.sizes import SWEPT
 
 AUTOCAST = "autocast_bfloat16"
@@ -44,17 +45,22 @@ def folder(tmp_path, monkeypatch):
 @pytest.mark.parametrize("preset", ["cpu", "gpu"])
 @pytest.mark.parametrize("stem", [stem for stem in stems() if load(stem).repeated])
 def test_every_part_to_repeat_is_in_the_grid(stem, preset):
-    benchmark = load(stem)
+    benchmark = with_peers(stem)
     assert isinstance(benchmark, Timed)
     for part in benchmark.repeated[preset]:
         for axis, value in ((axis, value) for axis, values in part.items() for value in values):
-            one = load(stem)
+            one = with_peers(stem)
             one.repeated = {preset: [{**part, axis: [value]}]}
             assert one.cases_in(one.repeated, preset), (axis, value)
 
 
+def with_peers(stem):
+    """A benchmark where the packages of all peers are installed."""
+    return load(stem, peers_of(stem, dict.fromkeys(PEERS, "1.0")))
+
+
 def repeated(stem):
-    benchmark = load(stem)
+    benchmark = with_peers(stem)
     return benchmark.cases_in(benchmark.repeated, "gpu")
 
 
@@ -68,7 +74,9 @@ def test_graphs_of_every_size_are_repeated():
     }
     kernels = repeated("flash_attention")
     assert {(c.axes["d_head"], c.implementation) for c in kernels} == {
-        (width, name) for width in (64, 128) for name in ("triton", "sdpa_cudnn")
+        (width, name)
+        for width in (64, 128)
+        for name in ("triton", "sdpa_cudnn", "flash_attention_4")
     }
 
 

@@ -185,7 +185,9 @@ class FlashAttention(Timed):
                 **{axis: grid[axis] for axis in (*_SHAPE, "dtype", "implementation")},
                 "causal": [True],
             }
-            for grid in _filled_grids((1024, 16384), ["bfloat16"], ["triton", "sdpa_cudnn"])
+            for grid in _filled_grids(
+                (1024, 16384), ["bfloat16"], ["triton", "sdpa_cudnn", "flash_attention_4"]
+            )
         ],
     }
 
