@@ -10,6 +10,7 @@ from lmperf.measuring.device_time import (
     DeviceTime,
     device_time,
     of_events,
+    on_device,
 )
 
 
@@ -36,6 +37,11 @@ def test_intervals_that_overlap_count_once_and_communication_apart():
 
 def test_call_without_work_of_the_device_has_none():
     assert of_events(EVENTS[5:]) == DeviceTime(0.0, 0.0, 0.0, 0)
+
+
+def test_train_step_of_a_gpu_without_kernels_is_an_error():
+    with pytest.raises(RuntimeError, match="recorded no kernel"):
+        on_device(EVENTS[4:])
 
 
 @pytest.mark.parametrize(("step_ms", "bound"), [(1.7, "device"), (1.8, "host")])

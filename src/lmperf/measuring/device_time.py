@@ -77,13 +77,24 @@ def _recorded(call: Callable[[], object]) -> list[Event]:
 
 def of_events(events: Iterable[Event]) -> DeviceTime:
     """What the device did in the complete events of a trace, whose times are microseconds."""
-    computing, communicating = on_device(events)
+    computing, communicating = _divided(events)
     both = [*computing, *communicating]
     return DeviceTime(_union_ms(computing), _union_ms(communicating), _union_ms(both), len(both))
 
 
 def on_device(events: Iterable[Event]) -> tuple[list[Event], list[Event]]:
-    """The events of the device: those in which it computes, copies or fills, and those of NCCL."""
+    """The events of the device: those in which it computes, copies or fills, and those of NCCL.
+
+    Raises:
+        RuntimeError: it computed nothing in a train step: the profiler has lost its events.
+    """
+    computing, communicating = _divided(events)
+    if not computing:
+        raise RuntimeError("the profiler recorded no kernel of a train step")
+    return computing, communicating
+
+
+def _divided(events: Iterable[Event]) -> tuple[list[Event], list[Event]]:
     computing, communicating = [], []
     for event in events:
         if event.get("cat") in ON_DEVICE:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
-from lmperf.benchmark import Benchmark, Case
+from lmperf.benchmark import Benchmark, Case, Timed
 from lmperf.measuring import processors
 
 
@@ -42,8 +42,9 @@ class Job:
         """
         environ = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": cache}
         # CUPTI, once attached, slows every later launch of its process by up to 1.4 times: detach
-        # it when a profile ends.
-        environ["TEARDOWN_CUPTI"] = "1"
+        # it when a profile ends, if anything is timed. That ends at the next call of CUDA only: a
+        # profile that begins before records no kernels (kineto pull request 1554).
+        environ["TEARDOWN_CUPTI"] = "1" if isinstance(self.benchmark, Timed) else "0"
         if gpus:
             environ["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
         if self.benchmark.is_check and self.device != "cuda":
