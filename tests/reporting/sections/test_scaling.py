@@ -32,6 +32,12 @@ def test_steps_are_weak_or_strong_by_the_batch_of_one_rank():
     assert list(frame["of_linear"]) == pytest.approx([1, 320 / 360, 320 / 330])
 
 
+def test_strategy_has_one_line_for_strong_and_weak_scaling():
+    text = text_of(ONE, WEAK, STRONG)
+    assert "| 1 | recommended step, one rank | – | – | 320 | 100 |" in text
+    assert "| 2 | recommended step, data parallel | 180 | 89 | 330 | 97 |" in text
+
+
 def test_sentences_follow_from_the_rows():
     text = text_of(ONE, WEAK, STRONG, PEER, SLOWER, ALONE)
     assert "make 1.94 times as many tokens a second as one** (3.4B, 8 sequences on each" in text

@@ -7,6 +7,7 @@ from functools import cached_property
 import pandas as pd
 
 from lmperf.names import in_order
+from lmperf.reporting.columns import Quantity, across, memory, number
 from lmperf.reporting.frames import having, matching, required
 from lmperf.reporting.gains import Gain
 from lmperf.reporting.rows import Rows
@@ -56,6 +57,23 @@ class Scaling(Section):
             holds=frame["holds"] & base["holds"].eq(True),
         )
         return steps.kept(frame[base["batch"].notna()])
+
+    def head(self, gpu: str) -> tuple[Rows, list[Quantity]]:
+        """The steps of the first table, and what it shows of weak scaling alone.
+
+        at: `weak` or `strong`; one rank is the beginning of both, and stands under `weak`. alone:
+        sequences of the one rank. gpu: the noun of a rank.
+        """
+        frame = self.steps.frame
+        weak = frame["scaling"].eq("weak") | (frame["ranks"] == 1)
+        alone = (frame["batch"] / frame["ranks"]).where(weak, frame["batch"]).astype(int)
+        shown = self.steps.kept(frame.assign(at=frame["scaling"].where(~weak, "weak"), alone=alone))
+        of_weak = (
+            number("tokens_s", "tokens/s", "rounded"),
+            self.of("distributed").hidden("whole"),
+            memory("peak", f"peak of a {gpu}", "GiB"),
+        )
+        return shown.query("at.notna()"), across("at", ["weak"], *of_weak)
 
     @property
     def is_measured(self) -> bool:
