@@ -123,7 +123,7 @@ def test_hand_in_has_a_block_for_each_problem(here, tmp_path):
     with_words(hand_in)
     mine = page("course", here, own=tmp_path).text
     assert "\nBy Your Name\n" in mine
-    assert "\n## fsdp (2026)\nMine gathers.\n\nTo measure: " in mine
+    assert "\n## fsdp (2026)\nMine gathers.\n\nNeeds several GPUs: " in mine
     assert mine.partition("Your Name")[2].replace("Mine gathers.\n\n", "").strip() in lmperfs
 
 

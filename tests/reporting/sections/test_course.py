@@ -6,6 +6,7 @@ import planted
 import planted_ranks as ranks
 import pytest
 
+from lmperf.benchmarks import load
 from lmperf.errors import UserError
 from lmperf.reporting.html import to_html
 from lmperf.reporting.pages import page_names
@@ -198,7 +199,17 @@ def test_limits_without_rates_are_formulas():
     assert not numbers("data_parallel_calcs (2026)", planted.evidence(step))
     said = answer("data_parallel_calcs (2026)", planted.evidence(step))
     assert "1 + B W / C" in said
-    assert "To measure: `lmperf measure ceilings`, `lmperf measure collectives`." in said
+    assert "To measure: `lmperf measure ceilings`.\n\nNeeds several GPUs: collectives." in said
+
+
+@pytest.mark.parametrize(
+    ("left_out", "words"), [(0, "Not among the cells"), (1, "To measure: `lmperf measure distr")]
+)
+def test_command_to_measure_is_given_where_it_adds_rows(left_out, words):
+    """A CPU measures few strategies: the command adds the naive one to none of its cells."""
+    cases = load("distributed").cases("cpu")[left_out:]
+    rows = [planted.row("distributed", 30, **case.columns) for case in cases]
+    assert words in answer("naive_ddp", planted.evidence(*rows, facts=planted.CPU))
 
 
 def test_best_buckets_follow_from_gradients_and_two_all_reduces():

@@ -12,6 +12,9 @@ from contextlib import suppress
 from functools import cached_property
 
 from lmperf.benchmarks import load, stems
+from lmperf.evidence.cases import case_of_row, measurable, texts_of
+from lmperf.evidence.facts import devices_of
+from lmperf.machine import bf16
 from lmperf.reporting.calculations.accumulation import spacing
 from lmperf.reporting.calculations.steps import EAGER
 from lmperf.reporting.frames import having, required
@@ -99,11 +102,30 @@ class Course(Section):
         """Its rows, which sentences may rest on or not."""
         return self.rows(stem).where(implementation=self.subject(stem))
 
-    def unmeasured(self, needs: str, is_answered: bool) -> list[tuple[str]]:
-        """The benchmarks that a problem needs and that have no rows; all, if nothing is said."""
+    def unmeasured(self, needs: str, is_answered: bool, lack: str = "rows") -> list[tuple[str]]:
+        """The benchmarks that a problem needs and that have no rows; all, if nothing is said.
+
+        lack: those that a run adds `rows` of, or for which this machine lacks `devices` or `cells`.
+        """
         needed = [stem for stem in needs.split() if not self.reasons(stem)]
-        lack = [(stem,) for stem in needed if not self.every(stem)]
-        return lack or ([] if is_answered else [(stem,) for stem in needed])
+        without = [stem for stem in needed if not self.every(stem)]
+        without = without or ([] if is_answered else needed)
+        return [(stem,) for stem in without if self._lack(stem) == lack]
+
+    def _lack(self, stem: str) -> str:
+        """Why this machine has no rows of a benchmark, as of `unmeasured`."""
+        if self.evidence.declared(stem):
+            return "rows"
+        benchmark, raw = load(stem), self.evidence.raw
+        devices = max(map(devices_of, self.evidence.environments.values()), default=1)
+        if devices < benchmark.least_devices:
+            return "devices"
+        cases = benchmark.cases("gpu" if self.evidence.is_cuda else "cpu")
+        emulates = bf16.slowdown_in(raw.get("ceilings", ())) > bf16.SLOW
+        rows = [row for row in raw.get(stem, ()) if row["key"] not in self.evidence.stale]
+        done = {case_of_row(benchmark, row) for row in rows}
+        cases = measurable(benchmark, cases, devices, emulates)
+        return "rows" if any(texts_of(case) not in done for case in cases) else "cells"
 
     def left_out(self, needs: str, reason: str) -> list[tuple[str]]:
         """The benchmarks of which a report on custom implementations says nothing, and why:
