@@ -148,6 +148,21 @@ def test_noise_floor_of_speed_ups_is_of_groups_measured_twice(groups, drift, apa
     assert found.speedups_twice["again"].tolist() == pytest.approx([1 / (1 + apart)] * groups)
 
 
+@pytest.mark.parametrize(("groups", "floor"), [(5, 1.01 / 0.99 - 1), (4, ASSUMED_FLOORS[KERNEL])])
+def test_noise_floor_of_speed_ups_is_of_every_pair_of_a_group(groups, floor):
+    """The third of three follows from two others: it sets the floor, and does not count for ten."""
+    rows, again = [], []
+    for group in range(groups):
+        for name, factor in (("triton", 1.0), ("sdpa_cudnn", 1.01), ("sdpa_flash", 0.99)):
+            cell = {"implementation": name, "seq_len": 2**group}
+            rows.append(row("flash_attention", 1.0, **cell, together=f"{group}"))
+            known = {"key": rows[-1]["key"], "together": f"{group} again"}
+            again.append(row("flash_attention", factor, **cell, **known))
+    found = evidence(*rows, again={"flash_attention": again})
+    assert found.speedup_floors[KERNEL] == pytest.approx(floor)
+    assert len(found.speedups_twice.query("not follows")) == 2 * groups
+
+
 @pytest.mark.parametrize(("first", "second", "kind"), [("", "host", STEP), ("host", "", WAITING)])
 def test_pair_is_of_the_kind_of_its_first_time(first, second, kind):
     one = row("end_to_end", 10.0, bound=first or "device")

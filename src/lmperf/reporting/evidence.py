@@ -235,30 +235,31 @@ class Evidence:
 
     @cached_property
     def speedups_twice(self) -> pd.DataFrame:
-        """The rows of `twice` whose speed-up over the first of their group is known both times.
+        """Pairs of rows of `twice` whose speed-up is known both times: each pair of a group once.
 
-        `again`: the second speed-up over the first one. `holds`: whether both rows do, that and
-        its base. A group has the rows of a point that were compared each time, as by
-        `pairs.decided`: train steps of one GPU, others timed in turn.
+        `again`: the second speed-up over the first one. `holds`: whether both rows do. `follows`:
+        whether it follows from others of its group, so that it does not count as a further one. A
+        group has the rows of a point that were compared each time, as by `pairs.decided`: train
+        steps of one GPU, others timed in turn.
         """
         rows = self.twice
+        if rows.empty:
+            return rows.assign(again=np.nan, key_base=None, follows=False)
         is_step = rows["phase"] == "train_step"
         shared = [
             rows[f"gpus{again}"].fillna("").where(is_step, rows[f"together{again}"])
             for again in AGAIN
         ]
         by = [rows["stem"], rows["point"], rows["phase"], rows["noise_kind"], *shared]
-        again = rows["ms_again"] / rows["ms"]
-        first = again.groupby(by).transform("first")  # NaN where a row is of no group
-        is_first = rows.groupby(by).cumcount() == 0
-        rows, again = rows[first.notna()], (first / again)[first.notna()]
-        if rows.empty:
-            return rows.assign(again=again, key_base=None)
-        by = [column[rows.index] for column in by]
-        bases = {name: rows[name].groupby(by).transform("first") for name in ("key", "holds")}
-        holds = rows["holds"].eq(True) & bases["holds"].eq(True)
-        rows = rows.assign(again=again, key_base=bases["key"], holds=holds)
-        return rows[~is_first[rows.index]]
+        group, place = rows.groupby(by).ngroup(), rows.groupby(by).cumcount()
+        rows = rows.assign(group=group, place=place, again=rows["ms_again"] / rows["ms"])
+        rows = rows[group >= 0]  # one that lacks a value is of no group
+        bases = rows[["group", "place", "again", "key", "holds"]]
+        both = rows.merge(bases, on="group", suffixes=("", "_base"))
+        both = both[both["place_base"] < both["place"]]
+        holds = both["holds"].eq(True) & both["holds_base"].eq(True)
+        again, follows = both["again_base"] / both["again"], both["place_base"] > 0
+        return both.assign(again=again, holds=holds, follows=follows)
 
     @cached_property
     def floors(self) -> dict[str, float]:
@@ -267,7 +268,10 @@ class Evidence:
         Not below the assumed one until R1 has LEAST_PAIRS pairs of a kind.
         """
         again, of_kind = self.twice["ms_again"] / self.twice["ms"], self.twice["noise_kind"]
-        return {kind: _floor(again[of_kind == kind], kind) for kind in ASSUMED_FLOORS}
+        return {
+            kind: _floor(again[of_kind == kind], kind, (of_kind == kind).sum())
+            for kind in ASSUMED_FLOORS
+        }
 
     @cached_property
     def speedup_floors(self) -> dict[str, float]:
@@ -278,10 +282,11 @@ class Evidence:
         """
         floors = {}
         for kind in ASSUMED_FLOORS:
-            again = having(self.speedups_twice, noise_kind=kind)["again"]
-            if len(again) < FEW:
+            twice = having(self.speedups_twice, noise_kind=kind)
+            again, number = twice["again"], len(having(twice, follows=False))
+            if number < FEW:
                 again = 1 + pd.Series(having(self.twice, noise_kind=kind)["apart"].median())
-            floors[kind] = _floor(again, kind)
+            floors[kind] = _floor(again, kind, number)
         return floors
 
     @cached_property
@@ -376,9 +381,12 @@ class Evidence:
         return self.sheet.tflops.get(dtype_of(dtype).matmul, np.nan)
 
 
-def _floor(again: pd.Series, kind: str) -> float:
-    """The noise floor that ratios of two processes, if these are few with the assumed one, tell."""
-    least = ASSUMED_FLOORS[kind] if len(again) < LEAST_PAIRS else 0.0
+def _floor(again: pd.Series, kind: str, number: int) -> float:
+    """The noise floor that ratios of two processes, if these are few with the assumed one, tell.
+
+    number: of those that do not follow from others.
+    """
+    least = ASSUMED_FLOORS[kind] if number < LEAST_PAIRS else 0.0
     return float(np.fmax(noise_floor(again.to_numpy(float)), least))
 
 

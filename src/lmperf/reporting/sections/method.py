@@ -113,7 +113,9 @@ class Method(Section):
                 "worst": apart.max(),
                 "speedup_floor": max(self.evidence.speedup_floors[kind], LEAST_FLOOR),
                 "speedup_source": "assumed" if is_assumed(self.evidence, kind) else "R1",
-                "speedups": len(having(self.evidence.speedups_twice, noise_kind=kind)),
+                "speedups": len(
+                    having(self.evidence.speedups_twice, noise_kind=kind, follows=False)
+                ),
             }
             for kind, floor in self.evidence.floors.items()
             if kind != WAITING or self.evidence.is_cuda

@@ -109,7 +109,7 @@ class Repeatability(Section):
         rows = having(self.evidence.speedups_twice, noise_kind=STEP, phase="train_step")
         rows = _enough(rows)
         apart = (rows["again"] - 1).abs().max()
-        return of_rows(float(apart), rows), len(rows)
+        return of_rows(float(apart), rows), len(having(rows, follows=False))
 
 
 def is_assumed(evidence: Evidence, kind: str) -> bool:
