@@ -208,7 +208,7 @@ class Evidence:
         """The rows with results of two processes (R1): those of `rows`, `stem`, and the columns of
         the second time with the suffix `_again`.
 
-        cell: the name of the row. apart: how far the second time is from the first, a fraction.
+        cell: the name of the row. apart: how far the greater time is from the other, a fraction.
         point: the axes but those of COMPARED, as text.
         The first time decides of which kind a pair is: one that waited by chance the second time
         shows how far such rows are apart. A second time that is older than its first is none.
@@ -226,7 +226,8 @@ class Evidence:
                 continue
             # Before the rows of all benchmarks are joined, which makes whole numbers floats.
             names = [row_name(load(stem), row) for row in both.to_dict("records")]
-            apart = (both["ms_again"] / both["ms"] - 1).abs()
+            ratio = both["ms_again"] / both["ms"]
+            apart = np.fmax(ratio, 1 / ratio) - 1
             signs = [tuple(dict.fromkeys(a + b)) for a, b in both[["signs", "signs_again"]].values]
             axes = [axis for axis in load(stem).identity if axis not in COMPARED]
             point = both[axes].astype(str).agg(" ".join, axis=1)

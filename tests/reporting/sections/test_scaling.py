@@ -42,15 +42,16 @@ def test_sentences_follow_from_the_rows():
     text = text_of(ONE, WEAK, STRONG, PEER, SLOWER, ALONE)
     assert "make 1.94 times as many tokens a second as one** (3.4B, 8 sequences on each" in text
     assert "with the 8 of one split over them 1.78 times" in text
-    assert "it is 1.20x over DistributedDataParallel, compiled, bf16 gradients; on one GPU" in text
+    assert "linear scaling a step takes 10 of its 330 ms, for communication; split, 20 of 180" in text
+    assert "it is 1.20x over DistributedDataParallel, compiled, bf16 gradients; with as many" in text
     assert "the recommended step is 1.10x over theirs already" in text
 
 
 def test_strategy_to_use_is_the_sharded_one_unless_it_is_slower():
     text = text_of(ONE, WEAK, STRONG, SPLIT, SHARDED)
     assert "make 2.00 times" in text and "with the 8 of one split over them 2.00 times" in text
-    assert "(ZeRO-1):** it takes a GPU from 66.0 to 47.0 GiB and is no slower (330 and 320" in text
-    assert "--size 3.4B --batch 16 --zero1` trains so" in text
+    assert "(ZeRO-1):** it takes a GPU from 66.0 to 47.0 GiB at 3.4B and is no slower (330" in text
+    assert "--size 3.4B --vocab 10000 --batch 16 --zero1` trains so" in text
     slower = text_of(ONE, WEAK, STRONG, scaled("sharded_optimizer_graph", 400, 16, gib=47))
     assert "make 1.94 times" in slower and "--batch 16` trains so" in slower
     assert "**Sharding AdamW's state (ZeRO-1)** takes" in slower and "no slower" not in slower

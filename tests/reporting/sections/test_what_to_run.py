@@ -119,7 +119,7 @@ def test_kernels_and_copies_are_compared_in_equal_numerics():
     made = page(*of_parts(12.0, 12.0, None, 10.0))
     assert gains(made) == [1.0, 1.2, 1.2]
     assert (
-        "**Fused blocks** over SDPA, each in a graph: 1.00x at small (within noise)." in made.text
+        "**Fused blocks** over SDPA, each in a graph: 1.00x at small, within noise." in made.text
     )
 
 

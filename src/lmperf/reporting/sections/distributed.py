@@ -238,7 +238,7 @@ class Distributed(Section):
     @property
     def longer(self) -> list[tuple[int, float]]:
         """(batch, by which fraction profiled steps of the first table are longer than timed)."""
-        far = self.head.frame.groupby("batch")["longer"].max()
+        far = self.head.query("holds").frame.groupby("batch")["longer"].max()
         return [(int(batch), share) for batch, share in far[far > LONGER].items()]
 
     @property

@@ -264,7 +264,7 @@ class FlashAttention(Section):
         """
         mine = self.every.where(dtype=self.dtype, implementation=self.subject).frame
         found = []
-        of_work = [*kinds_of_work(mine), ("other shapes", having(mine, kind="other"))]
+        of_work = [*kinds_of_work(mine), ("other shapes (F5)", having(mine, kind="other"))]
         for (work, cells), peer, phase in product(of_work, (*self._equals, PLAIN), BOTH):
             cells = having(cells, phase=phase)
             slow = _slower(self.every.kept(cells).pairs(peer)) if len(cells) else cells

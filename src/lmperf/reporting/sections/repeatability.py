@@ -71,6 +71,10 @@ class Repeatability(Section):
         return [KINDS[kind] for kind in required(assumed, "all noise floors are measured")]
 
     @property
+    def steps_are_assumed(self) -> bool:
+        return is_assumed(self.evidence, STEP)
+
+    @property
     def floors(self) -> list[tuple[str, float]]:
         """(kind, noise floor of its speed-ups) of the kinds that this machine may have."""
         floors = self.evidence.speedup_floors
@@ -89,6 +93,13 @@ class Repeatability(Section):
         both = self.evidence.twice.dropna(subset=["gpus", "gpus_again"])
         sets = both[["gpus", "gpus_again"]].map(lambda gpus: {*gpus.split(";")})
         return both[sets["gpus"] != sets["gpus_again"]]
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether `between_gpus` says the same as `spreads`."""
+        with suppress(NotMeasured):
+            return self.between_gpus == self.spreads
+        return False
 
     @property
     def between_gpus(self) -> list[tuple[str, float, float, int, str]]:

@@ -13,6 +13,7 @@ from lmperf.reporting.gains import Gain
 from lmperf.reporting.rows import Rows
 from lmperf.reporting.sections import Section
 from lmperf.reporting.words import NotMeasured
+from lmperf.transformer.sizes import VOCAB_SIZE
 
 ONE, WHOLE, SHARDED = "one_rank_graph", "overlapped_graph", "sharded_optimizer_graph"
 OURS = (ONE, WHOLE, SHARDED)
@@ -27,7 +28,7 @@ class Scaling(Section):
     Weak scaling: each rank has as many sequences as the one rank. Strong: all together have.
     """
 
-    whole, sharded = WHOLE, SHARDED
+    whole, sharded, vocabulary = WHOLE, SHARDED, VOCAB_SIZE
 
     @cached_property
     def steps(self) -> Rows:
@@ -106,6 +107,16 @@ class Scaling(Section):
             return WHOLE if self.at("weak", SHARDED).over(WHOLE).is_slower else SHARDED
         except NotMeasured:
             return WHOLE
+
+    @property
+    def saved(self) -> list[tuple[float, float, str]]:
+        """(peak of a rank with the whole state, with a part of it, size) by size, GiB."""
+        peaks = {}
+        for name in (WHOLE, SHARDED):
+            steps = self.steps.where(ranks=self.ranks, scaling="weak", implementation=name)
+            peaks[name] = steps.valid.frame.set_index("size")["peak"]
+        both = pd.DataFrame(peaks).dropna()
+        return [(*both.loc[size, [WHOLE, SHARDED]], size) for size in in_order("size", both.index)]
 
     @property
     def over_peers(self) -> list[tuple[Gain, str]]:
