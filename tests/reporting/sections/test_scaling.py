@@ -42,8 +42,8 @@ def test_sentences_follow_from_the_rows():
     text = text_of(ONE, WEAK, STRONG, PEER, SLOWER, ALONE)
     assert "make 1.94 times as many tokens a second as one** (3.4B, 8 sequences on each" in text
     assert "with the 8 of one split over them 1.78 times" in text
-    assert "linear scaling a step takes 10 of its 330 ms, for communication; split, 20 of 180" in text
-    assert "it is 1.20x over DistributedDataParallel, compiled, bf16 gradients; with as many" in text
+    assert "a step takes 10 of its 330 ms, for communication; split, 20 of 180" in text
+    assert "it is 1.20x over DistributedDataParallel, compiled, bf16 gradients; with" in text
     assert "the recommended step is 1.10x over theirs already" in text
 
 
