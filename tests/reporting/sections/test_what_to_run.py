@@ -118,9 +118,7 @@ def test_kernels_and_copies_are_compared_in_equal_numerics():
     assert gains(page(*of_parts(13.2, 12.0, 12.5, 10.0))) == [1.1, 1.25, 1.2, 1.056, 1.32]
     made = page(*of_parts(12.0, 12.0, None, 10.0))
     assert gains(made) == [1.0, 1.2, 1.2]
-    assert (
-        "**Fused blocks** over SDPA, each in a graph: 1.00x at small, within noise." in made.text
-    )
+    assert "**Fused blocks** over SDPA, each in a graph: 1.00x at small, within noise." in made.text
 
 
 @pytest.mark.parametrize(
