@@ -6,12 +6,14 @@ from functools import partial
 import pytest
 import torch
 
+from lmperf.benchmarks import load
 from lmperf.measuring.device_time import (
     DeviceTime,
     device_time,
     of_events,
     on_device,
 )
+from lmperf.measuring.job import Job
 
 
 def event(name, ts, dur, cat="kernel"):
@@ -50,6 +52,12 @@ def test_step_waits_for_its_host_below_nine_tenths_of_busy_time(step_ms, bound):
     assert found["bound"] == bound
     assert found["launches"] == 5 and found["communication_ms"] == 1.0
     assert "communication_ms" not in of_events(EVENTS[:4]).columns(step_ms)
+
+
+@pytest.mark.parametrize(("stem", "detaches"), [("end_to_end", "1"), ("distributed_overlap", "0")])
+def test_cupti_is_detached_after_a_profile_where_something_is_timed(stem, detaches):
+    """What is detached while the next profile begins loses its kernels."""
+    assert Job(load(stem), "cuda", []).environ("cache", [])["TEARDOWN_CUPTI"] == detaches
 
 
 @pytest.mark.gpu
