@@ -23,11 +23,13 @@ STEPS, CEILINGS = "end_to_end", "ceilings"
 
 
 class Machines(Section):
-    """This machine, then the others."""
+    """All machines, side by side."""
 
     @cached_property
     def every(self) -> list[Evidence]:
-        return [self.evidence, *self.evidence.others]
+        """All machines, by numbers of rows: the page is committed, and the same wherever written."""
+        every = [self.evidence, *self.evidence.others]
+        return sorted(every, key=lambda one: (-one.row_count, one.machine))
 
     @cached_property
     def facts(self) -> Rows:
