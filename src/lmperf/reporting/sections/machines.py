@@ -27,7 +27,7 @@ class Machines(Section):
 
     @cached_property
     def every(self) -> list[Evidence]:
-        """All machines, by numbers of rows: the page is committed, and the same wherever written."""
+        """By numbers of rows: the page is committed, and the same wherever it is written."""
         every = [self.evidence, *self.evidence.others]
         return sorted(every, key=lambda one: (-one.row_count, one.machine))
 
