@@ -269,7 +269,7 @@ class FlashAttention(Section):
             cells = having(cells, phase=phase)
             slow = _slower(self.every.kept(cells).pairs(peer)) if len(cells) else cells
             if len(slow):
-                widths = listed(int(width) for width in slow["d_head"].unique())
+                widths = listed(int(width) for width in sorted(slow["d_head"].unique()))
                 ratios = of_rows(Range.of(slow["ratio"]), slow)
                 found.append((peer, phase, widths, work, ratios))
         return required(found, "no peer is faster in most cells")
@@ -472,8 +472,8 @@ def kinds_of_work(rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
     head = having(rows, kind="head")
     return [
         ("filled grid", having(rows, kind="grid")),
-        (f"one head, from length {LONG} on", head[head["seq_len"] >= LONG]),
-        (f"one head, below length {LONG}", head[head["seq_len"] < LONG]),
+        (f"one head, from length {LONG:,} on", head[head["seq_len"] >= LONG]),
+        (f"one head, below length {LONG:,}", head[head["seq_len"] < LONG]),
     ]
 
 
