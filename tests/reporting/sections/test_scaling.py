@@ -42,7 +42,7 @@ def test_sentences_follow_from_the_rows():
     text = text_of(ONE, WEAK, STRONG, PEER, SLOWER, ALONE)
     assert "make 1.94 times as many tokens a second as one** (3.4B, 8 sequences on each" in text
     assert "with the 8 of one split over them 1.78 times" in text
-    assert "a step takes 10 of its 330 ms, for communication; split, 20 of 180" in text
+    assert "take 10 ms more than one (330 and 320, recommended step, data parallel)" in text
     assert "it is 1.20x over DistributedDataParallel, compiled, bf16 gradients; with" in text
     assert "the recommended step is 1.10x over theirs already" in text
 
@@ -85,6 +85,8 @@ def test_hidden_share_comes_from_the_ledger():
 def test_table_of_strategies_leaves_these_steps_out():
     of = section(evidence(ONE, WEAK, PEER, *OF_COURSE), "distributed")
     assert of.cell["context_length"] == 512
+    assert "times as fast as one" in text_of(*OF_COURSE)
+    assert "times as fast as one" not in text_of(ONE, WEAK, PEER, *OF_COURSE), "D2 has them"
     assert not set(of.head.frame["implementation"]) & {"one_rank_graph", "ddp_bf16_compiled"}
 
 

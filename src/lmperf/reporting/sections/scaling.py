@@ -6,7 +6,7 @@ from functools import cached_property
 
 import pandas as pd
 
-from lmperf.names import in_order
+from lmperf.names import in_order, size_in_full
 from lmperf.reporting.columns import Quantity, across, memory, number
 from lmperf.reporting.frames import having, matching, required
 from lmperf.reporting.gains import Gain
@@ -37,6 +37,7 @@ class Scaling(Section):
         a_rank: sequences of a rank. scaling: `weak` or `strong`, None for one rank. times: tokens
         a second over those of the recommended step on one rank. of_linear: tokens a second of a
         rank over those of the own step on one rank: of the recommended one, or of the peers'.
+        own_ms: the time of that one.
         """
         steps = self.of("distributed").steps
         frame = steps.frame
@@ -49,12 +50,14 @@ class Scaling(Section):
         scaling[frame["batch"] == base["batch"]] = "strong"
         scaling[a_rank == base["batch"]] = "weak"
         scaling[frame["ranks"] == 1] = None
-        own = base["tokens_s"].where(frame["implementation"].isin(OURS), of_peers["tokens_s"])
+        is_ours = frame["implementation"].isin(OURS)
+        own = {name: base[name].where(is_ours, of_peers[name]) for name in ("tokens_s", "ms")}
         frame = frame.assign(
             a_rank=a_rank,
             scaling=scaling,
             times=frame["tokens_s"] / base["tokens_s"],
-            of_linear=frame["tokens_s"] / own / frame["ranks"],
+            of_linear=frame["tokens_s"] / own["tokens_s"] / frame["ranks"],
+            own_ms=own["ms"],
             holds=frame["holds"] & base["holds"].eq(True),
         )
         return steps.kept(frame[base["batch"].notna()])
@@ -99,6 +102,17 @@ class Scaling(Section):
         """
         where = {"implementation": names} if names else {}
         return self.steps.where(size=self.size, ranks=self.ranks, scaling=scaling, **where)
+
+    @property
+    def is_repeated(self) -> bool:
+        """Whether any of these steps was measured a second time (R1)."""
+        again = {row["key"] for row in self.evidence.again.get("distributed", ())}
+        return bool(again & {*self.steps.frame["key"]})
+
+    @property
+    def sizes(self) -> list[str]:
+        """The sizes with their numbers of parameters."""
+        return [*map(size_in_full, in_order("size", self.steps.frame["size"]))]
 
     @cached_property
     def best(self) -> str:
