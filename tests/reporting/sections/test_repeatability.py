@@ -93,6 +93,13 @@ def test_first_page_says_how_far_two_gpus_are_apart():
         assert "wait for the CPU by" not in between
 
 
+def test_first_page_says_once_that_second_times_are_of_other_gpus():
+    pairs = [twice(a_step(), factor) for factor in (1.015, 1.001, 1.002)]
+    again = {"end_to_end": [second | {"gpus": "GPU-2"} for _, second in pairs]}
+    text = planted.page("report", planted.evidence(*(one for one, _ in pairs), again=again)).text
+    assert "in a new process on another GPU" in text and "on another one than before" not in text
+
+
 def test_first_page_names_the_rows_that_differ_most():
     pairs = [twice(a_step(), factor) for factor in (1.015, 1.001, 1.002)]
     message = {"operation": "all_reduce", "message_bytes": 10_000_000, "ranks": 2}

@@ -42,7 +42,8 @@ def test_sentences_follow_from_the_rows():
     text = text_of(ONE, WEAK, STRONG, PEER, SLOWER, ALONE)
     assert "make 1.94 times as many tokens a second as one** (3.4B, 8 sequences on each" in text
     assert "with the 8 of one split over them 1.78 times" in text
-    assert "take 10 ms more than one (330 and 320, recommended step, data parallel)" in text
+    assert "take 10.0 ms more than one (330.0 and 320.0, recommended step, data parallel)" in text
+    assert "so little is within noise" in text
     assert "it is 1.20x over DistributedDataParallel, compiled, bf16 gradients; with" in text
     assert "the recommended step is 1.10x over theirs already" in text
 
@@ -75,6 +76,19 @@ def test_share_of_linear_is_of_the_own_step_on_one_rank():
 )
 def test_a_sentence_goes_without_its_rows(rows, words):
     assert words not in text_of(*rows)
+
+
+def test_slower_step_beyond_the_noise_floor_is_not_called_noise():
+    text = text_of(ONE, scaled("overlapped_graph", 340, 16), STRONG)
+    assert "take 20.0 ms more than one" in text and "so little is" not in text
+
+
+def test_first_page_says_whether_its_steps_were_measured_twice():
+    again = {"distributed": [WEAK | {"measured_at": "2026-11-28T10:00"}]}
+    for repeated, said in (({}, True), (again, False)):
+        of = evidence(ONE, WEAK, STRONG, again=repeated)
+        text = planted.page("report/several_gpus", of).text
+        assert ("none of the table above" in text) is said
 
 
 def test_hidden_share_comes_from_the_ledger():

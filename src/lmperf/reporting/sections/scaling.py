@@ -70,7 +70,7 @@ class Scaling(Section):
         """
         frame = self.steps.frame
         weak = frame["scaling"].eq("weak") | (frame["ranks"] == 1)
-        alone = (frame["batch"] / frame["ranks"]).where(weak, frame["batch"]).astype(int)
+        alone = frame["a_rank"].where(weak, frame["batch"]).astype(int)
         shown = self.steps.kept(frame.assign(at=frame["scaling"].where(~weak, "weak"), alone=alone))
         of_weak = (
             number("tokens_s", "tokens/s", "rounded"),
