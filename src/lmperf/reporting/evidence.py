@@ -37,6 +37,7 @@ PUBLISHED_TRACES = (
     "large-1024-4-autocast_bfloat16-graph-train_step.json.gz",
     "3.4B-512-4-2-autocast_bfloat16-flat.json.gz",
     "3.4B-512-4-2-autocast_bfloat16-overlapped.json.gz",
+    "3.4B-512-4-2-autocast_bfloat16-fully_sharded.json.gz",
 )
 
 
