@@ -42,7 +42,7 @@ def test_figure_has_the_intervals_of_both_passes_in_two_lines():
     assert [bar["name"] for bar in bars[3:]] == ["computation", "all-gather", "reduce-scatter"]
     assert [bar["line"] for bar in bars[3:]] == ["computation", *["communication"] * 2]
     text = planted.page("distributed", evidence(step("overlapped", 120), *rows(2))).text
-    assert "A block computes for 30.5 ms in the forward pass; an all-gather of one takes up" in text
+    assert "30.5 ms in the forward pass, and the gathers of its weights take" in text
     assert "gathered in time?" in text
 
 

@@ -126,12 +126,14 @@ class CourseRanks(Course):
     @property
     def buckets(self) -> dict[str, float]:
         """Of overlapped steps: gradients in bytes, bytes/s of the longest all-reduce, seconds of
-        the shortest one, and with these the best number and bytes of buckets."""
+        the shortest one, or of its launch if that takes longer, and with these the best number and
+        bytes of buckets."""
         parameters = self.sound("bucketed", "overlapped").only("parameters")
         long, short = self.of("collectives").longest, self.of("collectives").shortest
         if not short["message_bytes"] < long["message_bytes"]:
             raise NotMeasured("all-reduces of one length only")
-        rate, call = long["message_bytes"] / long["ms"] * 1e3, short["ms"] / 1e3
+        rate = long["message_bytes"] / long["ms"] * 1e3
+        call = float(short[["ms", "host_ms"]].max()) / 1e3
         size = 4 * float(parameters)
         number = max(1.0, math.sqrt(size / (rate * call)))
         return {"bytes": size, "rate": rate, "call": call, "number": number, "each": size / number}

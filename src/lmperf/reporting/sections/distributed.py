@@ -26,7 +26,8 @@ HOOKS, DDP, SHARDED, STATE = "overlapped", "ddp", "fully_sharded", "sharded_opti
 # The strategies of the first table.
 HEAD = (ONE, HOOKS, DDP, SHARDED, "fsdp2")
 FROM_LEDGER = ["communication_ms", "hidden_share", "hidden_share_low", "hidden_share_high"]
-FROM_LEDGER += ["longer", "calls"]
+FROM_LEDGER += ["longer", "calls", "exposed_ms"]
+PROFILED = ["step_ms", "compute_ms", "communication_ms"]
 WAITS = "idle, or waiting for others"  # the part of a step that neither computes nor communicates
 IDLE = 0.1  # a step whose GPUs are idle for a larger share waits
 LONGER = 0.01  # profiled steps are longer by so much that a reader should know
@@ -46,6 +47,15 @@ def plain(name: str) -> str:
 def one_rank(name: str) -> str:
     """The step of one rank, in the variant of a strategy."""
     return ONE + variant(name)
+
+
+def _profiled(quantity: Quantity) -> Quantity:
+    """A quantity of profiled steps, in italics where these wait."""
+
+    def make(whole: Rows, rows: pd.DataFrame) -> pd.Series:
+        return quantity.make(whole, rows.assign(waits=rows["late"]))
+
+    return replace(quantity, make=make)
 
 
 def largest_cell(rows: pd.DataFrame, *axes: str) -> dict:
@@ -123,26 +133,33 @@ class Distributed(Section):
     def ledger(self) -> Rows:
         """The overlap ledger (D3), and how far its profiled steps are from the timed ones.
 
+        Nothing is said of stale timed ones.
+
         idle: share of the profiled step in which a rank neither computes nor communicates.
         longer: by which fraction it is longer than the timed step.
-        waits: whether a rank waits in the timed step, or in the profiled one, by its length.
+        waits: whether a rank waits in the timed step, or in the profiled one, by its length or its
+        interval.
         """
         rows = self.rows(LEDGER).frame
         timed = matched(self.rows(STEM).frame, rows)
-        longer = rows["step_ms"] / timed["ms"].astype(float) - 1
-        waits = timed["waits"].eq(True) | (longer > WIDE)
+        timed_ms = timed["ms"].astype(float).mask(timed["key"].isin(self.evidence.stale))
+        longer = rows["step_ms"] / timed_ms - 1
+        above = rows["step_high_ms"] / rows["step_ms"] - 1
+        below = 1 - rows["step_low_ms"] / rows["step_ms"]
+        waits = timed["waits"].eq(True) | (longer > WIDE) | (above > WIDE) | (below > WIDE)
         idle = 1 - (rows["compute_ms"] + rows["exposed_ms"]) / rows["step_ms"]
         return self.rows(LEDGER, rows.assign(idle=idle, longer=longer, waits=waits))
 
-    def hidden(self, form: str = "fixed", note: str = "") -> Quantity:
-        """The hidden share of the ledger in %, with its interval, in italics as in the ledger."""
-        ends = {end: f"100 * hidden_share_{end}" for end in ("low", "high")}
-        share = number("100 * hidden_share", "hidden", form, unit="%", note=note, **ends)
+    def hidden(self, form: str = "fixed", note: str = "", interval: bool = True) -> Quantity:
+        """The hidden share of the ledger in %, in italics as in the ledger."""
+        ends = ("low", "high") if interval else ()
+        ends = {end: f"100 * hidden_share_{end}" for end in ends}
+        return _profiled(number("100 * hidden_share", "hidden", form, unit="%", note=note, **ends))
 
-        def make(whole: Rows, rows: pd.DataFrame) -> pd.Series:
-            return share.make(whole, rows.assign(waits=rows["late"]))
-
-        return replace(share, make=make)
+    @property
+    def communication(self) -> Quantity:
+        """The communication of the ledger in ms, in italics as in the ledger."""
+        return _profiled(number("communication_ms", "communication", unit="ms"))
 
     def columns_at_many(self, gpu: str) -> list[Quantity]:
         """What the first table shows of its largest batch. gpu: the noun of a rank."""
@@ -367,12 +384,12 @@ class Distributed(Section):
     def idlest(self) -> pd.Series:
         """The step of the first table that waits for the largest share of its time.
 
-        compute_ms, communication_ms: of the profiled step. idle: the share of the timed step that
-        is left even if communication never runs beside computation, more than IDLE.
+        step_ms, compute_ms, communication_ms: of the profiled step. idle: the share of the timed
+        step that is left even if communication never runs beside computation, more than IDLE.
         """
         rows = self._ranked
         rows = rows[rows["waits"]]
-        profiled = matched(self.ledger.sound, rows)[["compute_ms", "communication_ms"]]
+        profiled = matched(self.ledger.sound, rows)[PROFILED]
         rows = rows.assign(**profiled.astype(float))
         idle = 1 - (rows["compute_ms"] + rows["communication_ms"]) / rows["ms"]
         rows = required(rows.assign(idle=idle)[idle > IDLE], "no profiled step waits for long")

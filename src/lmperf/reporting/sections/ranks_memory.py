@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from lmperf.distributed.rank_footprint import COMPONENTS, predicted_bytes
+from lmperf.names import implementation_words
 from lmperf.reporting.columns import Quantity, number
 from lmperf.reporting.evidence import Evidence
 from lmperf.reporting.frames import having, matching, required, shared_value
@@ -69,6 +70,12 @@ class RanksMemory(Section):
         """How many of the predicted peaks agree with the measured ones."""
         peaks = self.every.valid.query("moment == 'peak' and off.notna()")
         return required(peaks, "no predicted peak").count(f"-{CLOSE} <= off <= {CLOSE}")
+
+    @property
+    def far(self) -> list[str]:
+        """The names of the strategies whose predicted peaks do not agree with the measured ones."""
+        rows = self.every.valid.query(f"moment == 'peak' and abs(off) > {CLOSE}").frame
+        return [*map(implementation_words, rows["implementation"].unique())]
 
     def peak(self, name: str, batch: int | None = None) -> float:
         """GiB of a rank at the peak of a step."""

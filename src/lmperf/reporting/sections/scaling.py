@@ -20,6 +20,7 @@ OURS = (ONE, WHOLE, SHARDED)
 PEER_ALONE = "one_rank_compiled"  # the step of peers on one rank
 PEERS = ("ddp", "fsdp2")  # how their names begin
 CELL = ["size", "context_length"]
+OWN = ("tokens_s", "ms", "clock_mhz")
 
 
 class Scaling(Section):
@@ -37,7 +38,7 @@ class Scaling(Section):
         a_rank: sequences of a rank. scaling: `weak` or `strong`, None for one rank. times: tokens
         a second over those of the recommended step on one rank. of_linear: tokens a second of a
         rank over those of the own step on one rank: of the recommended one, or of the peers'.
-        own_ms: the time of that one.
+        own_ms, own_clock_mhz: the time and the clock of that one.
         """
         steps = self.of("distributed").steps
         frame = steps.frame
@@ -51,13 +52,14 @@ class Scaling(Section):
         scaling[a_rank == base["batch"]] = "weak"
         scaling[frame["ranks"] == 1] = None
         is_ours = frame["implementation"].isin(OURS)
-        own = {name: base[name].where(is_ours, of_peers[name]) for name in ("tokens_s", "ms")}
+        own = {name: base[name].where(is_ours, of_peers[name]) for name in OWN}
         frame = frame.assign(
             a_rank=a_rank,
             scaling=scaling,
             times=frame["tokens_s"] / base["tokens_s"],
             of_linear=frame["tokens_s"] / own["tokens_s"] / frame["ranks"],
             own_ms=own["ms"],
+            own_clock_mhz=own["clock_mhz"],
             holds=frame["holds"] & base["holds"].eq(True),
         )
         return steps.kept(frame[base["batch"].notna()])
@@ -74,7 +76,7 @@ class Scaling(Section):
         shown = self.steps.kept(frame.assign(at=frame["scaling"].where(~weak, "weak"), alone=alone))
         of_weak = (
             number("tokens_s", "tokens/s", "rounded"),
-            self.of("distributed").hidden("whole"),
+            self.of("distributed").hidden("whole", interval=False),
             memory("peak", f"peak of a {gpu}", "GiB"),
         )
         return shown.query("at.notna()"), across("at", ["weak"], *of_weak)
@@ -102,6 +104,18 @@ class Scaling(Section):
         """
         where = {"implementation": names} if names else {}
         return self.steps.where(size=self.size, ranks=self.ranks, scaling=scaling, **where)
+
+    @property
+    def counts(self) -> int:
+        """How many numbers of ranks above one there are."""
+        return self.steps.query("ranks > 1").frame["ranks"].nunique()
+
+    def throttled(self, name: str) -> pd.Series:
+        """The weak step of an implementation, if it draws the power limit at a lower clock than
+        that of one rank."""
+        rows = self.at("weak", name).sound
+        rows = rows[self.evidence.at_limit(rows) & (rows["clock_mhz"] < rows["own_clock_mhz"])]
+        return required(rows, "it draws less").iloc[0]
 
     @property
     def is_repeated(self) -> bool:

@@ -34,11 +34,12 @@ class TimeLine(Section):
         return self.ledger.sound.iloc[0]
 
     @property
-    def longest_gather(self) -> float:
-        """ms of the longest all-gather that is drawn whole."""
+    def gathers(self) -> list[float]:
+        """ms of each all-gather in the forward pass that is drawn whole."""
         rows = self._intervals
-        rows = required(rows[rows["kind"] == "all_gather"], "no all-gather is drawn")
-        return float((rows["end_ms"] - rows["start_ms"]).max())
+        is_gather = (rows["kind"] == "all_gather") & (rows["part"] == "forward")
+        rows = required(rows[is_gather], "no all-gather is drawn")
+        return (rows["end_ms"] - rows["start_ms"]).tolist()
 
     @property
     def block(self) -> float:
