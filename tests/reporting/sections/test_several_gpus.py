@@ -238,21 +238,27 @@ def test_launch_of_an_all_reduce_is_said_if_known(host_ms, said):
     assert 1 in numbers and (70 in numbers) is said
 
 
+def long_step(name, dtype, gib):
+    """A step of the leaderboard whose peak is given."""
+    cell = {"size": "8.1B", "context_length": 32768, "batch": 2, "ranks": 2, "dtype": dtype}
+    peak = gib and 1024 * gib
+    return planted.row(
+        "distributed_leaderboard", ms=4370, implementation=name, peak_mib=peak, **cell
+    )
+
+
 @pytest.mark.parametrize(("gib", "said"), [(129, True), (None, False)])
 def test_memory_of_the_leaderboard_is_said_if_known(gib, said):
-    row = planted.row(
-        "distributed_leaderboard",
-        ms=4370,
-        size="8.1B",
-        context_length=32768,
-        batch=2,
-        ranks=2,
-        dtype="bfloat16",
-        implementation="sharded_moments_fused",
-        peak_mib=gib and 1024 * gib,
-    )
+    row = long_step("sharded_moments_fused", "bfloat16", gib)
     numbers = planted.printed(first_page(evidence(*steps(overlapped=100), row)))
     assert {32768, 4.37} <= {*numbers} and (129 in numbers) is said
+
+
+@pytest.mark.parametrize(("gib", "said"), [(112, True), (113, False), (None, False)])
+def test_memory_that_a_long_step_of_fsdp2_leaves_is_said(gib, said):
+    row = long_step("fsdp2", "autocast_bfloat16", gib)
+    text = planted.page("distributed", evidence(*steps(overlapped=100), row)).text
+    assert ("more blocks could keep their matmuls" in text) is said
 
 
 def test_loaded_step_is_not_said_to_wait():
