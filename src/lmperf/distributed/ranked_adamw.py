@@ -23,7 +23,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.distributed_c10d import _coalescing_manager
 
 from lmperf.benchmark import Unsupported
 from lmperf.distributed.communication import (
@@ -36,6 +35,7 @@ from lmperf.distributed.communication import (
     reduce_scatter_flat,
     weak_hook,
 )
+from lmperf.measuring.coalesced import coalesced as _coalescing_manager
 from lmperf.transformer.copied_linear import with_copies
 from lmperf.transformer.fused_adamw import FusedAdamW, global_norm
 from lmperf.transformer.model import TransformerLM
