@@ -12,7 +12,7 @@ from lmperf.instruments.overlap import observed
 STEPS = {"overlapped": 3, "waits_at_once": 3, "uneven": 1}
 ELEMENTS = 2_000_000
 # Work that takes several times as long as the all-reduces, on a loaded machine too.
-SIDE, MATMULS = 512, 20
+SIDE, MATMULS = 512, 60
 
 
 class Steps:

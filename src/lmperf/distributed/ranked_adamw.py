@@ -35,6 +35,8 @@ from lmperf.distributed.communication import (
     reduce_scatter_flat,
     weak_hook,
 )
+
+# Under the name of the function that it calls: another one would make rows stale.
 from lmperf.measuring.coalesced import coalesced as _coalescing_manager
 from lmperf.transformer.copied_linear import with_copies
 from lmperf.transformer.fused_adamw import FusedAdamW, global_norm

@@ -81,7 +81,7 @@ def test_a_sentence_goes_without_its_rows(rows, words):
 @pytest.mark.parametrize(
     ("clock", "power", "said"), [(1485, 695, True), (1515, 695, False), (1485, 600, False)]
 )
-def test_what_several_ranks_cost_is_exposed_communication_and_a_lower_clock(clock, power, said):
+def test_cost_of_ranks_names_communication_and_a_lower_clock(clock, power, said):
     one = ONE | {"clock_mhz": 1515, "power_w": 695}
     weak = WEAK | {"clock_mhz": clock, "power_w": power}
     ledger = profiled("overlapped_graph", 330, 0.75, context_length=1024, batch=16)

@@ -10,6 +10,7 @@ from lmperf.reporting.evidence import Evidence
 from lmperf.reporting.sections import section
 from lmperf.reporting.sections.distributed import Distributed
 from lmperf.reporting.words import NotMeasured
+from lmperf.transformer.leaderboard import TWIN
 
 ONE, OTHERS = {"one_rank": 100}, {"overlapped": 60, "ddp": 62}
 
@@ -179,7 +180,7 @@ def closed_form(gib):
         ("than hooks", third_steps, 16.1, 15.9),
         ("probably exist at once", second_steps, 75.1, 74.9),
         ("Up to 10 kB one takes", all_reduces, 20, 21),
-        ("**FSDP2 waits at batch 4:**", idle, 101, 99),
+        ("**GPUs wait at batch 4 (FSDP2):**", idle, 101, 99),
         ("Little communication is exposed", exposing, 4.9, 5.1),
         ("12.8B parameters need two GPUs", closed_form, 27.0, 29.0),
         ("After the all-reduces lmperf's gathers", gathering, 51, 50),
@@ -259,6 +260,8 @@ def test_memory_that_a_long_step_of_fsdp2_leaves_is_said(gib, said):
     row = long_step("fsdp2", "autocast_bfloat16", gib)
     text = planted.page("distributed", evidence(*steps(overlapped=100), row)).text
     assert ("more blocks could keep their matmuls" in text) is said
+    size, context = TWIN.size, TWIN.context
+    assert size.num_layers == 2 and f"model of two such layers, context {context:,}" in text
 
 
 def test_loaded_step_is_not_said_to_wait():

@@ -106,13 +106,15 @@ class Scaling(Section):
         return self.steps.where(size=self.size, ranks=self.ranks, scaling=scaling, **where)
 
     @property
-    def counts(self) -> int:
-        """How many numbers of ranks above one there are."""
-        return self.steps.query("ranks > 1").frame["ranks"].nunique()
+    def has_one_count(self) -> bool:
+        """Whether all steps on several ranks have the same number of them."""
+        return self.steps.query("ranks > 1").frame["ranks"].nunique() == 1
 
     def throttled(self, name: str) -> pd.Series:
-        """The weak step of an implementation, if it draws the power limit at a lower clock than
-        that of one rank."""
+        """The weak step of an implementation.
+
+        NotMeasured unless it draws the power limit, at a lower clock than the step of one rank.
+        """
         rows = self.at("weak", name).sound
         rows = rows[self.evidence.at_limit(rows) & (rows["clock_mhz"] < rows["own_clock_mhz"])]
         return required(rows, "it draws less").iloc[0]
