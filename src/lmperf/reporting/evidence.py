@@ -10,20 +10,21 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from lmperf.benchmark import Implementation, Timed
+from lmperf.benchmark import Benchmark, Implementation, Timed
 from lmperf.benchmarks import load
 from lmperf.dtypes import DTYPES, dtype_of
 from lmperf.evidence import plausible
 from lmperf.evidence.review import Review
-from lmperf.evidence.rows import row_name
 from lmperf.evidence.store import Row
 from lmperf.machine.data_sheets import DataSheet, sheet_of
+from lmperf.names import implementation_words, phase_words
 from lmperf.own.recorded import declared
 from lmperf.reporting import untrusted
 from lmperf.reporting.frames import having, sorted_for_reading
 from lmperf.reporting.judging import KERNEL, PASS, STEP, WAITING, judged, masked, of_one_call, typed
 from lmperf.reporting.numbers import of_rows
 from lmperf.reporting.pairs import pairs
+from lmperf.reporting.words import cell_words
 from lmperf.statistics import LEAST_PAIRS, noise_floor
 
 ASSUMED_FLOORS = {KERNEL: 0.03, PASS: 0.03, STEP: 0.05, WAITING: 0.30}
@@ -209,7 +210,7 @@ class Evidence:
         """The rows with results of two processes (R1): those of `rows`, `stem`, and the columns of
         the second time with the suffix `_again`.
 
-        cell: the name of the row. apart: how far the greater time is from the other, a fraction.
+        cell: the row in words. apart: how far the greater time is from the other, a fraction.
         point: the axes but those of COMPARED, as text.
         The first time decides of which kind a pair is: one that waited by chance the second time
         shows how far such rows are apart. A second time that is older than its first is none.
@@ -226,7 +227,7 @@ class Evidence:
             if both.empty:
                 continue
             # Before the rows of all benchmarks are joined, which makes whole numbers floats.
-            names = [row_name(load(stem), row) for row in both.to_dict("records")]
+            names = [_in_words(load(stem), row) for row in both.to_dict("records")]
             ratio = both["ms_again"] / both["ms"]
             apart = np.fmax(ratio, 1 / ratio) - 1
             signs = [tuple(dict.fromkeys(a + b)) for a, b in both[["signs", "signs_again"]].values]
@@ -381,6 +382,13 @@ class Evidence:
         if self.sheet is None or dtype not in DTYPES:
             return np.nan
         return self.sheet.tflops.get(dtype_of(dtype).matmul, np.nan)
+
+
+def _in_words(benchmark: Benchmark, row: Mapping[str, object]) -> str:
+    """A row in words: its cell, its implementation and its phase."""
+    axes = [axis.name for axis in benchmark.axes]
+    words = implementation_words(row["implementation"], axes)
+    return f"{cell_words(row, axes)}: {words}, {phase_words(row['phase'])}"
 
 
 def _floor(again: pd.Series, kind: str, number: int) -> float:

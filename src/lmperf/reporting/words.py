@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -169,6 +169,11 @@ def axis_value(axis: str, value, axes: Collection[str]) -> str:
     words = as_text(names.value_words(axis, value, axes))
     is_clear = axis in ("dtype", "implementation", "phase")
     return words if is_clear else f"{names.axis_words(axis)} {words}"
+
+
+def cell_words(row: Mapping[str, object], axes: Collection[str]) -> str:
+    """What a row is of: its axes and their values (`axis_value`), but for those that are off."""
+    return ", ".join(filter(None, (axis_value(axis, row[axis], axes) for axis in axes)))
 
 
 def name(value) -> str:

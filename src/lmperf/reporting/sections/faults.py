@@ -15,7 +15,7 @@ from lmperf.reporting.evidence import Evidence
 from lmperf.reporting.frames import having
 from lmperf.reporting.judging import WITHHELD
 from lmperf.reporting.sections import Section
-from lmperf.reporting.words import TENSORS, Count, absent, axis_value, listed
+from lmperf.reporting.words import TENSORS, Count, absent, cell_words, listed
 
 # The reason of a row whose result is wrong: the tensor, and what it is compared with.
 WRONG = re.compile(r"(?P<tensor>.+) (?:differs from .+|is not finite)")
@@ -107,9 +107,7 @@ class Fault:
     @property
     def cell(self) -> str:
         """The cell of the worst row in words."""
-        axes, columns = [axis.name for axis in load(self.stem).axes], self.every.columns
-        words = (axis_value(axis, self.worst[axis], columns) for axis in axes)
-        return ", ".join(filter(None, words))
+        return cell_words(self.worst, [axis.name for axis in load(self.stem).axes])
 
     @property
     def page(self) -> str:
