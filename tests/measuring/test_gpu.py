@@ -67,6 +67,19 @@ def test_ranks_on_two_gpus_measure_and_fail_together(measured):
     assert rows["right"][0]["device_ms"] > 0
 
 
+_NCCL = """
+import torch
+from lmperf.measuring.worker import _facts
+print(_facts("cuda", forks=True)["nccl"], torch.cuda.is_initialized())
+"""
+
+
+def test_version_of_nccl_is_read_before_ranks_fork():
+    version = ".".join(map(str, torch.cuda.nccl.version()))
+    said = subprocess.check_output([sys.executable, "-c", _NCCL], text=True)
+    assert said.split() == [version, "False"]
+
+
 _PROFILED = """
 import time, torch
 from lmperf.measuring.device_time import device_time

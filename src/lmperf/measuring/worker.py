@@ -97,6 +97,9 @@ def _facts(device: str, forks: bool) -> dict[str, Any]:
     }
     if device == "cpu":
         facts["threads"] = torch.get_num_threads()
+    if device == "cuda" and torch.distributed.is_nccl_available():
+        # Of the library that is loaded: a variable NCCL_VERSION names that of a container's image.
+        facts["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
     if device == "cuda" and not forks:
         facts["multiprocessors"] = torch.cuda.get_device_properties(0).multi_processor_count
         facts["cudnn"] = torch.backends.cudnn.version()

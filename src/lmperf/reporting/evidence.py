@@ -227,13 +227,13 @@ class Evidence:
             if both.empty:
                 continue
             # Before the rows of all benchmarks are joined, which makes whole numbers floats.
-            names = [_in_words(load(stem), row) for row in both.to_dict("records")]
+            words = [_in_words(load(stem), row) for row in both.to_dict("records")]
             ratio = both["ms_again"] / both["ms"]
             apart = np.fmax(ratio, 1 / ratio) - 1
             signs = [tuple(dict.fromkeys(a + b)) for a, b in both[["signs", "signs_again"]].values]
             axes = [axis for axis in load(stem).identity if axis not in COMPARED]
             point = both[axes].astype(str).agg(" ".join, axis=1)
-            frames.append(both.assign(stem=stem, cell=names, apart=apart, point=point, signs=signs))
+            frames.append(both.assign(stem=stem, cell=words, apart=apart, point=point, signs=signs))
         return pd.concat(frames[1:] or frames, ignore_index=True).copy()  # faster, as in `_judged`
 
     @cached_property

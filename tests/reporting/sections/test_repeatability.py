@@ -112,9 +112,13 @@ def test_first_page_names_the_rows_that_differ_most():
     assert "1.5 % (eager, large; 3)" in text
 
 
-def test_rows_of_several_benchmarks_keep_their_names():
-    found = made(twice(a_step(), 1.0), twice(kernel(1.0), 1.0)).lines.frame
-    assert not found["cell"].str.contains(".0", regex=False).any()
+def test_rows_of_several_benchmarks_are_named_in_words():
+    message = planted.row("collectives", 1.0, operation="all_reduce", message_bytes=10_000_000)
+    found = made(twice(a_step(context_length=1024), 1.0), twice(message, 1.0)).lines.frame
+    assert [*found["cell"]] == [
+        "size large, context 1,024, batch 4, float32: eager, train step",
+        "operation all-reduce, float32, message 10 MB, ranks 2: torch.distributed, forward",
+    ]
 
 
 @pytest.mark.parametrize("waits", [True, False])

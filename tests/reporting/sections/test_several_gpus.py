@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import planted
 import pytest
-from planted_ranks import collective, evidence, memory, profiled, step
+from planted_ranks import TWO_H200, collective, evidence, memory, profiled, step
 
 from lmperf.reporting.evidence import Evidence
 from lmperf.reporting.sections import section
@@ -213,6 +213,13 @@ def test_several_gpus_alone_are_a_whole_page():
     assert page.text.startswith("# Several GPUs: two NVIDIA H200\n")
     assert "NVLink (18 links) · PyTorch 2.11.0" in page.text
     assert "What limits these numbers" in page.text
+
+
+@pytest.mark.parametrize("version", ["2.28.9", None])
+def test_nccl_is_the_one_that_was_loaded(version):
+    facts = TWO_H200 | {"nccl": version, "settings": {"NCCL_VERSION": "2.28.3-1"}}
+    text = first_page(evidence(*steps(**ONE, ddp=60), facts=facts)).text
+    assert f"· NCCL {version or ''}".strip() + " without NVLink multicast" in text
 
 
 def test_several_gpus_beside_other_results_are_a_section():

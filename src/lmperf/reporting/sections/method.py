@@ -41,6 +41,7 @@ FACTS = {
     "driver": "driver",
     "cuda": "CUDA",
     "cudnn": "cuDNN",
+    "nccl": "NCCL",
     "torch": "PyTorch",
     "triton": "Triton",
     "python": "Python",

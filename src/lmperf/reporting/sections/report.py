@@ -47,12 +47,6 @@ class Report(Section):
         return listed(distinct) if distinct else None
 
     @property
-    def nccl(self) -> str:
-        if not (version := self.evidence.environment.get("settings", {}).get("NCCL_VERSION")):
-            raise NotMeasured("no version of NCCL")
-        return version.partition("-")[0]
-
-    @property
     def nvlinks(self) -> int:
         """The number of NVLinks between each two GPUs."""
         links = {str(link) for link in (self.evidence.environment.get("links") or {}).values()}
